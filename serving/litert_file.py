@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.extension import REGISTRY, extensions_of
+from albert_tf.layers import Tensor
 from albert_tf.layers.block import MASKED_SCORE, Pairs
 from albert_tf.layers.depth import Step
 from albert_tf.layers.encoder import AlbertEncoder
@@ -30,13 +31,13 @@ class Rectangle(BatchRows):
 
     batch: Any
 
-    def token_positions(self) -> tf.Tensor:
+    def token_positions(self) -> Tensor:
         return tf.range(self.batch.length)[tf.newaxis]
 
-    def of_batch(self, values: tf.Tensor) -> tf.Tensor:
+    def of_batch(self, values: Tensor) -> Tensor:
         return values
 
-    def attend(self, projected: tf.Tensor, step: Any, which: Step, only_summary: bool) -> tf.Tensor:
+    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
         """Attends everywhere; `convert` refuses extensions that would not."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
@@ -47,23 +48,23 @@ class Rectangle(BatchRows):
         contexts = self.attention(query[:, :, place], key, value, pairs, step, which)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
-    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+    def summary_tokens(self, hidden: Tensor) -> Tensor:
         return self.rectangle(hidden)[:, 0]
 
 
 class PaddedBatch:
     """A batch whose padding is computed, in place of FlatBatch: `mask` is bool [batch, length], the real tokens."""
 
-    def __init__(self, mask: tf.Tensor):
+    def __init__(self, mask: Tensor):
         self.size, self.length = tf.unstack(tf.shape(mask))
         self.computed = tf.range(self.size * self.length)
         self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
 
-    def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
+    def restore(self, of_rows: Tensor) -> Tensor:
         """Returns [batch, ...] as it is."""
         return of_rows
 
-    def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
+    def rectangle(self, hidden: Tensor) -> Tensor:
         """Returns [tokens, ...] as [batch, length, ...]."""
         return tf.reshape(hidden, [self.size, self.length, *hidden.shape[1:]])
 
@@ -80,7 +81,7 @@ class LiteRtEncoder(InferenceEncoder):
         return PaddedBatch(tf.cast(input_mask, tf.bool))
 
 
-def real_tokens(input_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+def real_tokens(input_ids: Tensor, lengths: Tensor) -> Tensor:
     """Says where tokens are, bool [batch, length]; a row's first position is always one."""
     positions = tf.range(tf.shape(input_ids)[1])
     return (positions < lengths[:, tf.newaxis]) | (positions == 0)

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import spec_of
+from albert_tf.layers import Tensor
 from serving.inference.tables import missing, ranges
 
 
@@ -27,10 +28,10 @@ class FlatBatch:
             are rounded up by.
     """
 
-    lengths: tf.Tensor
-    masked: tf.Tensor | None = None
+    lengths: Tensor
+    masked: Tensor | None = None
 
-    def __init__(self, mask: tf.Tensor, config: AlbertConfig, skip_padding: bool, one_row: bool = False):
+    def __init__(self, mask: Tensor, config: AlbertConfig, skip_padding: bool, one_row: bool = False):
         self.size, self.length = tf.unstack(tf.shape(mask))
         self.mask = mask = mask | _first_tokens(mask, spec_of(config).last_token)
         if one_row:
@@ -48,13 +49,13 @@ class FlatBatch:
             return
         self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
 
-    def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
+    def restore(self, of_rows: Tensor) -> Tensor:
         """Puts [rows, ...] into the batch's order."""
         if self.masked is not None:
             return of_rows
         return tf.gather(of_rows, tf.math.invert_permutation(self.order))
 
-    def rectangle(self, values: tf.Tensor) -> tf.Tensor:
+    def rectangle(self, values: Tensor) -> Tensor:
         """Puts [computed tokens, ...] into the batch's places, float32, zeros where nothing was computed."""
         width = values.shape[1:]
         if self.masked is not None:
@@ -64,7 +65,7 @@ class FlatBatch:
         return tf.reshape(flat, [self.size, self.length, *width])
 
 
-def _first_tokens(mask: tf.Tensor, last_token: bool) -> tf.Tensor:
+def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
     """Which tokens count as real, whatever the mask says: bool, broadcast to [batch, length].
 
     That is each row's first; where padding may be in front of a row, only if it has no other.

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from albert_tf.layers.depth_loop import DepthLoop
 from serving.inference.batch import FlatBatch
 from serving.inference.int8 import Int8Kernels, QuantizedProjection, check_int8, quantize_half
@@ -39,7 +40,7 @@ def quantize_encoder(twin: Any, calibration: tuple | None, vnni: bool) -> Int8Ke
     batch = FlatBatch(tf.sequence_mask(lengths, ids.shape[1]), config, skip_padding=True)
     count, projection, largest = tf.size(batch.cells), embeddings.projection, list[float]()
 
-    def noted(inputs: tf.Tensor) -> tf.Tensor:
+    def noted(inputs: Tensor) -> Tensor:
         largest.append(largest_of(inputs[:count]))
         return projection(inputs)
 

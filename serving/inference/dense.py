@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
 
@@ -27,7 +28,7 @@ class Dense(tf.Module):
         self.dtype, self.hidden_act = dtype, hidden_act
         self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
 
-    def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
+    def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
         """Takes [tokens, inputs] of any float type and gives [tokens, units] in the layer's.
 
         With a `residual` it is added, and the sum has its type: float32 sums stay exact around bfloat16 products.
@@ -68,7 +69,7 @@ class TurnedDense(tf.Module):
         self.hidden_act, self.reads_turned, self.gives_turned = hidden_act, reads_turned, gives_turned
         self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
 
-    def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
+    def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
         """Takes and gives what Dense does, turned where it was said; a `residual` lies as the result does."""
         product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_turned)
         bias = self.bias.value()
@@ -78,7 +79,7 @@ class TurnedDense(tf.Module):
         return product if residual is None else residual + product
 
 
-def act(hidden_act: str, inputs: tf.Tensor) -> tf.Tensor:
+def act(hidden_act: str, inputs: Tensor) -> Tensor:
     """Computes an activation function by its name.
 
     ALBERT's gelu, (1 + tanh(u)) / 2 being sigmoid(2 u), in six ops and not eight: 0.25 ms and not 0.32 for 32 tokens of
@@ -103,7 +104,7 @@ class LayerNorm:
         self.dtype, self.epsilon = dtype, layer.epsilon
         self.gamma, self.beta = array(layer.gamma), None if layer.beta is None else array(layer.beta)
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: Tensor) -> Tensor:
         """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
@@ -126,7 +127,7 @@ class OneDnnLayerNorm(LayerNorm):
         self.gamma = plain.gamma
         self.beta = np.zeros_like(plain.gamma) if plain.beta is None else plain.beta
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: Tensor) -> Tensor:
         """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         return tf.cast(onednn.layer_norm(inputs, self.gamma, self.beta, self.epsilon), self.dtype)
@@ -138,7 +139,7 @@ class RMSNorm:
     def __init__(self, layer, dtype: tf.DType = tf.float32):
         self.dtype, self.epsilon, self.scale = dtype, layer.epsilon, array(layer.scale)
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: Tensor) -> Tensor:
         """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         size = tf.sqrt(tf.reduce_mean(tf.square(inputs), axis=-1, keepdims=True) + self.epsilon)

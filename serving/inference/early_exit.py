@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.depth import Segment, Step
 from albert_tf.layers.depth_loop import DepthLoop, Runner
 from albert_tf.models.exit_rules import ExitRule, relative
@@ -24,17 +25,17 @@ class State(NamedTuple):
     """From step to step: the rows that are still there, open or decided. `answers` are rows or, for tagging, tokens."""
 
     depth: Any  # the encoder's, whose tensors are [tokens, ...]
-    row: tf.Tensor  # [rows], their numbers in the batch
-    is_open: tf.Tensor  # [rows]
-    threshold: tf.Tensor  # [rows]
-    cell: tf.Tensor  # [answers], where they go in the results
-    before: tf.Tensor  # [answers, units]; no units where the rule reads states
-    memory: tf.Tensor  # what the rule remembers, [answers], or [rows] where it reads states
-    logits: tf.Tensor  # [all answers, units], results so far
-    steps: tf.Tensor  # [batch], results so far
+    row: Tensor  # [rows], their numbers in the batch
+    is_open: Tensor  # [rows]
+    threshold: Tensor  # [rows]
+    cell: Tensor  # [answers], where they go in the results
+    before: Tensor  # [answers, units]; no units where the rule reads states
+    memory: Tensor  # what the rule remembers, [answers], or [rows] where it reads states
+    logits: Tensor  # [all answers, units], results so far
+    steps: Tensor  # [batch], results so far
     tables: Tables
-    features: dict[str, tf.Tensor]  # of the rows
-    tokens: tf.Tensor | tuple  # [tokens], where they are in the flat batch, if there are features
+    features: dict[str, Tensor]  # of the rows
+    tokens: Tensor  # [tokens], where they are in the flat batch, if there are features
 
 
 class Gate(tf.Module):
@@ -44,14 +45,14 @@ class Gate(tf.Module):
         super().__init__()
         self.inner, self.score = Dense(*arrays(gate.inner), tf.float32), Dense(*arrays(gate.score), tf.float32)
 
-    def __call__(self, state: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    def __call__(self, state: Tensor, before: Tensor) -> Tensor:
         """Takes two [rows, hidden_size] and gives float32 [rows]."""
         return self.score(tf.tanh(self.inner(tf.concat([state, before], axis=1))))[:, 0]
 
 
 def exit_early(
-    encoder: Any, runner: Runner, depth: Any, exit_heads: Sequence, threshold: tf.Tensor, rule: ExitRule, features: dict
-) -> dict[str, tf.Tensor]:
+    encoder: Any, runner: Runner, depth: Any, exit_heads: Sequence, threshold: Tensor, rule: ExitRule, features: dict
+) -> dict[str, Tensor]:
     """Runs the steps of a batch whose rows leave it.
 
     Args:
@@ -83,7 +84,7 @@ class _ExitRunner(Runner):
             self.biases = tf.stack([array(head.bias) for head in exit_heads])
         self.answer = self._head if exit_heads else lambda vectors, step: vectors
 
-    def start(self, depth: Any, threshold: tf.Tensor) -> State:
+    def start(self, depth: Any, threshold: Tensor) -> State:
         batch, units, reads_answers = self.batch, self.units, self.rule.reads_answers
         cell = batch.cells if self.by_token else batch.order
         answers = batch.size * batch.length if self.by_token else batch.size
@@ -110,7 +111,7 @@ class _ExitRunner(Runner):
             (0, state),
         )[1]
 
-    def step(self, step: tf.Tensor, which: Step, state: State, only_summary: bool = False) -> tuple[State, Any]:
+    def step(self, step: Tensor, which: Step, state: State, only_summary: bool = False) -> tuple[State, Any]:
         runner = self.encoder.runner(self.rows.again(state.tables, state.features))
         before, finish = state.depth, self.encoder.finish
         depth, read = runner.step(step, which, before)
@@ -118,14 +119,14 @@ class _ExitRunner(Runner):
         state = self._answer(state._replace(depth=depth), step, hidden, lambda: finish(runner.carried(before)))
         return self._leave(state), read
 
-    def results(self, state: State) -> dict[str, tf.Tensor]:
+    def results(self, state: State) -> dict[str, Tensor]:
         logits = state.logits
         if self.by_token:
             logits = tf.reshape(logits, [self.batch.size, self.batch.length, self.units])
             logits *= tf.cast(self.batch.mask, tf.float32)[:, :, tf.newaxis]
         return {"logits": logits, "steps": state.steps}
 
-    def _answer(self, state: State, step: tf.Tensor, hidden: tf.Tensor, before: Callable[[], tf.Tensor]) -> State:
+    def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
         """The answers after one more step. Those of open rows are written down, and some rows are open no more.
 
         Args:
@@ -154,31 +155,29 @@ class _ExitRunner(Runner):
             steps=_put(state.steps, state.row, tf.where(state.is_open, done, tf.gather(state.steps, state.row))),
         )
 
-    def _head(self, vectors: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    def _head(self, vectors: Tensor, step: Tensor) -> Tensor:
         pooled = vectors if self.by_token else tf.tanh(self.encoder.pooler(vectors))
         return tf.matmul(pooled, self.kernels[step]) + self.biases[step]
 
-    def _rows(self, state: State) -> tf.Tensor:
+    def _rows(self, state: State) -> Tensor:
         """The row of every answer."""
         if not self.by_token:
             return tf.range(tf.size(state.row))
         return tf.searchsorted(tf.cumsum(state.tables.lengths), tf.range(tf.size(state.cell)), side="right")
 
-    def _vectors(self, state: State, hidden: tf.Tensor) -> tf.Tensor:
+    def _vectors(self, state: State, hidden: Tensor) -> Tensor:
         """What the answers are made of, float32 [answers, hidden_size]."""
         vectors = hidden[: tf.size(state.cell)] if self.by_token else tf.gather(hidden, state.tables.starts)
         return tf.cast(vectors, tf.float32)
 
-    def _sums(self, state: State, row: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    def _sums(self, state: State, row: Tensor, values: Tensor) -> Tensor:
         """Adds the values of a row's answers up, [answers] to [rows]; those of padding count nothing."""
         if not self.by_token:
             return values
         is_real = tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)
         return tf.math.unsorted_segment_sum(tf.where(is_real, values, 0.0), row, tf.size(state.row))
 
-    def _evidence(
-        self, state: State, row: tf.Tensor, vectors: tf.Tensor, hidden: tf.Tensor, before: tf.Tensor
-    ) -> tf.Tensor:
+    def _evidence(self, state: State, row: Tensor, vectors: Tensor, hidden: Tensor, before: Tensor) -> Tensor:
         """What `decide_by_state` goes by, float32 [rows]."""
         if self.rule.name == "movement":
             moved = vectors - self._vectors(state, before)
@@ -219,5 +218,5 @@ class _ExitRunner(Runner):
         )
 
 
-def _put(results: tf.Tensor, places: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def _put(results: Tensor, places: Tensor, values: Tensor) -> Tensor:
     return tf.tensor_scatter_nd_update(results, places[:, tf.newaxis], values)

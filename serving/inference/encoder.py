@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention
 from albert_tf.layers.depth_loop import BlockRunner, DepthLoop, Runner
 from albert_tf.layers.encoder import AlbertEncoder
@@ -109,7 +110,7 @@ class InferenceEncoder(tf.Module):
         how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint")}
         return how | {"requires": ", a CPU with ".join(needs)}
 
-    def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, tf.Tensor]:
+    def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
         """Encodes a batch.
 
         Args:
@@ -126,7 +127,7 @@ class InferenceEncoder(tf.Module):
         """
         return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask, features)
 
-    def _outputs(self, runner: Runner, state: Any) -> dict[str, tf.Tensor]:
+    def _outputs(self, runner: Runner, state: Any) -> dict[str, Tensor]:
         state = DepthLoop("loop", stops=True)(runner, state)
         hidden = self.finish(runner.result(state))
         outputs = {"sequence_output": runner.rows.rectangle(hidden)}
@@ -134,13 +135,13 @@ class InferenceEncoder(tf.Module):
             outputs["pooled_output"] = self._pool(runner, runner.rows.summary_tokens(hidden))
         return outputs | runner.report(state)[0]
 
-    def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> tf.Tensor:
+    def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> Tensor:
         """Returns pooled_output alone, of a model with a pooler: the last step is of summary tokens only."""
         if self.reports:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
 
-    def _pooled(self, runner: Runner, state: Any) -> tf.Tensor:
+    def _pooled(self, runner: Runner, state: Any) -> Tensor:
         state = DepthLoop("loop", stops=True, only_summary=True)(runner, state)
         return self._pool(runner, self.finish(runner.result(state)))
 
@@ -156,7 +157,7 @@ class InferenceEncoder(tf.Module):
 
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
-    ) -> dict[str, tf.Tensor]:
+    ) -> dict[str, Tensor]:
         """Answers with a head after every step; rows that `rule` finds decided leave the batch.
 
         Args:
@@ -255,9 +256,9 @@ class InferenceEncoder(tf.Module):
             runner = form.around(runner)
         return runner
 
-    def finish(self, hidden: tf.Tensor) -> tf.Tensor:
+    def finish(self, hidden: Tensor) -> Tensor:
         """Ends [tokens, hidden_size] as the last step does."""
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
-    def _pool(self, runner: Runner, summary_tokens: tf.Tensor) -> tf.Tensor:
+    def _pool(self, runner: Runner, summary_tokens: Tensor) -> Tensor:
         return tf.tanh(self.pooler(tf.cast(runner.rows.restore(summary_tokens), tf.float32)))

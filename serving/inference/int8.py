@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import activation
 from albert_tf.layers.depth import Step
 from serving.inference import onednn
@@ -48,7 +49,7 @@ class QuantizedDense(tf.Module):
         self.is_shifted = lowest is None
         self.bias = bias if lowest is None else bias + lowest * self.sums
 
-    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
+    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
         """Multiplies quint8 [tokens, inputs], of which the largest number stands for `largest`.
 
         `dtype` is that of the result; tf.quint8 needs `output_range`, what its 0 and 255 stand for.
@@ -58,7 +59,7 @@ class QuantizedDense(tf.Module):
         kernel, is_const = tf.bitcast(self.kernel, tf.qint8), not self.is_shifted
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
-    def of_inputs(self, largest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
         """Gives the bias that undoes the inputs' shift, float32 [units], and what 255 stands for without it."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
@@ -78,7 +79,7 @@ class QuantizedProjection(tf.Module):
         super().__init__()
         self.dense, self.largest = QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni), largest
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: Tensor) -> Tensor:
         """Projects float32 [tokens, inputs] to float32 [tokens, units]."""
         largest = tf.constant(self.largest, tf.float32)
         return self.dense(quantize(inputs, largest), largest, tf.float32)
@@ -93,18 +94,18 @@ class Int8Kernels(FloatKernels):
     """
 
     # What "intermediate" has read, and the gate after it reads.
-    _rounded: tuple[tf.Tensor, tf.Tensor]
+    _rounded: tuple[Tensor, Tensor]
 
-    def multiply(self, first: tf.Tensor, second: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+    def multiply(self, first: Tensor, second: Tensor, transpose_b: bool = False) -> Tensor:
         """Multiplies matrices, as tf.matmul does."""
         return onednn.batch_matmul(first, second, transpose_b=transpose_b)
 
-    def query_key_value(self, which: Step, step: Any, inputs: tf.Tensor, attended: tf.Tensor) -> tf.Tensor:
+    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Tensor:
         part = self.half("attention", which)
         added = part.low_rank.get("query_key_value", attended, step)
         return part.query_key_value(*self._round(part, 0, step, attended), tf.float32, residual=added)
 
-    def dense(self, name: str, which: Step, step: Any, inputs: tf.Tensor) -> tf.Tensor:
+    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
         """Returns quint8 where the activation function is part of the product."""
         part, hidden_act = self.half("feed_forward", which), self.config.hidden_act
         if not is_unsigned(part):
@@ -118,7 +119,7 @@ class Int8Kernels(FloatKernels):
         rounded = quantize(inputs, largest)
         return part.intermediate(rounded, largest, tf.quint8, function=function, output_range=bounds)
 
-    def close(self, half: str, which: Step, step: Any, inside: tf.Tensor, residual: tf.Tensor) -> tf.Tensor:
+    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
         part = self.half(half, which)
         if half == "feed_forward" and is_unsigned(part):
             # How much of the numbers' range the largest stands for.
@@ -129,7 +130,7 @@ class Int8Kernels(FloatKernels):
             total = part.output(*self._round(part, 1, step, inside), tf.float32, residual=residual)
         return total if self.is_pre else part.layer_norm(total)
 
-    def _round(self, part: Any, place: int, step: Any, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _round(self, part: Any, place: int, step: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs of a half's first or last product, and what their largest number stands for."""
         largest = of_step(part.ranges[:, place], step)
         return quantize(inputs, largest), largest
@@ -140,7 +141,7 @@ def is_unsigned(half: FeedForwardHalf) -> bool:
     return half.gate is None and half.is_fused
 
 
-def of_step(values: np.ndarray, step: tf.Tensor | int) -> tf.Tensor:
+def of_step(values: np.ndarray, step: Tensor) -> Tensor:
     """Returns a step's number, a scalar, of float32 [steps]."""
     return tf.constant(values[step]) if isinstance(step, int) else tf.gather(values, step)
 
@@ -167,7 +168,7 @@ def largest_pairs(kernel: np.ndarray) -> np.ndarray:
     return np.maximum(np.maximum(pairs, 0).sum(axis=1), np.maximum(-pairs, 0).sum(axis=1)).max(axis=0)
 
 
-def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
+def quantize(values: Tensor, largest: Tensor) -> Tensor:
     """Rounds to quint8, 255 standing for `largest`, 128 for 0 and 1 for -`largest`; what is beyond is clipped.
 
     Unsigned, since oneDNN has to shift signed numbers itself, each time: without VNNI that makes its products two to
@@ -203,7 +204,7 @@ class ExactDense:
     def __init__(self, layer: QuantizedDense):
         self.layer = layer
 
-    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
+    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
         """As QuantizedDense."""
         bias, largest = self.layer.of_inputs(largest)
         numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, tf.uint8), self.layer.kernel))

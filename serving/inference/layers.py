@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
 from serving.inference.dense import array, arrays, block_dense, dense, norm, variable
 from serving.inference.form import Form
 
@@ -33,7 +34,7 @@ class Embeddings(tf.Module):
         self.one_segment = layer.config.type_vocab_size == 1
         self.layer_norm = norm(layer.layer_norm)
 
-    def __call__(self, input_ids: tf.Tensor, segment_ids: tf.Tensor | None, cells: tf.Tensor) -> tf.Tensor:
+    def __call__(self, input_ids: Tensor, segment_ids: Tensor | None, cells: Tensor) -> Tensor:
         """Embeds those of int32 [batch, length] ids and segments that `cells`, int32 [tokens], names."""
         positions = cells % tf.shape(input_ids)[1]
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
@@ -49,7 +50,7 @@ class Embeddings(tf.Module):
         normalised = self.layer_norm(words + tf.gather(self.segments, segments))
         return normalised if self.word_only else self._project(normalised)
 
-    def _project(self, vectors: tf.Tensor) -> tf.Tensor:
+    def _project(self, vectors: Tensor) -> Tensor:
         return vectors if self.projection is None else self.projection(vectors)
 
 
@@ -144,7 +145,7 @@ class LowRank(tf.Module):
     def __bool__(self) -> bool:
         return bool(self.factors)
 
-    def get(self, name: str, inputs: tf.Tensor, step: tf.Tensor | int, residual: tf.Tensor | None = None) -> Any:
+    def get(self, name: str, inputs: Tensor, step: Tensor, residual: Tensor | None = None) -> Any:
         """Gives what is added to a product at a step, with `residual`; that alone where nothing is."""
         if name not in self.factors:
             return residual

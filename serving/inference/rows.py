@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import spec_of
+from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention, Pairs, Rows
 from albert_tf.layers.depth import Step
 from serving.inference.batch import FlatBatch
@@ -30,19 +31,19 @@ class BatchRows(Rows):
     def __init__(self, batch: FlatBatch, config: AlbertConfig, attention: Attention):
         self.batch, self.config, self.attention = batch, config, attention
         self.last_token = spec_of(config).last_token
-        self.features, self.hoisted = dict[str, tf.Tensor](), dict[Any, tf.Tensor]()
+        self.features, self.hoisted = dict[str, Tensor](), dict[Any, Tensor]()
 
-    def add_feature(self, name: str, values: tf.Tensor) -> None:
+    def add_feature(self, name: str, values: Tensor) -> None:
         self.features[name] = values
 
-    def of_batch(self, values: tf.Tensor) -> tf.Tensor:
+    def of_batch(self, values: Tensor) -> Tensor:
         """Returns [batch, length] values, such as segment_ids, as `add_feature` takes them."""
         raise NotImplementedError
 
-    def rectangle(self, values: tf.Tensor) -> tf.Tensor:
+    def rectangle(self, values: Tensor) -> Tensor:
         return self.batch.rectangle(values)
 
-    def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
+    def restore(self, of_rows: Tensor) -> Tensor:
         return self.batch.restore(of_rows)
 
 
@@ -56,13 +57,13 @@ class OneRow(BatchRows):
         self.bias = tf.where(self.is_real, 0.0, MASKED_SCORE)[tf.newaxis, tf.newaxis, tf.newaxis]
         self.summary: Any = count - 1 if self.last_token else 0
 
-    def token_positions(self) -> tf.Tensor:
+    def token_positions(self) -> Tensor:
         return self.batch.computed[tf.newaxis]
 
-    def of_batch(self, values: tf.Tensor) -> tf.Tensor:
+    def of_batch(self, values: Tensor) -> Tensor:
         return tf.gather(tf.reshape(values, [-1]), self.batch.computed)[tf.newaxis]
 
-    def attend(self, projected: tf.Tensor, step: Any, which: Step, only_summary: bool) -> tf.Tensor:
+    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
         by_head = tf.reshape(projected, [1, -1, 3, self.config.num_attention_heads, self.config.head_size])
         query, key, value = tf.unstack(tf.transpose(by_head, [2, 0, 3, 1, 4]))
         features, summary = {name: (one, one) for name, one in self.features.items()}, None
@@ -74,13 +75,13 @@ class OneRow(BatchRows):
         contexts = self.attention(query, key, value, pairs, step, which)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
-    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+    def summary_tokens(self, hidden: Tensor) -> Tensor:
         return hidden[self.summary : self.summary + 1]
 
-    def sum(self, values: tf.Tensor) -> tf.Tensor:
+    def sum(self, values: Tensor) -> Tensor:
         return tf.reduce_sum(tf.where(self.is_real, values, 0), axis=-1, keepdims=True)
 
-    def spread(self, values: tf.Tensor) -> tf.Tensor:
+    def spread(self, values: Tensor) -> Tensor:
         return tf.repeat(values, tf.size(self.is_real))
 
 
@@ -101,9 +102,9 @@ class FlatRows(BatchRows):
         batch: FlatBatch,
         config: AlbertConfig,
         attention: Attention,
-        lengths: tf.Tensor | None = None,
-        mask: tf.Tensor | None = None,
-        cells: tf.Tensor | None = None,
+        lengths: Tensor | None = None,
+        mask: Tensor | None = None,
+        cells: Tensor | None = None,
     ):
         super().__init__(batch, config, attention)
         lengths, mask = (batch.lengths, batch.masked) if lengths is None else (lengths, mask)
@@ -112,26 +113,26 @@ class FlatRows(BatchRows):
         self.tables = make_tables(lengths, self._block_lengths, config, mask)
         self._row: Any = None
 
-    def again(self, tables: Tables, features: dict[str, tf.Tensor]) -> "FlatRows":
+    def again(self, tables: Tables, features: dict[str, Tensor]) -> "FlatRows":
         """Returns rows whose tables and features were made before, outside of a loop."""
         rows = object.__new__(FlatRows)
         BatchRows.__init__(rows, self.batch, self.config, self.attention)
         rows.tables, rows.features, rows.hoisted = tables, features, self.hoisted
         return rows
 
-    def token_positions(self) -> tf.Tensor:
+    def token_positions(self) -> Tensor:
         return self._by_cell(self.cells % self.batch.length)
 
-    def of_batch(self, values: tf.Tensor) -> tf.Tensor:
+    def of_batch(self, values: Tensor) -> Tensor:
         return self._by_cell(tf.gather(tf.reshape(values, [-1]), self.cells))
 
-    def _by_cell(self, of_tokens: tf.Tensor) -> tf.Tensor:
+    def _by_cell(self, of_tokens: Tensor) -> Tensor:
         """Of [tokens], what each (row, position) of a block has."""
         starts, lengths = self.tables.starts, self.tables.lengths
         index = ranges(starts, self._block_lengths) - beyond(lengths, self._block_lengths)
         return tf.gather(of_tokens, index)
 
-    def attend(self, projected: tf.Tensor, step: Any, which: Step, only_summary: bool) -> tf.Tensor:
+    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
         flat = tf.reshape(projected, [-1, self.config.head_size])
         attend = functools.partial(self._attend_block, flat, step, which, only_summary)
         first = attend(0)
@@ -140,11 +141,11 @@ class FlatRows(BatchRows):
             contexts = tf.gather(contexts, self.tables.back)
         return tf.reshape(contexts, [-1, self.config.hidden_size])
 
-    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+    def summary_tokens(self, hidden: Tensor) -> Tensor:
         starts = self.tables.starts
         return tf.gather(hidden, starts + self.tables.summaries if self.last_token else starts)
 
-    def _attend_others(self, attend: Callable, first: tf.Tensor) -> tf.Tensor:
+    def _attend_others(self, attend: Callable, first: Tensor) -> Tensor:
         contexts = tf.TensorArray(
             first.dtype, self.tables.num_blocks, infer_shape=False, element_shape=[None, self.config.head_size]
         )
@@ -155,19 +156,17 @@ class FlatRows(BatchRows):
         )[1]
         return contexts.concat()
 
-    def _attend_block(
-        self, flat: tf.Tensor, step: Any, which: Step, only_summary: bool, block: tf.Tensor | int
-    ) -> tf.Tensor:
+    def _attend_block(self, flat: Tensor, step: Tensor, which: Step, only_summary: bool, block: Tensor) -> Tensor:
         tables, heads = self.tables, self.config.num_attention_heads
         rows, length = tables.block_rows[block], tables.block_length[block]
         is_masked, cell = tables.block_is_masked[block], tables.block_first_cell[block]
         shape = [rows, heads, length]
         count = rows * length
 
-        def take(index: tf.Tensor) -> tf.Tensor:
+        def take(index: Tensor) -> Tensor:
             return tf.reshape(tf.slice(index, [cell * heads], [count * heads]), shape)
 
-        def by_row(values: tf.Tensor) -> tf.Tensor:
+        def by_row(values: Tensor) -> Tensor:
             width = values.shape[1:].as_list()
             return tf.reshape(tf.slice(values, [cell, *[0] * len(width)], [count, *width]), [rows, length, *width])
 
@@ -185,7 +184,7 @@ class FlatRows(BatchRows):
             features = {name: (one[:, :1], one) for name, (_, one) in features.items()}
         query, key, value = (tf.gather(flat, index) for index in (query, key, value))
 
-        def bias() -> tf.Tensor:
+        def bias() -> Tensor:
             return tf.reshape(tf.slice(tables.bias, [cell], [count]), [rows, 1, 1, length])
 
         pairs = BlockPairs(bias, features, summary, self.hoisted, is_masked)
@@ -200,13 +199,13 @@ class FlatRows(BatchRows):
         # What has a negative number is left out of sums.
         self._row = tf.pad(row, more), tf.pad(tf.where(counts, row, -1), more, constant_values=-1)
 
-    def sum(self, values: tf.Tensor) -> tf.Tensor:
+    def sum(self, values: Tensor) -> Tensor:
         axes = list(range(values.shape.rank))
         by_token = tf.transpose(values, axes[-1:] + axes[:-1])
         found = tf.math.unsorted_segment_sum(by_token, self._row[1], tf.size(self.tables.lengths))
         return tf.transpose(found, axes[1:] + axes[:1])
 
-    def spread(self, values: tf.Tensor) -> tf.Tensor:
+    def spread(self, values: Tensor) -> Tensor:
         return tf.gather(values, self._row[0])
 
 
@@ -221,14 +220,12 @@ class RowPairs(Pairs):
 class BlockPairs(RowPairs):
     """Pairs of a block, whose bias is made and added only where the block has padding."""
 
-    def __init__(
-        self, bias: Callable[[], tf.Tensor], features: dict, summary: Any, hoisted: dict, is_masked: tf.Tensor
-    ):
+    def __init__(self, bias: Callable[[], Tensor], features: dict, summary: Any, hoisted: dict, is_masked: Tensor):
         super().__init__(None, features, summary, hoisted)
         self._make_bias, self.is_masked = bias, is_masked
 
     @property
-    def bias(self) -> tf.Tensor:
+    def bias(self) -> Tensor:
         """Returns float32 [rows, 1, 1, keys]."""
         return self._make_bias()
 
@@ -236,5 +233,5 @@ class BlockPairs(RowPairs):
     def bias(self, bias: None) -> None:
         pass
 
-    def masked(self, scores: tf.Tensor) -> tf.Tensor:
+    def masked(self, scores: Tensor) -> Tensor:
         return tf.cond(self.is_masked, lambda: scores + tf.cast(self.bias, scores.dtype), lambda: scores)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import spec_of
+from albert_tf.layers import Tensor
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
 MASKED_SCORE = -1e30
@@ -28,27 +29,25 @@ class Tables(NamedTuple):
     block.
     """
 
-    lengths: tf.Tensor  # [rows]
-    starts: tf.Tensor  # [rows], their first tokens
-    num_blocks: tf.Tensor
-    block_rows: tf.Tensor
-    block_length: tf.Tensor
-    block_is_masked: tf.Tensor
-    block_first_cell: tf.Tensor
+    lengths: Tensor  # [rows]
+    starts: Tensor  # [rows], their first tokens
+    num_blocks: Tensor
+    block_rows: Tensor
+    block_length: Tensor
+    block_is_masked: Tensor
+    block_first_cell: Tensor
     # Where each (row, head, position) of a block lies among all tokens' heads, and the way back.
-    query: tf.Tensor
-    key: tf.Tensor
-    value: tf.Tensor
-    back: tf.Tensor
-    bias: tf.Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    back: Tensor
+    bias: Tensor
     # Where the last token stands for a row: which of its tokens that is, [rows], and the first row of each block.
-    summaries: tf.Tensor | tuple = ()
-    block_first_row: tf.Tensor | tuple = ()
+    summaries: Tensor = ()
+    block_first_row: Tensor = ()
 
 
-def make_tables(
-    lengths: tf.Tensor, block_lengths: tf.Tensor, config: AlbertConfig, mask: tf.Tensor | None = None
-) -> Tables:
+def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, mask: Tensor | None = None) -> Tables:
     """Makes the tables of some rows.
 
     Args:
@@ -88,14 +87,14 @@ def make_tables(
     )
 
 
-def _summaries(lengths: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+def _summaries(lengths: Tensor, mask: Tensor | None) -> Tensor:
     """The last tokens of rows that are no padding."""
     if mask is None:
         return lengths - 1
     return tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]), 0), axis=1)
 
 
-def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Tensor]:
     heads, per_token = tf.range(num_heads), 3 * num_heads
     firsts = tf.reshape(starts[:, tf.newaxis] * per_token + heads, [-1])
     counts = tf.reshape(tf.tile(block_lengths[:, tf.newaxis], [1, num_heads]), [-1])
@@ -108,7 +107,7 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[tf.Tensor,
     return query, back
 
 
-def _real(index: tf.Tensor, mask: tf.Tensor, num_heads: int) -> tf.Tensor:
+def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
     """The indices of a batch whose padding is computed, with those of a row's first real token in place of padding's.
 
     As in `beyond`; what padding holds depends on how far the row is padded.
@@ -119,7 +118,7 @@ def _real(index: tf.Tensor, mask: tf.Tensor, num_heads: int) -> tf.Tensor:
     return index + tf.reshape(tf.tile(shift[:, tf.newaxis], [1, num_heads, 1]), [-1])
 
 
-def beyond(lengths: tf.Tensor, block_lengths: tf.Tensor) -> tf.Tensor:
+def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:
     """By how many places each cell of a block's rows is behind its row's last token; 0 up to that.
 
     A block's padding reads that token again. Keys that are masked must be the row's own: what is multiplied by 0 may be
@@ -128,7 +127,7 @@ def beyond(lengths: tf.Tensor, block_lengths: tf.Tensor) -> tf.Tensor:
     return tf.maximum(ranges(1 - lengths, block_lengths), 0)
 
 
-def round_up(counts: tf.Tensor) -> tf.Tensor:
+def round_up(counts: Tensor) -> Tensor:
     """Rounds an int32 vector up to the next of SIZES; what is above all of them stays."""
     return tf.maximum(tf.gather(SIZES, tf.minimum(tf.searchsorted(SIZES, counts), len(SIZES) - 1)), counts)
 
@@ -138,11 +137,11 @@ def longest_block(length: int) -> int:
     return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
 
 
-def missing(count: tf.Tensor) -> tf.Tensor:
+def missing(count: Tensor) -> Tensor:
     """Says what `round_up` adds to one number."""
     return round_up(count[tf.newaxis])[0] - count
 
 
-def ranges(starts: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+def ranges(starts: Tensor, counts: Tensor) -> Tensor:
     """Counts: starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..., in one vector."""
     return tf.ragged.range(starts, starts + counts).flat_values

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from albert_tf.extensions.equilibrium import SolvedRunner
 from albert_tf.extensions.fixed_point import Solution, Solver, solve
+from albert_tf.layers import Tensor
 from albert_tf.layers.depth_loop import DepthLoop, Runner
 from serving.inference.form import Form
 
@@ -25,13 +24,13 @@ class Faster(Form):
 
 
 class _Solved(SolvedRunner):
-    def solution(self, function: Callable, state: tf.Tensor, loop: DepthLoop) -> Solution:
+    def solution(self, function: Callable, state: Tensor, loop: DepthLoop) -> Solution:
         solver = self.extension.solver
         # Calibration lists steps, and reads all that there may be.
         solver = solver if loop.kind == "loop" else Solver("fixed_point", 0, solver.max_steps)
         return solve(function, state, self.rows, solver)
 
-    def report(self, state: tf.Tensor) -> tuple[dict, list, dict]:
+    def report(self, state: Tensor) -> tuple[dict, list, dict]:
         outputs, losses, values = self.inner.report(state)
         solved = {name: self.rows.restore(getattr(self.solved, name)) for name in ("residual", "steps")}
         return outputs | solved, losses, values

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.extensions.halting import HaltedRunner
+from albert_tf.layers import Tensor
 from albert_tf.layers.depth_loop import Runner
 from serving.inference.form import Form
 
@@ -17,7 +18,7 @@ class Faster(Form):
 
 
 class _Halted(HaltedRunner):
-    def _probability(self, state: tf.Tensor) -> tf.Tensor:
+    def _probability(self, state: Tensor) -> Tensor:
         weights = self.weights
         return weights["gate"] * tf.sigmoid(tf.reduce_sum(state * weights["kernel"], axis=1) + weights["bias"])
 

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.extensions.hyper_connections import EPSILON
+from albert_tf.layers import Tensor
 from albert_tf.layers.depth import Step
 from albert_tf.layers.depth_loop import Runner
 from serving.inference.dense import variable
@@ -44,7 +45,7 @@ class Faster(Form):
     def around(self, runner: Runner) -> Runner:
         return _Connected(runner, self)
 
-    def read(self, step: tf.Tensor | int, streams: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(self, step: Tensor, streams: Tensor) -> tuple[Tensor, Tensor]:
         """Gives a step's input [tokens, hidden_size], and the gates float32 [tokens, 3 * streams]."""
         flat = tf.reshape(streams, [-1, self.streams * self.width])
         norm = tf.cast(tf.raw_ops.EuclideanNorm(input=flat, axis=[1], keep_dims=True), tf.float32)
@@ -53,9 +54,7 @@ class Faster(Form):
         gates = tf.sigmoid(products / size + tf.gather(self.bias, step))
         return tf.reshape(self.reading(step, gates, streams), [-1, self.width]), gates
 
-    def write(
-        self, step: tf.Tensor | int, streams: tf.Tensor, output: tf.Tensor, gates: tf.Tensor, only_summary: bool = False
-    ) -> tf.Tensor:
+    def write(self, step: Tensor, streams: Tensor, output: Tensor, gates: Tensor, only_summary: bool = False) -> Tensor:
         """Gives the streams after a step whose block gave `output`, [tokens, hidden_size].
 
         only_summary: there is but one token of each row, of which there may be any number.
@@ -64,7 +63,7 @@ class Faster(Form):
         writing = self.writing_summary if only_summary else self.writing
         return writing(step, gates, streams, written[:, tf.newaxis])
 
-    def mean(self, streams: tf.Tensor) -> tf.Tensor:
+    def mean(self, streams: Tensor) -> Tensor:
         """Gives what the streams come to: [tokens, hidden_size]."""
         return tf.cast(tf.reduce_mean(tf.cast(streams, tf.float32), axis=1), self.dtype)
 
@@ -74,20 +73,20 @@ class _Connected(Runner):
         super().__init__(inner)
         self.form = form
 
-    def begin(self, hidden: tf.Tensor) -> tf.Tensor:
+    def begin(self, hidden: Tensor) -> Tensor:
         return tf.tile(self.inner.begin(hidden)[:, tf.newaxis], [1, self.form.streams, 1])
 
-    def step(self, step: Any, which: Step, state: tf.Tensor, only_summary: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
+    def step(self, step: Tensor, which: Step, state: Tensor, only_summary: bool = False) -> tuple[Tensor, Tensor]:
         hidden, gates = self.form.read(step, state)
         output, read = self.inner.step(step, which, hidden, only_summary)
         if only_summary:
             state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
         return self.form.write(step, state, output, gates, only_summary), read
 
-    def carried(self, state: tf.Tensor) -> tf.Tensor:
+    def carried(self, state: Tensor) -> Tensor:
         return self.form.mean(state)
 
-    def result(self, state: tf.Tensor) -> tf.Tensor:
+    def result(self, state: Tensor) -> Tensor:
         return self.form.mean(state)
 
 
@@ -110,7 +109,7 @@ class Sums:
         mask = np.concatenate([np.repeat(own, part.shape[-1], axis=1) for part in parts], axis=1)
         self.table, self.mask = table.reshape(steps, gates, -1), np.tile(mask, self.sums)
 
-    def __call__(self, step: tf.Tensor | int, gates: tf.Tensor, *vectors: tf.Tensor) -> tf.Tensor:
+    def __call__(self, step: Tensor, gates: Tensor, *vectors: Tensor) -> Tensor:
         """Sums up.
 
         Args:

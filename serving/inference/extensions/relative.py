@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from albert_tf.extensions.relative import BIASES
 from albert_tf.extensions.relative.relations import distance_table
+from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention, Pairs
 from albert_tf.layers.depth import Step
 from albert_tf.layers.depth_loop import Runner
@@ -73,7 +74,7 @@ class Faster(Form):
         own = {"attend": _attend_backwards} if self.extension.attention_type == "uni" else {}
         return dataclasses.replace(attention, score=self._score, **own)
 
-    def _score(self, attention: Attention, query: tf.Tensor, key: tf.Tensor, pairs: Pairs, step: Any, which: Step):
+    def _score(self, attention: Attention, query: Tensor, key: Tensor, pairs: Pairs, step: Tensor, which: Step):
         return self.scores[which.attention](attention, query, key, pairs, step)
 
     def around(self, runner: Runner) -> Runner:
@@ -81,8 +82,8 @@ class Faster(Form):
 
 
 def _attend_backwards(
-    attention: Attention, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, pairs: Pairs, step: Any, which: Step
-) -> tf.Tensor:
+    attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Tensor, which: Step
+) -> Tensor:
     """Attends to what is not after the query; the first query is so far behind as there are more keys."""
     scores = attention.score(attention, query, key, pairs, step, which)
     if pairs.summary is None:
@@ -96,7 +97,7 @@ def _attend_backwards(
     return attention.multiply(attention.weigh(masked, step), value)
 
 
-def differing(segments: tf.Tensor, of_keys: tf.Tensor) -> tf.Tensor:
+def differing(segments: Tensor, of_keys: Tensor) -> Tensor:
     """Tells pairs of different segments: int32 [rows, queries] and [rows, keys] to float32 [rows, 1, queries, keys]."""
     return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
 
@@ -130,7 +131,7 @@ class RelativeScores(tf.Module):
         self.is_untied = config.untie_biases and len(half.steps) > 1
         self.visits = [half.steps.index(step) if step in half.steps else 0 for step in range(config.num_steps)]
 
-    def of_length(self, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    def of_length(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Gives W_r R of all distances from so many queries to so many keys, [heads, distances, head_size]."""
         heads, distances, size = self.position_keys.shape
         first = self.longest - keys
@@ -138,9 +139,7 @@ class RelativeScores(tf.Module):
         count = tf.minimum(keys + queries, distances - first)
         return tf.slice(self.position_keys.value(), [0, first, 0], [heads, count, size])
 
-    def __call__(
-        self, attention: Attention, query: tf.Tensor, key: tf.Tensor, pairs: Any, step: tf.Tensor | int
-    ) -> tf.Tensor:
+    def __call__(self, attention: Attention, query: Tensor, key: Tensor, pairs: Any, step: Tensor) -> Tensor:
         """Scores [rows, heads, queries, keys].
 
         Args:
@@ -160,12 +159,12 @@ class RelativeScores(tf.Module):
             scores += of_segment * tf.cast(self._differs(pairs), query.dtype)
         return scores
 
-    def _differs(self, pairs: Any) -> tf.Tensor:
+    def _differs(self, pairs: Any) -> Tensor:
         if "differs" in pairs.hoisted and pairs.summary is None:
             return pairs.hoisted["differs"]
         return differing(*pairs.features["segments"])
 
-    def _of_distances(self, attention: Attention, query: tf.Tensor, keys: tf.Tensor, pairs: Any) -> tf.Tensor:
+    def _of_distances(self, attention: Attention, query: Tensor, keys: Tensor, pairs: Any) -> Tensor:
         queries = keys if pairs.summary is not None else tf.shape(query)[2]
         position_keys = pairs.hoisted.get(self)
         position_keys = self.of_length(queries, keys) if position_keys is None else position_keys
@@ -177,14 +176,14 @@ class RelativeScores(tf.Module):
         columns = tf.minimum(keys - pairs.summary + tf.range(keys), last)
         return tf.gather(of_distances, columns, axis=3, batch_dims=1)
 
-    def _of_step(self, table: np.ndarray, step: tf.Tensor | int, like: tf.Tensor) -> tf.Tensor:
+    def _of_step(self, table: np.ndarray, step: Tensor, like: Tensor) -> Tensor:
         """What a step has of float32 [visits, heads, ...]."""
         if len(table) == 1:
             return tf.constant(table[0], like.dtype)
         return tf.constant(table, like.dtype)[tf.constant(self.visits)[step]]
 
 
-def shifted(scores: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+def shifted(scores: Tensor, keys: Tensor) -> Tensor:
     """Gives [rows, heads, queries, keys], whose column j is column j + queries - i of query i's scores by distance.
 
     The numbers of a query lie one further to the left than those of the one before: in a row that is one shorter,

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.extensions import relative
+from albert_tf.layers import Tensor
 from albert_tf.layers.depth import Step
 from serving.inference.rows import BatchRows, RowPairs
 from serving.inference.tables import MASKED_SCORE
@@ -17,7 +18,7 @@ from serving.inference.tables import MASKED_SCORE
 class RowsWithMemory(BatchRows):
     """A padded batch with memory before each row."""
 
-    def remember(self, extension: Any, memory: tf.Tensor, memory_lengths: tf.Tensor) -> None:
+    def remember(self, extension: Any, memory: Tensor, memory_lengths: Tensor) -> None:
         """Notes the memory before the rows.
 
         Args:
@@ -41,20 +42,20 @@ class RowsWithMemory(BatchRows):
         config = self.config
         self._by_step = tf.reshape(by_step, [config.num_steps, self.size * self.places, config.hidden_size])
 
-    def of_batch(self, values: tf.Tensor) -> tf.Tensor:
+    def of_batch(self, values: Tensor) -> Tensor:
         return values
 
-    def add_feature(self, name: str, values: tf.Tensor) -> None:
+    def add_feature(self, name: str, values: Tensor) -> None:
         """Adds values [batch, length] of the rows; those of memory are 0."""
         self.features[name] = values, tf.pad(values, [[0, 0], [self.places, 0]])
 
-    def attended(self, step: Any, inputs: tf.Tensor) -> tf.Tensor:
+    def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
         return tf.concat([inputs, tf.cast(self._by_step[step], inputs.dtype)], axis=0)
 
-    def attend(self, projected: tf.Tensor, step: Any, which: Step, only_summary: bool) -> tf.Tensor:
+    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
         heads, count = self.config.num_attention_heads, self.size * self.length
 
-        def by_head(flat: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        def by_head(flat: Tensor, length: Tensor) -> Tensor:
             parts = tf.reshape(flat, [self.size, length, 3, heads, self.config.head_size])
             return tf.transpose(parts, [2, 0, 3, 1, 4])
 
@@ -66,10 +67,10 @@ class RowsWithMemory(BatchRows):
         contexts = tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
         return self.summary_tokens(contexts) if only_summary else contexts
 
-    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+    def summary_tokens(self, hidden: Tensor) -> Tensor:
         return tf.gather(self.rectangle(hidden), self.summaries, axis=1, batch_dims=1)
 
-    def remembered(self, entered: tf.Tensor) -> dict[str, tf.Tensor]:
+    def remembered(self, entered: Tensor) -> dict[str, Tensor]:
         """Returns the memory for the rows that follow, by the names that signatures have for it.
 
         Args:
@@ -96,11 +97,11 @@ class RowsWithMemory(BatchRows):
 class RememberingRunner(relative.RememberingRunner):
     """Stores what enters each step in one array, so that steps may run in a loop."""
 
-    def begin(self, hidden: tf.Tensor) -> tuple[Any, tf.TensorArray]:
+    def begin(self, hidden: Tensor) -> tuple[Any, tf.TensorArray]:
         shape = [None, self.config.hidden_size]
         return self.inner.begin(hidden), tf.TensorArray(hidden.dtype, self.config.num_steps, element_shape=shape)
 
-    def step(self, step: Any, which: Step, state: tuple, only_summary: bool = False) -> tuple[Any, tf.Tensor]:
+    def step(self, step: Tensor, which: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
         entered = state[1].write(step, self.inner.carried(state[0]))
         after, read = self.inner.step(step, which, state[0], only_summary)
         return (after, entered), read

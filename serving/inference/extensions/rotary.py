@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention
 from serving.inference.form import Form
 
@@ -31,7 +32,7 @@ class Faster(Form):
         return dataclasses.replace(attention, turn=turn)
 
 
-def turn(heads: tf.Tensor, rotation: tf.Tensor) -> tf.Tensor:
+def turn(heads: Tensor, rotation: Tensor) -> Tensor:
     """Turns [rows, heads, length, head_size], whose pairs are neighbours, by complex [rows, length, head_size / 2].
 
     Of three axes, the last as long as can be, since broadcasting computes an index for each of them.

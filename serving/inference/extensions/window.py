@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.extensions import window
+from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention, Pairs, attend_to_all
 from albert_tf.layers.depth import Step
 from serving.inference.form import Form
@@ -22,21 +22,21 @@ class Faster(Form):
     def _attend(
         self,
         attention: Attention,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        value: tf.Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
         pairs: Pairs,
-        step: Any,
+        step: Tensor,
         which: Step,
-    ) -> tf.Tensor:
-        def to_all(query: tf.Tensor) -> tf.Tensor:
+    ) -> Tensor:
+        def to_all(query: Tensor) -> Tensor:
             return attend_to_all(attention, query, key, value, pairs, step, which)
 
-        def nearby() -> tf.Tensor:
-            def score(query: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+        def nearby() -> Tensor:
+            def score(query: Tensor, key: Tensor) -> Tensor:
                 return attention.score(attention, query, key, pairs, step, which)
 
-            def weigh(scores: tf.Tensor, part: int) -> tf.Tensor:
+            def weigh(scores: Tensor, part: int) -> Tensor:
                 return attention.weigh(scores, step, part)
 
             bias = tf.cast(pairs.bias, query.dtype)
@@ -50,12 +50,12 @@ class Faster(Form):
         return tf.cond(length <= window.PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
 
 
-def _by_parts(query: tf.Tensor, attend: Callable) -> tf.Tensor:
+def _by_parts(query: Tensor, attend: Callable) -> Tensor:
     """The contexts of [rows, heads, length, head_size] queries, PART of each row at a time: no square is ever whole."""
     size = window.PART
     count = -(-tf.shape(query)[2] // size)
 
-    def attend_part(part: tf.Tensor, contexts: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+    def attend_part(part: Tensor, contexts: tf.TensorArray) -> tuple[Tensor, tf.TensorArray]:
         context = attend(query[:, :, part * size : (part + 1) * size])
         return part + 1, contexts.write(part, tf.transpose(context, [2, 0, 1, 3]))
 
