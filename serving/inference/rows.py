@@ -71,7 +71,7 @@ class OneRow(BatchRows):
             place = slice(self.summary, self.summary + 1)
             query, summary = query[:, :, place], tf.reshape(self.summary, [1, 1]) if self.last_token else 0
             features = {name: (one[:, place], one) for name, one in self.features.items()}
-        pairs = RowPairs(self.bias, features, summary, self.hoisted)
+        pairs = RowPairs(lambda: self.bias, features, summary, self.hoisted)
         contexts = self.attention(query, key, value, pairs, step, which)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
@@ -111,7 +111,8 @@ class FlatRows(BatchRows):
         self.cells = batch.cells if cells is None else cells
         self._block_lengths = lengths if mask is not None else round_up(lengths)
         self.tables = make_tables(lengths, self._block_lengths, config, mask)
-        self._row: Any = None
+        # See `find_rows`; what extensions have found once for all steps.
+        self.row_of_tokens: Any = None
 
     def again(self, tables: Tables, features: dict[str, Tensor]) -> "FlatRows":
         """Returns rows whose tables and features were made before, outside of a loop."""
@@ -187,51 +188,53 @@ class FlatRows(BatchRows):
         def bias() -> Tensor:
             return tf.reshape(tf.slice(tables.bias, [cell], [count]), [rows, 1, 1, length])
 
-        pairs = BlockPairs(bias, features, summary, self.hoisted, is_masked)
+        pairs = RowPairs(bias, features, summary, self.hoisted, is_masked)
         return tf.reshape(self.attention(query, key, value, pairs, step, which), [-1, self.config.head_size])
 
-    def count_tokens(self) -> None:
-        """Notes for `sum` and `spread` the row of every token, once for all steps."""
+    def find_rows(self) -> tuple[Tensor, Tensor]:
+        """Returns the row of every computed token, int32 [tokens], and the same with -1 for what is in no sum."""
         lengths = self.tables.lengths
         row = tf.repeat(tf.range(tf.size(lengths)), lengths)
         counts = tf.gather(tf.reshape(self.batch.mask, [-1]), self.cells)
         more = [[0, tf.size(self.batch.computed) - tf.size(row)]]
         # What has a negative number is left out of sums.
-        self._row = tf.pad(row, more), tf.pad(tf.where(counts, row, -1), more, constant_values=-1)
+        return tf.pad(row, more), tf.pad(tf.where(counts, row, -1), more, constant_values=-1)
 
     def sum(self, values: Tensor) -> Tensor:
         axes = list(range(values.shape.rank))
         by_token = tf.transpose(values, axes[-1:] + axes[:-1])
-        found = tf.math.unsorted_segment_sum(by_token, self._row[1], tf.size(self.tables.lengths))
+        row = (self.row_of_tokens or self.find_rows())[1]
+        found = tf.math.unsorted_segment_sum(by_token, row, tf.size(self.tables.lengths))
         return tf.transpose(found, axes[1:] + axes[:1])
 
     def spread(self, values: Tensor) -> Tensor:
-        return tf.gather(values, self._row[0])
+        return tf.gather(values, (self.row_of_tokens or self.find_rows())[0])
 
 
 class RowPairs(Pairs):
-    """Pairs with what extensions computed once for all steps; 0 as `summary` is the first column of all rows."""
+    """Pairs of rows of an export.
 
-    def __init__(self, bias: Any, features: dict, summary: Any = None, hoisted: dict | None = None):
-        super().__init__(bias, features, summary)
-        self.hoisted = hoisted or {}
+    Args:
+        bias: returns float32 [rows, 1, 1, keys], where it is needed.
+        features: see `Pairs`.
+        summary: see `Pairs`; 0 is the first column of all rows.
+        hoisted: what extensions computed once for all steps.
+        is_masked: whether the bias is not 0; None: it may be.
+    """
 
-
-class BlockPairs(RowPairs):
-    """Pairs of a block, whose bias is made and added only where the block has padding."""
-
-    def __init__(self, bias: Callable[[], Tensor], features: dict, summary: Any, hoisted: dict, is_masked: Tensor):
-        super().__init__(None, features, summary, hoisted)
+    def __init__(
+        self, bias: Callable, features: dict, summary: Tensor = None, hoisted: dict | None = None, is_masked: Any = None
+    ):
+        self.features, self.summary, self.hoisted = features, summary, hoisted or {}
         self._make_bias, self.is_masked = bias, is_masked
 
     @property
-    def bias(self) -> Tensor:
+    def bias(self) -> Tensor:  # type: ignore[override]
         """Returns float32 [rows, 1, 1, keys]."""
         return self._make_bias()
 
-    @bias.setter
-    def bias(self, bias: None) -> None:
-        pass
-
     def masked(self, scores: Tensor) -> Tensor:
-        return tf.cond(self.is_masked, lambda: scores + tf.cast(self.bias, scores.dtype), lambda: scores)
+        def add() -> Tensor:
+            return scores + tf.cast(self.bias, scores.dtype)
+
+        return add() if self.is_masked is None else tf.cond(self.is_masked, add, lambda: scores)

@@ -62,7 +62,7 @@ class RowsWithMemory(BatchRows):
         own, past = by_head(projected[:count], self.length), by_head(projected[count:], self.places)
         # What padding holds depends on how far the row is padded, and 0 times NaN or infinity is NaN.
         key, value = tf.unstack(tf.where(self.real, tf.concat([past[1:], own[1:]], axis=3), 0))
-        pairs = RowPairs(self.bias, self.features, None, self.hoisted)
+        pairs = RowPairs(lambda: self.bias, self.features, None, self.hoisted)
         contexts = self.attention(own[0], key, value, pairs, step, which)
         contexts = tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
         return self.summary_tokens(contexts) if only_summary else contexts
