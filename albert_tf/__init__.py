@@ -33,7 +33,6 @@ if TYPE_CHECKING or not _is_our_command():
         AlbertTokenClassifier,
     )
     from albert_tf.models.early_exit import LearnedExit
-    from albert_tf.models.electra import ElectraPretrainer
     from albert_tf.models.permutation import XlnetPretrainer
     from albert_tf.models.pretrainer import AlbertPretrainer
     from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -52,7 +51,6 @@ _HOMES = {
     "AlbertTokenClassifier": "models.classifiers",
     "LearnedExit": "models.early_exit",
     "AlbertPretrainer": "models.pretrainer",
-    "ElectraPretrainer": "models.electra",
     "XlnetPretrainer": "models.permutation",
     "AlbertSentenceEmbedder": "models.sentence_embedder",
     "AlbertSpanPredictor": "models.span_predictor",
@@ -78,7 +76,6 @@ __all__ = [
     "AlbertSentenceEmbedder",
     "AlbertSpanPredictor",
     "AlbertTokenClassifier",
-    "ElectraPretrainer",
     "LearnedExit",
     "Preprocessor",
     "XlnetPretrainer",

@@ -1,98 +1,64 @@
-"""One frozen description of an encoder: ALBERT, BERT, RoBERTa, XLNet, and everything between them."""
+"""One frozen description of an encoder: the fields of ALBERT and BERT, and the extensions that its keys ask for."""
 
 import dataclasses
+import functools
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
 from albert_tf.config_reading import check_kind, is_xlnet, nearest, read_fields
-from albert_tf.config_rules import check
+from albert_tf.depth_plan import read_depth_plan
+from albert_tf.extension import KEYS, OFF, REGISTRY, Extension, Spec, asked_for, default_of, owner_of
 from albert_tf.published import NAMED, OTHER_NAMES, XLNET_NAMES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint, read_json, write_json
 
-# Fields of what begins as the model without it: weights of the one start the other.
-BEGIN_AS_ALBERT = (
-    *("depth_plan", "step_signal", "hyper_connections", "depth_lora_rank", "depth_lora_target", "gate_init"),
-    *("halting", "halting_threshold", "ponder_cost"),
-    *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
-    *("equilibrium_phantom_steps", "equilibrium_damping"),
-    *("attention_window", "global_attention_every"),
-)
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class AlbertConfig:
     """Describes one encoder; the fields' names are those of the published `albert_config.json`.
 
     Sizes count elements; dropout fields are probabilities. `hidden_act` "gelu" is ALBERT's tanh approximation
     (google-research/albert modeling.py:299), "gelu_erf" the exact one that HuggingFace calls "gelu".
 
+    Args:
+        **values: the attributes below, and the keys of extensions (albert_tf/extensions), such as `halting="act"`.
+            Both can be read as attributes. A file of a configuration is one flat JSON object of all of them.
+
     Attributes:
         sharing: which half of a block is shared over depth: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
         num_hidden_groups: the depth is cut into so many groups; what is shared is shared inside a group.
         inner_group_num: blocks in a row, each with its own weights, that make one depth step.
-        factorization: "all" normalises the summed embeddings at `embedding_size` and projects them with a bias
+        factorization: "all" normalizes the summed embeddings at `embedding_size` and projects them with a bias
             (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
             others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
         always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
         position_offset: the row of the position table that a text's first token has: 0, and of RoBERTa 2, since its
             tables count from the padding's id + 1 (transformers modeling_roberta.py:142). A model that has one is
             RoBERTa's to `checkpoints`.
-        random_depth_min: the least number of layers of a training batch, each of which has its own, drawn from that to
-            num_hidden_layers, so that the model can be run at any depth; 0: all have num_hidden_layers.
         depth_plan: which blocks run in which order, as `read_depth_plan` reads it, in place of groups and inner groups:
             "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks;
             `sharing` says which halves of a block follow it, the other half being every step's own.
-        step_signal: what is added to every token before a step: "none", "learned", "sinusoid" (layers/step_signal.py).
-        hyper_connections: how many residual streams connect the steps, 2 or more, or 0 (layers/hyper_connections.py).
-        depth_lora_rank: rank of what a shared dense layer's weights differ by from step to step; 0: they do not
-            (layers/depth_lora.py).
-        depth_lora_target: whose dense layers: "attention", "ffn" or "both".
-        gate_init: what learned gates of extensions begin with: 0: they are closed and the model is exactly the one
-            without; 1: the published form.
-        halting: whether tokens halt: "none", "act" (Graves) or "act_t2t" (tensor2tensor) (layers/halting.py).
-        halting_threshold: how much short of 1 the probabilities of a token that halts add up to.
-        ponder_cost: what a step of a token adds to the loss.
-        equilibrium_solver: "fixed_point" or "anderson": the repeated blocks are run until they have come to a fixed
-            point, in place of the plan's number of times (layers/equilibrium_walk.py); "none": they are not.
-        equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0: it is not
-            asked, all steps are made.
-        equilibrium_max_steps: steps after which a row ends that has not converged.
-        equilibrium_gradient: "phantom", of so many more steps, or "implicit", the exact one of the fixed point.
-        equilibrium_phantom_steps: how many; with tolerance 0 they are the last of `equilibrium_max_steps`.
-        equilibrium_damping: which part of a phantom step is taken, above 0 and at most 1.
-        norm_position: "post" normalises each half's sum with its input (ALBERT, BERT); "pre" each half's input, and
-            once what the last step gives (Xiong et al. 2020, section 3).
+        norm_position: "post" normalizes each half's sum with its input (ALBERT, BERT); "pre" each half's input, and
+            once the result of the last step (Xiong et al. 2020, section 3).
         norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
         feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
             with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020). `intermediate_size` is the width of both products: a
             glu has half as many weights again as an mlp of the same.
-        position_type: "absolute" adds a learned vector for each position; "rotary" has none, and turns queries and keys
-            by their positions (Su et al. 2021, section 3.2), "relative" scores distances and segments as XLNet does
-            (layers/relative_attention.py), whose embeddings have no layer norm and whose attention no biases. Both take
-            rows of any length: `max_position_embeddings` is no more than what the commands take for the longest.
-        rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
         use_bias: whether the dense layers of embeddings and blocks add a bias, and their layer norms; the pooler and
             heads have theirs in any case.
-        attention_window: to how many places on each side a token attends, beside the first token, which attends to all
-            (layers/local_attention.py); 0: all attend to all. Rows of up to so many tokens and one are as without.
-        global_attention_every: every so many steps, from the first on, all attend to all even so; 0: never.
-        attention_type: of relative positions: "bi": all attend to all, "uni": no token to what is behind it.
-        clamp_length: the largest distance that relative positions tell apart; 0: there is none.
-        memory_length: how many places before a row its tokens attend to as they were in the rows before; 0: none. With
-            it the encoder gives the memory that the next rows are to be given.
-        reuse_length: how many of a row's first tokens are remembered; 0: all.
-        untie_biases: whether the position, content and segment biases of a shared block are every step's own.
+        extensions: those that the keys ask for.
+        unused: keys and values of extensions that are not asked for.
 
     Raises:
-        UserError: a value is impossible; the message names it.
+        UserError: a value is impossible, or two do not go together; the message names them.
 
-    >>> config = AlbertConfig.named("albert_base_v2").replace(num_hidden_layers=6, sharing="ffn")
-    >>> config.num_steps, config.head_size, config.is_projected
-    (6, 64, True)
+    >>> config = AlbertConfig.named("albert_base_v2").replace(num_hidden_layers=6, sharing="ffn", halting="act")
+    >>> config.num_steps, config.head_size, config.is_projected, config.halting
+    (6, 64, True, 'act')
     """
 
     vocab_size: int = 30000
@@ -114,38 +80,46 @@ class AlbertConfig:
     factorization: str = "all"
     always_project: bool = False
     position_offset: int = 0
-    random_depth_min: int = 0
     depth_plan: str = ""
-    step_signal: str = "none"
-    hyper_connections: int = 0
-    depth_lora_rank: int = 0
-    depth_lora_target: str = "both"
-    gate_init: float = 0.0
-    halting: str = "none"
-    halting_threshold: float = 0.01
-    ponder_cost: float = 0.01
-    equilibrium_solver: str = "none"
-    equilibrium_tolerance: float = 1e-3
-    equilibrium_max_steps: int = 30
-    equilibrium_gradient: str = "phantom"
-    equilibrium_phantom_steps: int = 5
-    equilibrium_damping: float = 1.0
     norm_position: str = "post"
     norm: str = "layer_norm"
     feed_forward: str = "mlp"
-    position_type: str = "absolute"
-    rotary_theta: float = 10000.0
     use_bias: bool = True
-    attention_window: int = 0
-    global_attention_every: int = 0
-    attention_type: str = "bi"
-    clamp_length: int = 0
-    memory_length: int = 0
-    reuse_length: int = 0
-    untie_biases: bool = False
+    extensions: tuple[Extension, ...] = ()
+    unused: tuple[tuple[str, Any], ...] = ()
 
-    def __post_init__(self) -> None:
-        check(self)
+    def __init__(self, **values: Any):
+        own = {name: values.get(name, field.default) for name, field in _CORE.items()}
+        if unknown := [name for name in values if name not in _CORE and name not in KEYS]:
+            raise UserError(f"unknown configuration key '{unknown[0]}'{nearest(unknown[0], [*_CORE, *KEYS])}")
+        rest = {name: value for name, value in values.items() if name in KEYS}
+        extensions = asked_for(rest)
+        read = {key for one in extensions for key in REGISTRY[one.name].keys}
+        unused = tuple((key, rest[key]) for key in KEYS if key in rest and key not in read and _is_set(key, rest[key]))
+        for name, value in (own | {"extensions": extensions, "unused": unused}).items():
+            object.__setattr__(self, name, value)
+        _check(self)
+
+    def __getattr__(self, name: str) -> Any:
+        # Only for what is no field.
+        if name not in KEYS:
+            raise AttributeError(f"a configuration has no '{name}'")
+        values = dict(self.unused)
+        for one in self.extensions:
+            values |= {key: getattr(one, key) for key in REGISTRY[one.name].keys}
+        return values[name] if name in values else default_of(name)
+
+    def extension(self, name: str) -> Any:
+        """Returns the extension of that name; None where no key asks for it."""
+        return next((one for one in self.extensions if one.name == name), None)
+
+    @functools.cached_property
+    def spec(self) -> Spec:
+        """Returns what the embeddings and blocks are made of."""
+        spec = Spec()
+        for one in self.extensions:
+            spec = one.spec(spec)
+        return spec
 
     @property
     def head_size(self) -> int:
@@ -158,21 +132,16 @@ class AlbertConfig:
         return self.max_position_embeddings - self.position_offset
 
     @property
-    def ends_with_cls(self) -> bool:
-        """Tells whether the token that stands for a row is its last, as XLNet's [CLS] is, and not its first."""
-        return self.position_type == "relative"
-
-    @property
     def num_steps(self) -> int:
         """Counts the blocks executed one after another: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
-    def extensions(self) -> list[str]:
-        """Lists the fields that ask for what no published ALBERT, BERT, RoBERTa or XLNet has."""
-        known = _OF_XLNET if self.position_type == "relative" else ()
-        fields = [field for field in _EXTENSIONS if field.name not in known]
-        return [field.name for field in fields if getattr(self, field.name) != field.default]
+    def unpublished(self) -> list[str]:
+        """Returns the keys that ask for what no published ALBERT, BERT, RoBERTa or XLNet has."""
+        names = [name for name in _LATER if name != "position_offset" and getattr(self, name) != _CORE[name].default]
+        published = {key for one in self.extensions for key in one.published}
+        return names + [key for key in self._of_extensions() if key not in published]
 
     @property
     def is_projected(self) -> bool:
@@ -210,7 +179,8 @@ class AlbertConfig:
 
     @classmethod
     def _read(cls, values: Mapping[str, Any], where: str) -> Self:
-        return cls(**read_fields(values, {field.name: field.default for field in dataclasses.fields(cls)}, where))
+        defaults = {name: field.default for name, field in _CORE.items()} | dict.fromkeys(KEYS)
+        return cls(**read_fields(values, defaults, where))
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
@@ -238,12 +208,23 @@ class AlbertConfig:
         raise UserError(f"'{path}' lacks {', '.join(missing)}{f'; it describes a {kinds[0]}' if kinds else ''}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Gives the fields, which `from_dict` reads; those that came later only where they say something.
+        """Returns the keys that `from_dict` reads; those that came later only where they say something.
 
         So descriptions of models that have no use for them stay what they were, and runs of before go on.
         """
-        later = [field.name for field in _LATER if getattr(self, field.name) != field.default]
-        return {name: getattr(self, name) for name in [*_FIRST, *later]}
+        later = [name for name in _LATER if getattr(self, name) != _CORE[name].default]
+        return {name: getattr(self, name) for name in [*_FIRST, *later]} | self._of_extensions()
+
+    def _of_extensions(self) -> dict[str, Any]:
+        """The keys of extensions that are not what they are by default."""
+        values = dict(self.unused)
+        for one in self.extensions:
+            values |= {
+                field.name: getattr(one, field.name)
+                for field in dataclasses.fields(one)
+                if getattr(one, field.name) != field.default
+            }
+        return {key: values[key] for key in KEYS if key in values}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Gives the JSON text that `from_json` reads; also writes it to `path` where one is given."""
@@ -252,11 +233,13 @@ class AlbertConfig:
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def replace(self, **changes: Any) -> Self:
-        """Makes a copy with some fields changed, checked like a new one."""
-        unknown = changes.keys() - {field.name for field in dataclasses.fields(self)}
-        for key in sorted(unknown):
-            raise UserError(f"unknown configuration key '{key}'{nearest(key, dataclasses.asdict(self))}")
-        return dataclasses.replace(self, **changes)
+        """Makes a copy with some keys changed, checked like a new one."""
+        return type(self)(**(self.to_dict() | changes))
+
+    def differing(self, other: "AlbertConfig") -> list[str]:
+        """Returns the keys in which another configuration differs."""
+        keys = dict.fromkeys([*self.to_dict(), *other.to_dict()])
+        return [key for key in keys if getattr(self, key) != getattr(other, key)]
 
 
 def read_config(name_or_file: str) -> AlbertConfig:
@@ -269,9 +252,106 @@ def read_config(name_or_file: str) -> AlbertConfig:
 
 
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-_FIELDS = dataclasses.fields(AlbertConfig)
-_NAMES = [field.name for field in _FIELDS]
-# What the first configurations were written with, what came later, and of that what no published model has.
-_FIRST, _LATER = _NAMES[: _NAMES.index("position_offset")], _FIELDS[_NAMES.index("position_offset") :]
-_EXTENSIONS = _FIELDS[_NAMES.index("depth_plan") :]
-_OF_XLNET = ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length")
+_CORE = {field.name: field for field in dataclasses.fields(AlbertConfig) if field.name not in ("extensions", "unused")}
+_NAMES = list(_CORE)
+# What the first configurations were written with, and what came later.
+_FIRST, _LATER = _NAMES[: _NAMES.index("position_offset")], _NAMES[_NAMES.index("position_offset") :]
+_CHOICES = {
+    "hidden_act": ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid"),
+    "sharing": ("all", "attention", "ffn", "none"),
+    "factorization": ("all", "word"),
+    "norm_position": ("post", "pre"),
+    "norm": ("layer_norm", "rms_norm"),
+    "feed_forward": ("mlp", "glu"),
+}
+
+
+def begins_plain(key: str) -> bool:
+    """Returns whether a model that sets a key begins as the one that does not."""
+    return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
+
+
+def _is_set(key: str, value: Any) -> bool:
+    """Whether a key of extensions that are not asked for has another value than its default."""
+    asks = any(entry.keys[0] == key for entry in REGISTRY.values())
+    return not (asks and value in OFF) and value != default_of(key)
+
+
+def _check(config: AlbertConfig) -> None:
+    for name, field in _CORE.items():
+        _check_value(field, getattr(config, name), _CHOICES, {})
+    for key, value in config.unused:
+        entry, cls = owner_of(key)
+        _check_value(cls.__dataclass_fields__[key], value, cls.choices, cls.limits)
+        if key in cls.needed:
+            raise UserError(f"{key} {value!r} needs {entry.asked_by}; set it, or leave this")
+    for one in config.extensions:
+        for field in dataclasses.fields(one):
+            _check_value(field, getattr(one, field.name), one.choices, one.limits)
+    _check_sizes(config)
+    _check_depth_plan(config)
+    given = config.to_dict()
+    for one in config.extensions:
+        key = REGISTRY[one.name].keys[0]
+        for other, reason in one.conflicts().items():
+            if other in given and not (other in _CORE and given[other] == _CORE[other].default):
+                raise UserError(
+                    f"{other} {given[other]!r} and {key} {getattr(one, key)!r} exclude each other: {reason}; leave one"
+                    " out"
+                )
+        one.check(config)
+
+
+def _check_value(
+    field: dataclasses.Field, value: Any, choices: Mapping[str, tuple], limits: Mapping[str, tuple]
+) -> None:
+    if field.type in (str, bool):
+        if not isinstance(value, field.type):
+            raise UserError(f"{field.name} must be a {field.type.__name__}, not {value!r}")
+        if field.name in choices and value not in choices[field.name]:
+            raise UserError(f"{field.name} '{value}' is none of {', '.join(choices[field.name])}")
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UserError(f"{field.name} must be a number, not {value!r}")
+    # Counts of what there may be none of are 0 by default.
+    least = min(cast(float, field.default), 1)
+    if field.type is int and (not isinstance(value, int) or value < least):
+        raise UserError(f"{field.name} must be a whole number of at least {least}, not {value}")
+    if field.name.endswith("_prob") and not 0 <= value < 1:
+        raise UserError(f"{field.name} must be a probability below 1, not {value}")
+    if field.type is float and not (value >= 0 and math.isfinite(value)):
+        raise UserError(f"{field.name} must be finite and not negative, not {value}")
+    if field.name in limits and not limits[field.name][1](value):
+        raise UserError(f"{field.name} must be {limits[field.name][0]}, not {value}")
+
+
+def _check_sizes(config: AlbertConfig) -> None:
+    if config.hidden_size % config.num_attention_heads:
+        raise UserError(
+            f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {config.num_attention_heads}"
+        )
+    if config.num_hidden_groups > config.num_hidden_layers:
+        raise UserError(
+            f"num_hidden_groups {config.num_hidden_groups} is over num_hidden_layers {config.num_hidden_layers};"
+            " some groups would never run"
+        )
+    if config.max_seq_length < 1:
+        raise UserError(
+            f"position_offset {config.position_offset} leaves no row of max_position_embeddings"
+            f" {config.max_position_embeddings} for a token"
+        )
+
+
+def _check_depth_plan(config: AlbertConfig) -> None:
+    if not config.depth_plan:
+        return
+    runs = sum(part.blocks * part.repeats for part in read_depth_plan(config.depth_plan))
+    if runs != config.num_hidden_layers:
+        raise UserError(
+            f"depth_plan '{config.depth_plan}' runs {runs} blocks, num_hidden_layers is {config.num_hidden_layers};"
+            " the two must agree"
+        )
+    if config.num_hidden_groups > 1 or config.inner_group_num > 1:
+        raise UserError("depth_plan takes the place of num_hidden_groups and inner_group_num; leave these at 1")
+    if config.sharing == "none":
+        raise UserError("depth_plan says which blocks are shared, sharing 'none' shares none; leave one out")

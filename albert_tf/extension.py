@@ -7,6 +7,7 @@ encoder imports none.
 import dataclasses
 import functools
 import importlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tfrecords.base.errors import UserError
@@ -94,26 +95,64 @@ class Spec(NamedTuple):
     last_token: bool = False
 
 
+class Work(NamedTuple):
+    """What a row costs, as data that an extension may change: see `albert_tf.analysis.cost`.
+
+    Attributes:
+        length: tokens, those included that an extension adds to a row.
+        steps: blocks that it runs through, at most.
+        stored_steps: of them, those whose results the backward pass stores.
+        pairs: pairs of tokens whose scores are computed, in all steps of the plan.
+        stored_pairs: those that the backward pass stores.
+        products: further multiplications for each token, in all steps of the plan.
+        streams: vectors of each token between steps, if there are more than one; else 0.
+    """
+
+    length: int
+    steps: int
+    stored_steps: int
+    pairs: float
+    stored_pairs: float
+    products: int = 0
+    streams: int = 0
+
+
 @dataclasses.dataclass(frozen=True)
 class Extension:
     """One feature of the encoder. Each method has a default for an extension that takes no part in it.
 
     Attributes:
         name: as in the registry.
+        choices: by key, the values that it may have.
+        limits: by key, what its value must be, as text and as a function.
+        needed: keys that mean nothing without it, so that a configuration which sets one is refused.
+        begins_plain: whether a model begins as the one without it, so that weights of that one can start it.
         order: of `around`: lower ones are nearer to the block.
         walk: the value of the encoder's `walk` that stands for it, "" if none does.
-        is_published: whether a published model has it.
+        published: keys that a published model has.
+        no_exits: why rows cannot leave early with it, "" where they can.
         lists_steps: whether a loop over depth has to be unrolled for it.
+        changes_input: whether blocks read something else than the state of the step before.
+        fuses: whether attention by one kernel, as cuDNN has it, computes the same.
+        packs: whether several examples may share a row.
         draws: whether something is drawn for each batch of training.
         outputs: names of what its runner's `report` returns of every batch, for which no token may be left out.
         for_litert: whether its mathematics runs in LiteRT's own operations.
     """
 
     name: ClassVar[str] = ""
+    choices: ClassVar[dict[str, tuple]] = {}
+    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {}
+    needed: ClassVar[tuple[str, ...]] = ()
+    begins_plain: ClassVar[bool] = False
     order: ClassVar[int] = 0
     walk: ClassVar[str] = ""
-    is_published: ClassVar[bool] = False
+    published: ClassVar[tuple[str, ...]] = ()
+    no_exits: ClassVar[str] = ""
     lists_steps: ClassVar[bool] = False
+    changes_input: ClassVar[bool] = False
+    fuses: ClassVar[bool] = True
+    packs: ClassVar[bool] = True
     draws: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ()
     for_litert: ClassVar[bool] = False
@@ -127,7 +166,15 @@ class Extension:
         return []
 
     def check(self, config: Any) -> None:
-        """Raises UserError where its values do not go with a configuration."""
+        """Raises UserError where its values are impossible, or do not go with a configuration."""
+
+    def conflicts(self) -> dict[str, str]:
+        """Returns keys that must not be set with it, each with the reason."""
+        return {}
+
+    def period(self) -> int:
+        """Returns after how many steps what it does at a step, as known when a graph is built, repeats."""
+        return 1
 
     def metrics(self) -> tuple[str, ...]:
         """Returns the names of the metrics that its runner's `report` measures."""
@@ -139,8 +186,21 @@ class Extension:
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
         """Raises UserError where hidden states or attentions are asked for that there are not with it."""
 
-    def check_early_exit(self) -> None:
-        """Raises UserError where rows of an export cannot leave between two steps."""
+    def at_depth(self, depth: int) -> dict[str, Any]:
+        """Returns keys to change where a configuration is given another number of layers."""
+        return {}
+
+    def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
+        """Returns what the metrics of an evaluation add to its loss."""
+        return 0.0
+
+    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
+        """Returns what a run's history shows of some rows of training, by the names of columns."""
+        return {}
+
+    def warning(self, figures: Mapping[str, float], step: int) -> str:
+        """Returns what the figures of a run at a step warn of, "" if nothing."""
+        return ""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
         """Returns what is added to a dense layer's kernel: a [visits, inputs, rank] and b [visits, rank, units]."""
@@ -157,92 +217,131 @@ class Extension:
     def hoist(self, rows: Any, weights: Weights) -> None:
         """Computes for the rows what depends on weights but on no step. Not called when steps are recomputed."""
 
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        """Returns what a row costs with it; `targets` tokens follow a row whose words are to be predicted."""
+        return work
+
+    def head_weights(self, config: Any) -> int | None:
+        """Returns how many weights the heads of its pre-training have; None: those of ALBERT's."""
+        return None
+
     def around(self, runner: Any, weights: Weights) -> Any:
         """Returns the runner of steps, or another one around it."""
         return runner
 
 
 class Entry(NamedTuple):
-    """Says where an extension is, and which key of a configuration asks for it.
+    """Says where an extension is, and what asks for it.
 
     Attributes:
         module: its module.
-        key: the key.
-        values: the key's values that ask for it; (): every value that is not OFF.
+        keys: the keys of a configuration that it reads. The first one asks for it.
+        values: the values of that key that ask for it; (): every value that is not OFF.
         walk: see `Extension`; the encoder's `walk` asks for it as well, with the first of `values`.
         features: names of a batch's features that only this extension reads.
     """
 
     module: str
-    key: str
+    keys: tuple[str, ...]
     values: tuple[str, ...] = ()
     walk: str = ""
     features: tuple[str, ...] = ()
 
+    @property
+    def asked_by(self) -> str:
+        """Returns what asks for it, for messages."""
+        return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
 
+
+_FOLDER = "albert_tf.extensions"
 # In the order of their variables. A new extension comes last, its layers below "depth_layers" on disk.
 REGISTRY = {
-    "step_signal": Entry("albert_tf.extensions.step_signal", "step_signal"),
-    "hyper_connections": Entry("albert_tf.extensions.hyper_connections", "hyper_connections"),
-    "halting": Entry("albert_tf.extensions.halting", "halting"),
+    "step_signal": Entry(f"{_FOLDER}.step_signal", ("step_signal", "gate_init")),
+    "hyper_connections": Entry(f"{_FOLDER}.hyper_connections", ("hyper_connections", "gate_init")),
+    "halting": Entry(f"{_FOLDER}.halting", ("halting", "halting_threshold", "ponder_cost", "gate_init")),
     "equilibrium": Entry(
-        "albert_tf.extensions.equilibrium", "equilibrium_solver", ("fixed_point", "anderson"), "equilibrium"
+        f"{_FOLDER}.equilibrium",
+        (
+            *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
+            *("equilibrium_phantom_steps", "equilibrium_damping", "gate_init"),
+        ),
+        ("fixed_point", "anderson"),
+        walk="equilibrium",
     ),
-    "depth_lora": Entry("albert_tf.extensions.depth_lora", "depth_lora_rank"),
-    "random_depth": Entry("albert_tf.extensions.random_depth", "random_depth_min"),
-    "rotary": Entry("albert_tf.extensions.rotary", "position_type", ("rotary",)),
+    "depth_lora": Entry(f"{_FOLDER}.depth_lora", ("depth_lora_rank", "depth_lora_target")),
+    "random_depth": Entry(f"{_FOLDER}.random_depth", ("random_depth_min",)),
+    "rotary": Entry(f"{_FOLDER}.rotary", ("position_type", "rotary_theta"), ("rotary",)),
     "relative": Entry(
-        "albert_tf.extensions.relative",
-        "position_type",
+        f"{_FOLDER}.relative",
+        ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases"),
         ("relative",),
         features=("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed"),
     ),
-    "window": Entry("albert_tf.extensions.window", "attention_window"),
+    "window": Entry(f"{_FOLDER}.window", ("attention_window", "global_attention_every")),
 }
+# All keys that extensions read, each once.
+KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))
+POSITION_TYPES = (
+    "absolute",
+    *(value for entry in REGISTRY.values() if entry.keys[0] == "position_type" for value in entry.values),
+)
+# Of what learned gates begin with: 0: they are closed, and the model is exactly the one without; 1: the published form.
+GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
 # Values of a key that ask for nothing.
-OFF = (0, "", "none", None, False)
+OFF = (0, "", "none", "absolute", None, False)
 WALKS = tuple(entry.walk for entry in REGISTRY.values() if entry.walk)
 
 
-@functools.lru_cache(maxsize=256)
-def extensions_of(config: Any) -> tuple[Extension, ...]:
-    """Returns the extensions that a configuration asks for, in the registry's order.
+def asked_for(values: Mapping[str, Any]) -> tuple[Extension, ...]:
+    """Makes the extensions that a configuration's keys ask for, in the registry's order.
 
     Raises:
         UserError: one is not installed.
     """
     found = []
     for name, entry in REGISTRY.items():
-        value = getattr(config, entry.key, None)
-        if value in OFF or (entry.values and value not in entry.values):
-            continue
-        try:
+        value = values.get(entry.keys[0])
+        if value not in OFF and (not entry.values or value in entry.values):
             cls = extension_class(name)
-        except ModuleNotFoundError as error:
-            raise UserError(f"{entry.key} {value!r} needs the extension '{name}', which is not installed") from error
-        found.append(cls(**{field.name: getattr(config, field.name) for field in dataclasses.fields(cls)}))
+            found.append(cls(**{key: values[key] for key in entry.keys if key in values}))
     return tuple(found)
 
 
+@functools.cache
 def extension_class(name: str) -> type[Extension]:
-    """Imports an extension and returns its class: the one that its module defines."""
-    module = importlib.import_module(REGISTRY[name].module)
+    """Imports an extension and returns its class: the one that its module defines.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    entry = REGISTRY[name]
+    try:
+        module = importlib.import_module(entry.module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{entry.asked_by} needs the extension '{name}', which is not installed") from error
     classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Extension)]
     return next(one for one in classes if one.__module__ == module.__name__)
 
 
-def extension_of(config: Any, name: str) -> Any:
-    """Returns the extension of that name; None where a configuration does not ask for it."""
-    return next((one for one in extensions_of(config) if one.name == name), None)
+def owner_of(key: str) -> tuple[Entry, type[Extension]]:
+    """Returns the first extension that reads a key."""
+    name, entry = next((name, entry) for name, entry in REGISTRY.items() if key in entry.keys)
+    return entry, extension_class(name)
 
 
-@functools.lru_cache(maxsize=256)
-def spec_of(config: Any) -> Spec:
-    """Returns what a configuration's embeddings and blocks are made of."""
-    spec = Spec()
-    for one in extensions_of(config):
-        spec = one.spec(spec)
-    return spec
+def default_of(key: str) -> Any:
+    """Returns the default value of a key of extensions."""
+    return owner_of(key)[1].__dataclass_fields__[key].default
+
+
+def check_exits(config: "AlbertConfig") -> None:
+    """Raises UserError where rows of an encoder cannot leave early."""
+    for one in config.extensions:
+        if one.no_exits:
+            key = REGISTRY[one.name].keys[0]
+            raise UserError(
+                f"early exit and {key} '{getattr(one, key)}' exclude each other: {one.no_exits}; leave one out"
+            )
 
 
 def settled(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
@@ -251,12 +350,12 @@ def settled(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
     Raises:
         UserError: the configuration asks for such an extension, and the walk is another on purpose.
     """
-    for entry in REGISTRY.values():
-        if entry.walk and entry.walk == walk and getattr(config, entry.key) in OFF:
-            config = config.replace(**{entry.key: entry.values[0]})
-    for one in extensions_of(config):
+    for name, entry in REGISTRY.items():
+        if entry.walk and entry.walk == walk and config.extension(name) is None:
+            config = config.replace(**{entry.keys[0]: entry.values[0]})
+    for one in config.extensions:
         if one.walk and walk not in ("unrolled", one.walk):
-            key = REGISTRY[one.name].key
+            key = REGISTRY[one.name].keys[0]
             raise UserError(
                 f"walk '{walk}' runs the plan's steps, {key} '{getattr(config, key)}' does not; leave out the walk, or"
                 f" set {key} to 'none'"

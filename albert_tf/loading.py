@@ -49,11 +49,6 @@ class Loaded:
     tokenizer: Tokenizer | None
     task: dict[str, Any]
 
-    @property
-    def in_use(self) -> "Loaded":
-        """Gives it with what of the model is used after training: of an ElectraPretrainer the encoder."""
-        return dataclasses.replace(self, model=self.model.in_use())
-
     @functools.cached_property
     def embedder(self) -> keras.Model:
         """The model that makes vectors: itself, or of a bare encoder the mean of its tokens' states.
@@ -138,7 +133,7 @@ def load(
         check_rows(model, own, tokenizer or folder)
         if tokenizer and not other_tokenizer:
             check_own(model, own, tokenizer, inside, *rules)
-        own = own.with_cls_last(getattr(model, "encoder", model).config.ends_with_cls)
+        own = own.with_cls_last(getattr(model, "encoder", model).config.spec.last_token)
     is_others = (inside / "config.json").is_file() and not (inside / MODEL_FILE).is_file()
     if Path(path).is_dir() and is_others and (unknown := unknown_files(inside)):
         logging.warning("'%s' holds files that are not read: %s", inside, ", ".join(unknown))

@@ -52,9 +52,6 @@ def main(settings: EvaluationSettings) -> None:
             settings.train_data, settings.eval_data, settings.batch_size, settings.max_eval_steps
         ),
     }
-    if "replaced_token_share" in figures["model"]:
-        # Of whoever takes every token for the text's own.
-        figures["baseline"]["replaced_token_accuracy"] = 1 - figures["model"]["replaced_token_share"]
     if settings.output:
         files.write_json(settings.output, figures)
     for name, baseline in figures["baseline"].items():

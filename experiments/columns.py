@@ -78,7 +78,6 @@ COLUMNS = {
     "nsp_accuracy": _share("NSP accuracy", "nsp_accuracy", "pair_tasks"),
     "sop_accuracy": _share("SOP accuracy", "sop_accuracy", "pair_tasks"),
     "common_loss": Column("loss on common examples", _of("common_loss"), ".3f", measure="common_examples"),
-    "replaced_accuracy": _share("replaced tokens found", "replaced_token_accuracy"),
     "l2_mean": Column("L2, mean of the steps", _of("l2_mean"), ".2f", measure="distances"),
     "l2_last": Column("L2, last step", _of("l2_last"), ".2f", measure="distances"),
     "degrees_mean": Column("degrees, mean of the steps", _of("degrees_mean"), ".1f", measure="distances"),

@@ -81,7 +81,7 @@ class Run:
         records = began.get("records") or [{}]
         parts = (
             (began, {name: value for name, value in training.items() if name not in free}),
-            (config, dataclasses.asdict(self.recipe.albert_config())),
+            (config, self.recipe.albert_config().to_dict()),
             (records[0], self.recipe.build_settings().described()),
         )
         return [

@@ -188,9 +188,7 @@ class Session:
             training_flops=training_flops(config, data.max_seq_length, rows, result, recipe.training, predictions),
             inference_flops_per_token=inference_flops(config, length, result) / length,
             inference_ms=timed.get("inference_ms", {}).get(name), machine=result["machine"],
-            timed_on=timed.get("machine"), measured=self._measured(run) | {
-                name: value for name, value in result.items() if name.startswith("replaced_token")
-            },
+            timed_on=timed.get("machine"), measured=self._measured(run),
         )  # fmt: skip
 
     def _measured(self, run: Run) -> dict[str, float]:

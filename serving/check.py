@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.extension import spec_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import mean_pool
 from albert_tf.models.classifiers import AlbertRegressor, AlbertTokenClassifier
@@ -306,7 +305,7 @@ def _of_words(exportable: Exportable, texts: list[str], expected: Arrays, answer
     if exportable.exit_kind != "tagging":
         return expected, answers
     count = min(len(texts[0].split()), exportable.options.max_seq_length - 2)
-    first = 0 if spec_of(exportable.encoder.config).last_token else 1
+    first = 0 if exportable.encoder.config.spec.last_token else 1
     return {"logits": expected["logits"][:1, first : first + count]}, {"logits": answers["logits"][:1, :count]}
 
 

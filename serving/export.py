@@ -140,7 +140,7 @@ def export(settings: ExportSettings) -> Path:
     loaded = load(
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
         settings.other_tokenizer,
-    ).in_use  # fmt: skip
+    )  # fmt: skip
     exportable = make_exportable(loaded.model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1

@@ -52,7 +52,7 @@ def write(settings: LiteRtSettings) -> dict[str, float]:
     from serving.litert_file import convert, run_file
 
     files.make_output_dir(output.parent)
-    loaded = load(settings.model).in_use
+    loaded = load(settings.model)
     config = getattr(loaded.model, "encoder", loaded.model).config
     limit = config.max_seq_length
     if length > limit:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.extension import REGISTRY, extensions_of
+from albert_tf.extension import REGISTRY
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import MASKED_SCORE, Pairs
 from albert_tf.layers.depth import Step
@@ -103,11 +103,10 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
         known = ", ".join(kind.__name__ for kind in _KINDS)
         raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
     config = getattr(model, "encoder", model).config
-    for extension in extensions_of(config):
+    for extension in config.extensions:
         if not extension.for_litert:
-            entry = REGISTRY[extension.name]
-            value = f" '{getattr(config, entry.key)}'" if entry.values else ""
-            raise UserError(f"{entry.key}{value} is not written for LiteRT; export it with serving.export")
+            asked_by = REGISTRY[extension.name].asked_by
+            raise UserError(f"{asked_by} is not written for LiteRT; export it with serving.export")
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
     exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
 

@@ -21,7 +21,7 @@ from tfrecords.base import files
 pytestmark = pytest.mark.usefixtures("eagerly")
 STORED = Path(__file__).parent / "stored"
 HEADS = list(make.heads())
-TINY = (*extensions.ENCODERS, "electra", "xlnet", "xlnet_classifier", "roberta", "roberta_classifier")
+TINY = (*extensions.ENCODERS, "xlnet", "xlnet_classifier", "roberta", "roberta_classifier")
 # SHA-256 of the training records of format version 3. The stored ones are of version 2.
 TRAINING_RECORDS = {
     "dynamic": "bcc4968a08705a5fe5b09c49cf3d5562d21972a181d85147514bf8edbd258afc",

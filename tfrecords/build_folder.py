@@ -222,7 +222,7 @@ class BuildFolder:
     def _present_description(self, manifest: dict[str, Any] | None) -> dict[str, Any] | None:
         if manifest is None and (self.parts / _RUN).exists():
             run = files.read_json(self.parts / _RUN)
-            # An older version's run.json is the description itself.
+            # The run.json of version 0.1.0 is the description itself.
             return run.get("description", run)
         # Some ids' lists and tuples are the same in JSON.
         return manifest and {key: value for key, value in manifest.items() if key not in _RESULTS}

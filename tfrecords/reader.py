@@ -2,10 +2,11 @@
 
     files -> records -> shuffled in windows -> skip, shard -> batches -> parsed (-> masked, -> packed) features
 
-Files of which each is a fair sample of the corpus are read in `lanes`, by each worker its own; of older folders every
-worker reads all files. The order, and the masks of dynamic records, are functions of (seed, position), the
-position being the number of the record counted from the start of training over all epochs and workers. So training goes
-on after `skip_batches` batches exactly as if it had never stopped, whatever else in the program draws random numbers.
+Files of which each is a fair sample of the corpus are read in `lanes`, by each worker its own; of folders that
+0.1.0 wrote, and of other programs' files, every worker reads all. The order, and the masks of dynamic records, are
+functions of (seed, position), the position being the number of the record counted from the start of training over all
+epochs and workers. So training goes on after `skip_batches` batches exactly as if it had never stopped, whatever else
+in the program draws random numbers.
 """
 
 import functools
@@ -29,7 +30,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["read_examples", "read_manifest"]
 
-# Of older folders, and of those dealt by hash.
+# Files at once of folders that 0.1.0 wrote, and lanes of later ones, which are dealt by hash.
 _FILES_AT_ONCE, _LANES = 16, 64
 _ORDER, _WINDOW, _MASKS = 1, 2, 3
 
@@ -61,7 +62,7 @@ def read_examples(
     before. examples_per_row above 1 joins the examples of a batch into fewer rows, up to so many in one (see
     `packing` for the features), and row_multiple rounds the number of those rows up. expected: entries that the
     manifest must have, such as max_seq_length or tokenizer_sha256. files_at_once: files that are read side by side
-    (fewer where there are few); 0: 64, of folders of older versions 16. Where num_workers divides it, each worker reads
+    (fewer where there are few); 0: 64, of folders of 0.1.0 16. Where num_workers divides it, each worker reads
     its own files only.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
@@ -191,7 +192,7 @@ class _Parser:
         self._predictions = manifest["max_predictions_per_seq"]
         self._seed = seed
         self._examples_per_row, self._row_multiple = examples_per_row, row_multiple
-        # Folders of before it was noted have [PAD] as 0.
+        # Other programs' files do not say it: [PAD] is 0 there.
         self._pad_id = manifest.get("pad_id", 0)
         self._dynamic = manifest["masking"] == "dynamic"
         # Each example's share of its tokens, rounded up. Static records of several folders may differ in it.

@@ -7,8 +7,6 @@ from albert_tf.analysis.cost import flops
 from albert_tf.config import AlbertConfig
 from albert_tf.extensions.equilibrium import repeated_segment
 from albert_tf.layers.depth import segments
-from albert_tf.models.electra import generator_config
-from albert_tf.training.pretraining_settings import GENERATOR_SIZE, REPLACED
 
 # Of the forward pass: itself, and a backward pass that is two such.
 _TRAINING = 3
@@ -37,7 +35,7 @@ def training_flops(
     settings: Mapping[str, Any] | None = None,
     predictions: int = 0,
 ) -> float:
-    """Counts training on so many rows: three forward passes of the encoder each, and of a generator where there is one.
+    """Counts training on so many rows: three forward passes of the encoder each.
 
     An equilibrium makes its steps forward only, and those that its phantom gradient is taken through besides. Of
     XLNet's permutations the stream of queries and the memory count, too.
@@ -52,22 +50,12 @@ def training_flops(
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":
-        beside = _generator(config, length, settings or {}) + _streams(config, length, settings or {}, predictions)
-        return rows * _TRAINING * (fixed + step * config.num_steps + beside)
+        streams = _streams(config, length, settings or {}, predictions)
+        return rows * _TRAINING * (fixed + step * config.num_steps + streams)
     solved = result["equilibrium_steps"] * _repeated(config)
     others = config.num_steps - segments(config)[repeated_segment(config)].repeats * _repeated(config)
     with_gradient = others + config.equilibrium_phantom_steps * _repeated(config)
     return rows * (_TRAINING * (fixed + step * with_gradient) + step * solved)
-
-
-def _generator(config: AlbertConfig, length: int, settings: Mapping[str, Any]) -> float:
-    """The forward pass of what draws words in place of others; 0 where nothing does."""
-    if settings.get("objective") != REPLACED:
-        return 0.0
-    if steps := settings.get("generator_steps"):
-        return flops(config, length).projection + _parts(config, length)[1] * steps
-    work = flops(generator_config(config, settings.get("generator_size", GENERATOR_SIZE)), length)
-    return work.total - work.pooler
 
 
 def _streams(config: AlbertConfig, length: int, settings: Mapping[str, Any], predictions: int) -> float:

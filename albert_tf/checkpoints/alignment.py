@@ -37,7 +37,7 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
     for group in groups:
         for block in group[1:]:
             _align_feed_forward(values, group[0], block)
-            if config.position_type == "absolute":
+            if config.spec.has_positions:
                 _align_attention(values, group[0], block, heads)
     for name, variable in named_variables(other).items():
         variable.assign(values[name])

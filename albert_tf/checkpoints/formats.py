@@ -47,7 +47,7 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         "keras_hub": save_keras_hub,
     }
     if form != "keras":
-        used = model.in_use()
+        used = model
         if isinstance(used, AlbertSentenceEmbedder):
             logging.warning("how texts are pooled has no form there: '%s' holds the encoder alone", path)
             used = used.encoder
@@ -63,6 +63,15 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         save_keras(model, path)
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror}; choose another") from error
+
+
+# The classes of earlier versions that .keras files may hold, and what to do with such a file.
+_REMOVED = {
+    "ElectraPretrainer": (
+        "it is an ElectraPretrainer, which this version does not have any more; take its encoder out by the version "
+        "that wrote it: python -m albert_tf.convert_checkpoint --input=FILE --output=FOLDER --to=huggingface"
+    )
+}
 
 
 def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
@@ -83,7 +92,8 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
         model = keras.saving.load_model(file, compile=compile)
     except Exception as error:
         # Keras raises whatever the damaged part does: zip, JSON, HDF5, type and value errors.
-        raise UserError(f"cannot read '{file}' as a Keras model: {first_line(error)}") from error
+        removed = (reason for name, reason in _REMOVED.items() if f"'{name}'" in str(error))
+        raise UserError(f"cannot read '{file}' as a Keras model: {next(removed, first_line(error))}") from error
     if not type(model).__module__.startswith("albert_tf."):
         raise UserError(f"'{file}' holds a {type(model).__name__}, which is no model of this package")
     if not compile and has_adapters(model):

@@ -22,7 +22,7 @@ def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, globa
         A model with weights of its own, not compiled; the model itself where nothing changes.
 
     Raises:
-        UserError: the configuration is impossible, or the model has adapters or is quantized.
+        UserError: the configuration is impossible, or the model has adapters.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,

@@ -1,6 +1,5 @@
 """Blocks that several steps share, with low rank by depth, out of blocks of each step's own."""
 
-import dataclasses
 from collections.abc import Mapping
 
 import keras
@@ -8,16 +7,16 @@ import numpy as np
 from keras import ops
 
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
-from albert_tf.config import BEGIN_AS_ALBERT, AlbertConfig
+from albert_tf.config import AlbertConfig, begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.halves import HolderLayer
 from tfrecords.base.errors import UserError
 
-# The plan, and what begins as the model without it; that the two have as many steps is asked apart.
-_FREE = {
+# The plan, and what is of training alone; that the two have as many steps is checked apart.
+_FREE = (
     *("num_hidden_layers", "num_hidden_groups", "inner_group_num", "sharing", "random_depth_min", "initializer_range"),
-    *("hidden_dropout_prob", "attention_probs_dropout_prob", *BEGIN_AS_ALBERT),
-}
+    *("hidden_dropout_prob", "attention_probs_dropout_prob"),
+)
 
 
 def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
@@ -80,9 +79,10 @@ def _check(source: AlbertConfig, config: AlbertConfig) -> None:
             f"share_blocks: the model runs {source.num_steps} blocks, its new configuration {config.num_steps}; the two"
             " must agree"
         )
-    own, other = dataclasses.asdict(source), dataclasses.asdict(config)
     different = [
-        f"{name} {other[name]!r} (model: {own[name]!r})" for name in own.keys() - _FREE if own[name] != other[name]
+        f"{name} {getattr(config, name)!r} (model: {getattr(source, name)!r})"
+        for name in source.differing(config)
+        if name not in _FREE and not begins_plain(name)
     ]
     if different:
         raise UserError(f"share_blocks: another model than the one given: {', '.join(sorted(different))}")

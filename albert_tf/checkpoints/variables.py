@@ -8,8 +8,8 @@ import numpy as np
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import WALKS, extensions_of
-from albert_tf.layers.base_model import has_adapters, is_quantized
+from albert_tf.extension import REGISTRY, WALKS
+from albert_tf.layers.base_model import has_adapters
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
@@ -68,7 +68,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
     """
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
-    if encoder.walk in WALKS or any(one.walk for one in extensions_of(config)):
+    if encoder.walk in WALKS or any(one.walk for one in config.extensions):
         own["walk"] = "unrolled"
     changed = AlbertEncoder.from_config(own)
     if model is encoder:
@@ -80,11 +80,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Gives the variables of an encoder, and of the heads on it, by their names here.
 
     Raises:
-        UserError: not all are plain weights, since the model was quantized or has LoRA adapters.
+        UserError: the model has LoRA adapters.
     """
     encoder = encoder_of(model)
-    if is_quantized(model):
-        raise UserError("the model's kernels are rounded by quantize('int8'); take the model as it was before")
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
     embeddings = encoder.embeddings
@@ -102,7 +100,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
             layers |= {f"{kind}_{i}/{name}": half.product(name) for name in half.names}
             layers[f"{kind}_{i}/layer_norm"] = half.layer_norm
             for extension, holder, weights in half.held():
-                if extension.is_published:
+                if extension.published:
                     prefix = "/".join(filter(None, (f"{kind}_{i}", holder.layer)))
                     variables |= {f"{prefix}/{name}": weight for name, weight in weights.items()}
     for prefix, layer in layers.items():
@@ -111,11 +109,19 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     return variables if model is encoder else variables | model.head_variables()
 
 
-def check_published(config: AlbertConfig, where: str, has_roberta: bool = False, has_xlnet: bool = False) -> None:
-    """Raises UserError where a configuration asks for what no published ALBERT or BERT has, or others if so told."""
-    names = list(config.extensions)
-    if config.position_type == "relative" and not has_xlnet:
-        names.insert(0, "position_type")
+def check_published(
+    config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
+) -> None:
+    """Raises UserError where a configuration asks for what a format cannot hold.
+
+    Args:
+        config: of the encoder.
+        where: the format, for the message.
+        has_roberta: whether it holds positions that begin at an offset.
+        extensions: names of those that it holds.
+    """
+    names = list(config.unpublished)
+    names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
     if config.position_offset and not has_roberta:
         names.insert(0, "position_offset")
     if names:
@@ -194,8 +200,8 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
         logging.warning("left out, the target format has no place for them: %s", ", ".join(exits))
         variables = {name: value for name, value in variables.items() if name not in exits}
         without_source = [name for name in without_source if name not in exits]
-    if extensions := encoder_of(model).config.extensions:
-        raise UserError(f"the target format has no place for {', '.join(extensions)}; keep the model as .keras")
+    if names := encoder_of(model).config.unpublished:
+        raise UserError(f"the target format has no place for {', '.join(names)}; keep the model as .keras")
     if without_source:
         raise UserError(f"the target format has no place for {', '.join(without_source)}")
     numpy = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}

@@ -27,7 +27,7 @@ _JOINT = {
 
 def check_form(config: AlbertConfig, where: str) -> None:
     """Raises UserError where a configuration is no published XLNet's: shared blocks, factorised embeddings."""
-    check_published(config, where, has_xlnet=True)
+    check_published(config, where, extensions=("random_depth", "relative"))
     if config.sharing != "none" or config.is_projected or config.inner_group_num > 1:
         raise UserError(f"{where} has no XLNet with shared blocks or factorised embeddings; keep it as a .keras file")
 

@@ -60,19 +60,19 @@ def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, fl
         UserError: it cannot teach what is asked for, or nothing is.
     """
     config = encoder_of(teacher).config
-    is_read_as_it_is = config.norm_position == "post" and config.step_signal == "none" and not config.hyper_connections
+    is_read_as_it_is = config.norm_position == "post" and not any(one.changes_input for one in config.extensions)
     if settings.relations_weight and not is_read_as_it_is:
         raise UserError(
             f"--relations_weight={settings.relations_weight:g} compares the values that the last block computes of the "
             "state before it, which this model's blocks do not read as it is; leave it out"
         )
     # XLNet's words are predicted where their place is known and nothing stands, which a row of text has no room for.
-    can_words = isinstance(teacher, AlbertPretrainer) and not config.ends_with_cls
+    can_words = isinstance(teacher, AlbertPretrainer) and not config.spec.last_token
     if not can_words and settings.words_weight and (given := settings.given(["words_weight"])):
         raise UserError(f"{given} needs a model with a masked-LM head, which '{settings.model}' is not; leave it out")
     weights = resolved(settings, teacher).weights
     lessons = {name: weight for name, weight in weights.items() if weight and (can_words or name != "words")}
-    if "states" in lessons and config.equilibrium_solver != "none":
+    if "states" in lessons and any(one.walk for one in config.extensions):
         raise UserError(f"'{settings.model}' walks to an equilibrium and keeps no states; give --states_weight=0")
     if not lessons:
         raise UserError(f"nothing that '{settings.model}' can teach has a weight; give --states_weight=1")

@@ -131,7 +131,7 @@ def prepare(settings: CompressSettings) -> Work:
         UserError: naming what is wrong.
     """
     check_folder(settings)
-    loaded, task = load(settings.model).in_use, task_of(settings)
+    loaded, task = load(settings.model), task_of(settings)
     if loaded.tokenizer is None:
         raise UserError(f"'{settings.model}' holds no tokenizer; put its vocabulary into the folder")
     is_trained = task is not None and loaded.task.get("task") == settings.task

@@ -85,7 +85,7 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
     if kept > config.num_hidden_layers:
         raise UserError(f"--layers={kept} is more than the model's {config.num_hidden_layers}")
     size = settings.embedding_size
-    is_wide = not config.is_projected and config.position_type != "relative"
+    is_wide = not config.is_projected and config.spec.has_norm
     if settings.energy:
         size = rank_for_energy(model, settings.energy, counts)
     elif size == -1:

@@ -5,20 +5,39 @@ encoder multiply; this says what.
 """
 
 import dataclasses
+import math
 from typing import Any
 
-from albert_tf.extension import Extension, Holder, Weight, Weights
+from albert_tf.extension import Extension, Holder, Weight, Weights, Work
+from albert_tf.layers.depth import plan
+from tfrecords.base.errors import UserError
 
 _TARGETS = {"attention": ("attention", "both"), "feed_forward": ("ffn", "both")}
 
 
 @dataclasses.dataclass(frozen=True)
 class DepthLora(Extension):
-    """Adds to a dense layer that several steps share inputs @ a[i] @ b[i] at its i-th step; b begins at 0."""
+    """Adds to a dense layer that several steps share inputs @ a[i] @ b[i] at its i-th step; b begins at 0.
 
-    name, for_litert = "depth_lora", True
+    Attributes:
+        depth_lora_rank: the rank; 0: nothing is added.
+        depth_lora_target: whose dense layers: "attention", "ffn" or "both".
+    """
+
+    name, begins_plain, for_litert = "depth_lora", True, True
+    choices = {"depth_lora_target": ("attention", "ffn", "both")}
     depth_lora_rank: int = 0
     depth_lora_target: str = "both"
+
+    def check(self, config: Any) -> None:
+        for half, targets in _TARGETS.items():
+            runs = [getattr(step, half) for step in plan(config)]
+            if self.depth_lora_target in targets and len(set(runs)) < len(runs):
+                return
+        raise UserError(
+            f"depth_lora_rank {self.depth_lora_rank} with depth_lora_target '{self.depth_lora_target}' needs blocks"
+            " that several steps share there, and this configuration has none; leave it at 0"
+        )
 
     def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
         if self.depth_lora_target not in _TARGETS.get(owner, ()) or len(steps) < 2:
@@ -40,6 +59,16 @@ class DepthLora(Extension):
             )
             for place, (name, (inputs, units)) in enumerate(shapes.items())
         ]
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        steps, products = plan(config), work.products
+        for half in _TARGETS:
+            runs = [getattr(step, half) for step in steps]
+            for i in set(runs):
+                own = tuple(number for number, run in enumerate(runs) if run == i)
+                for holder in self.holders(config, half, own):
+                    products += sum(math.prod(weight.shape) for weight in holder.weights.values())
+        return work._replace(products=products)
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
         own, layer = weights.held[half], f"depth_lora_{product}"

@@ -7,13 +7,13 @@ steps as the plan has repeats, it is the plan itself. Dropout draws one mask for
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from albert_tf.extension import Extension, Holder, Weight, Weights, extension_of
+from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
 from albert_tf.extensions.fixed_point import (
     Rows,
     Solution,
@@ -28,16 +28,37 @@ from albert_tf.extensions.pullback import Function
 from albert_tf.layers import Tensor
 from albert_tf.layers.depth import Segment, segments
 from albert_tf.layers.depth_loop import DepthLoop, Runner
+from albert_tf.layers.lookup import plain
 from tfrecords.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
 class Equilibrium(Extension):
-    """Seeks the fixed point of blocks. A gate [hidden_size] weighs their input at every step."""
+    """Seeks the fixed point of blocks. A gate [hidden_size] weighs their input at every step.
+
+    Attributes:
+        equilibrium_solver: "none", "fixed_point" or "anderson".
+        equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0: it is not
+            asked, all steps are made.
+        equilibrium_max_steps: steps after which a row ends that has not converged.
+        equilibrium_gradient: "phantom", of some more steps, or "implicit", the exact one of the fixed point.
+        equilibrium_phantom_steps: how many; with tolerance 0 they are the last of `equilibrium_max_steps`.
+        equilibrium_damping: which part of a phantom step is taken, above 0 and at most 1.
+        gate_init: what the gate begins with; 0: it is closed.
+    """
 
     # The outermost runner, as it repeats a segment in its own way.
-    name, order, walk = "equilibrium", 9, "equilibrium"
-    outputs = ("residual", "steps")
+    name, order, walk, begins_plain = "equilibrium", 9, "equilibrium", True
+    packs, outputs = False, ("residual", "steps")
+    no_exits = "exits are between steps, and the blocks stop by themselves"
+    choices = {
+        "equilibrium_solver": ("none", "fixed_point", "anderson"),
+        "equilibrium_gradient": ("phantom", "implicit"),
+    }
+    limits = GATE | {
+        "equilibrium_tolerance": ("below 1", lambda value: value < 1),
+        "equilibrium_damping": ("above 0 and at most 1", lambda value: 0 < value <= 1),
+    }
     equilibrium_solver: str = "none"
     equilibrium_tolerance: float = 1e-3
     equilibrium_max_steps: int = 30
@@ -52,13 +73,19 @@ class Equilibrium(Extension):
         return Solver(self.equilibrium_solver, self.equilibrium_tolerance, self.equilibrium_max_steps)
 
     def check(self, config: Any) -> None:
+        is_fixed = self.equilibrium_solver == "fixed_point" and self.equilibrium_tolerance == 0
+        if is_fixed and self.equilibrium_gradient == "phantom" and self.equilibrium_damping != 1:
+            raise UserError(
+                "with equilibrium_tolerance 0 the phantom steps are the last steps; equilibrium_damping is 1"
+            )
         repeated_segment(config)
 
-    def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
-        raise UserError("a walk to an equilibrium has no hidden states and no attentions on its way")
+    def conflicts(self) -> dict[str, str]:
+        names = ("step_signal", "hyper_connections", "depth_lora_rank", "halting", "random_depth_min", "untie_biases")
+        return dict.fromkeys(names, "a fixed point is of one function, the same at every step")
 
-    def check_early_exit(self) -> None:
-        raise UserError("early exit leaves between steps, and a walk to an equilibrium stops by itself; leave it out")
+    def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
+        raise plain(UserError("a walk to an equilibrium has no hidden states and no attentions on its way"))
 
     def metrics(self) -> tuple[str, ...]:
         names = ("equilibrium_residual", "equilibrium_steps", "equilibrium_unconverged")
@@ -68,6 +95,29 @@ class Equilibrium(Extension):
         gate = Weight((config.hidden_size,), keras.initializers.Constant(self.gate_init), autocast=False)
         own = Holder("equilibrium", "depth_injection", "depth_layers/equilibrium", {"gate": gate})
         return [own] if owner == "encoder" else []
+
+    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
+        return {"equilibrium_radius": radius(encoder, features)}
+
+    def warning(self, figures: Mapping[str, float], step: int) -> str:
+        if not (part := figures.get("equilibrium_unconverged", 0)):
+            return ""
+        return (
+            f"{100 * part:.1f}% of the rows up to step {step} did not reach equilibrium_tolerance"
+            f" {self.equilibrium_tolerance:g} in {self.equilibrium_max_steps} steps (residual"
+            f" {figures['equilibrium_residual']:.2g} on average): what they give is no fixed point; watch"
+            " equilibrium_unconverged in history.csv"
+        )
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        solved, stored = repeated_segment(config), 2
+        if self.equilibrium_gradient == "phantom":
+            stored = self.equilibrium_phantom_steps
+        steps = sum(
+            len(run.steps) * (self.equilibrium_max_steps if place == solved else 1)
+            for place, run in enumerate(segments(config))
+        )
+        return work._replace(steps=steps, stored_steps=stored)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return SolvedRunner(runner, self, weights)
@@ -179,7 +229,7 @@ def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, Rows]:
     for _, cycle in before:
         state = cycle(0, state)
     function: Function = functools.partial(blocks, 0)
-    if (extension := extension_of(encoder.config, "equilibrium")) is not None:
+    if (extension := encoder.config.extension("equilibrium")) is not None:
         gate = encoder.extension_weights["equilibrium"]["gate"]
         function = extension.injected(gate, function, state)
     return function, state, runner.rows
@@ -191,5 +241,5 @@ def radius(encoder: Any, features: dict[str, Tensor]) -> float:
     Below 1 they contract there; above 1 the implicit gradient's series does not converge.
     """
     function, start, rows = recurrence(encoder, features)
-    state = solve(function, start, rows, extension_of(encoder.config, "equilibrium").solver).state
+    state = solve(function, start, rows, encoder.config.extension("equilibrium").solver).state
     return float(ops.convert_to_numpy(ops.max(spectral_radius(function, state, rows))))

@@ -11,15 +11,15 @@ In both a halted token goes on being attended to. With the gate at 0 all weight 
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from albert_tf.extension import Extension, Holder, Weight, Weights
+from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
 from albert_tf.layers import Tensor
 from albert_tf.layers.depth_loop import Runner
-from tfrecords.base.errors import UserError
 
 
 class HaltingState(NamedTuple):
@@ -50,9 +50,20 @@ class _FromZeroToOne(keras.constraints.Constraint):
 
 @dataclasses.dataclass(frozen=True)
 class Halting(Extension):
-    """Lets tokens halt: "act" (Graves) or "act_t2t" (tensor2tensor)."""
+    """Lets tokens halt.
 
-    name, order, outputs = "halting", 2, ("steps",)
+    Attributes:
+        halting: "none", "act" (Graves) or "act_t2t" (tensor2tensor).
+        halting_threshold: how much short of 1 the probabilities of a token that halts add up to.
+        ponder_cost: what a step of a token adds to the loss.
+        gate_init: what the gate begins with; 0: it is closed, and the model is exactly the one without.
+    """
+
+    name, order, begins_plain, outputs = "halting", 2, True, ("steps",)
+    packs = False
+    no_exits = "each token stops by itself"
+    limits = GATE | {"halting_threshold": ("below 1", lambda value: value < 1)}
+    choices = {"halting": ("none", "act", "act_t2t")}
     halting: str = "none"
     halting_threshold: float = 0.01
     ponder_cost: float = 0.01
@@ -60,9 +71,6 @@ class Halting(Extension):
 
     def metrics(self) -> tuple[str, ...]:
         return ("ponder", "halting_steps")
-
-    def check_early_exit(self) -> None:
-        raise UserError(f"early exit and halting '{self.halting}' exclude each other; leave it out")
 
     def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
         if owner != "encoder":
@@ -74,6 +82,12 @@ class Halting(Extension):
             "gate": Weight((), constant(self.gate_init), autocast=False, constraint=_FromZeroToOne()),
         }
         return [Holder("halting", "depth_halting", "depth_layers/halting", weights)]
+
+    def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
+        return self.ponder_cost * results.get("ponder", 0.0)
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        return work._replace(products=work.products + config.num_steps * 2 * config.hidden_size)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return HaltedRunner(runner, self, weights)

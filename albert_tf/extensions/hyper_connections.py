@@ -18,11 +18,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf.extension import Extension, Holder, Weight, Weights
+from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
 from albert_tf.layers import Tensor
 from albert_tf.layers.depth import of_step
 from albert_tf.layers.depth_loop import Runner
 from albert_tf.layers.fused import fuse
+from tfrecords.base.errors import UserError
 
 EPSILON = 1e-6
 # How much the content of the streams weighs in the gates at first: a1, a2 and a3.
@@ -36,11 +37,20 @@ class HyperConnections(Extension):
     """Connects the steps by several residual streams. The state is [tokens, streams, hidden_size].
 
     The kernel is [steps, streams * hidden_size, 3 * streams]; all other weights are small.
+
+    Attributes:
+        hyper_connections: how many streams, 2 or more; 0: there are none.
+        gate_init: what the gates begin with; 0: they are closed, and the model is exactly the one without.
     """
 
-    name, order = "hyper_connections", 1
+    name, order, begins_plain, changes_input = "hyper_connections", 1, True, True
+    limits = GATE
     hyper_connections: int = 0
     gate_init: float = 0.0
+
+    def check(self, config: Any) -> None:
+        if self.hyper_connections == 1:
+            raise UserError("hyper_connections 1 leaves no streams to choose from; give 2 or more, or 0 for none")
 
     def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
         if owner != "encoder":
@@ -56,6 +66,12 @@ class HyperConnections(Extension):
             "signal": Weight((count, width), **small),
         }
         return [Holder("connections", "depth_connections", "connections", weights)]
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        streams, hidden = self.hyper_connections, config.hidden_size
+        # The gates' matrices; then each stream is read once, kept once and written to once.
+        products = config.num_steps * (3 * streams * streams * hidden + 3 * streams * hidden)
+        return work._replace(products=work.products + products, streams=streams)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return _Connected(runner, self.hyper_connections, weights)

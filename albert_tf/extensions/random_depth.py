@@ -10,6 +10,7 @@ from albert_tf.layers import Tensor
 from albert_tf.layers.depth import Segment, repeated_run, runs_of
 from albert_tf.layers.depth_loop import DepthLoop, Runner, repeat, run_if
 from albert_tf.layers.dropout import site_seed, whole_number
+from tfrecords.base.errors import UserError
 
 # Beyond the numbers of all dropouts.
 _DEPTH_SITE = 1 << 20
@@ -17,13 +18,32 @@ _DEPTH_SITE = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class RandomDepth(Extension):
-    """Draws how often the repeated blocks run, from `random_depth_min` to num_hidden_layers layers, all as likely."""
+    """Draws how often the repeated blocks run.
+
+    Attributes:
+        random_depth_min: the least number of layers of a batch; the most is num_hidden_layers, and all are as likely.
+            0: all batches have num_hidden_layers.
+    """
 
     name, order, draws, for_litert = "random_depth", 8, True, True
+    published = ("random_depth_min",)
     random_depth_min: int = 0
 
     def check(self, config: Any) -> None:
+        if self.random_depth_min > config.num_hidden_layers:
+            raise UserError(
+                f"random_depth_min {self.random_depth_min} is over num_hidden_layers {config.num_hidden_layers}"
+            )
         depth_draw(config)
+
+    def at_depth(self, depth: int) -> dict[str, Any]:
+        return {"random_depth_min": 0} if self.random_depth_min >= depth else {}
+
+    def conflicts(self) -> dict[str, str]:
+        return {
+            "global_attention_every": "a step would be local at one depth and not at another",
+            "halting": "both decide how many steps are run",
+        }
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         # Exports have rows without seeds.

@@ -5,8 +5,9 @@ from typing import Any
 
 from keras import ops
 
-from albert_tf.extension import Extension, Spec, Weights
+from albert_tf.extension import POSITION_TYPES, Extension, Spec, Weights
 from albert_tf.layers import Tensor
+from tfrecords.base.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,12 +15,26 @@ class Rotary(Extension):
     """Turns the heads of queries and keys by the positions of their tokens (Su et al. 2021, section 3.2.2).
 
     Number i of a head and number i + head_size / 2 are one pair, turned by position * theta**(-2i / head_size), as
-    in GPT-NeoX, Llama and ModernBERT.
+    in GPT-NeoX, Llama and ModernBERT. Rows may have any length: `max_position_embeddings` only says which the commands
+    take for the longest.
+
+    Attributes:
+        position_type: "rotary".
+        rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
     """
 
     name, for_litert = "rotary", True
+    choices = {"position_type": POSITION_TYPES}
+    limits = {"rotary_theta": ("above 0", lambda value: value > 0)}
     position_type: str = "absolute"
     rotary_theta: float = 10000.0
+
+    def check(self, config: Any) -> None:
+        if config.head_size % 2:
+            raise UserError(f"position_type 'rotary' turns pairs of numbers; a head of {config.head_size} is odd")
+
+    def conflicts(self) -> dict[str, str]:
+        return {"position_offset": "it counts rows of a table of positions, and rotary positions have none"}
 
     def spec(self, spec: Spec) -> Spec:
         return spec._replace(has_positions=False)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf.extension import Extension, Holder, Weight, Weights
+from albert_tf.extension import GATE, Extension, Holder, Weight, Weights
 from albert_tf.layers import Tensor
 from albert_tf.layers.depth import of_step
 from albert_tf.layers.depth_loop import Runner
@@ -19,9 +19,16 @@ class StepSignal(Extension):
 
     "learned": a table [steps, hidden_size] that begins at 0. "sinusoid": a fixed one times a learned gate, which begins
     at `gate_init`.
+
+    Attributes:
+        step_signal: "none", "learned" or "sinusoid".
+        gate_init: what the gate begins with. 0: it is closed, and the model is exactly the one without; 1: the
+            published form.
     """
 
-    name, for_litert = "step_signal", True
+    name, begins_plain, changes_input, for_litert = "step_signal", True, True, True
+    limits = GATE
+    choices = {"step_signal": ("none", "learned", "sinusoid")}
     step_signal: str = "none"
     gate_init: float = 0.0
 

@@ -12,9 +12,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.extension import Extension, Weights
+from albert_tf.extension import Extension, Weights, Work
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import MASKED_SCORE
+from albert_tf.layers.depth import Step, plan
 from albert_tf.layers.lookup import plain
 from tfrecords.base.errors import UserError
 
@@ -24,11 +25,25 @@ PART = 512
 
 @dataclasses.dataclass(frozen=True)
 class Window(Extension):
-    """Lets tokens attend to `attention_window` places on each side, and every so many steps to all of them."""
+    """Lets tokens attend to those nearby and to the first one, which attends to all.
 
-    name = "window"
+    Attributes:
+        attention_window: how many places on each side; 0: all tokens attend to all. Rows of up to so many tokens and
+            one are as without.
+        global_attention_every: every so many steps, from the first on, all attend to all even so; 0: never.
+    """
+
+    name, begins_plain, needed = "window", True, ("global_attention_every",)
+    fuses = packs = False
     attention_window: int = 0
     global_attention_every: int = 0
+
+    def period(self) -> int:
+        return self.global_attention_every or 1
+
+    def is_local(self, which: Step) -> bool:
+        """Returns whether tokens attend to those nearby alone at a step."""
+        return not (self.global_attention_every and which.phase == 0)
 
     def check_features(self, features: dict[str, Any]) -> None:
         if "sequence_ids" in features:
@@ -37,6 +52,13 @@ class Window(Extension):
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
         if attentions:
             raise plain(UserError("with an attention_window there are no attentions; leave out output_attentions"))
+
+    def work(self, config: Any, targets: int, work: Work) -> Work:
+        local = [self.is_local(step) for step in plan(config)]
+        counts = [pairs(work.length, self.attention_window * is_near) for is_near in local]
+        # Parts of a long row are computed again.
+        stored = counts if work.length <= PART else [count for count, is_near in zip(counts, local) if is_near]
+        return work._replace(pairs=sum(counts), stored_pairs=sum(stored))
 
     def attention(self, attention: Any, weights: Weights) -> Any:
         window = self.attention_window
@@ -51,7 +73,7 @@ class Window(Extension):
                 return attention.weigh(scores, step, part)
 
             length = ops.shape(query)[2]
-            if which.is_local and not (isinstance(length, int) and length <= window + 1):
+            if self.is_local(which) and not (isinstance(length, int) and length <= window + 1):
                 return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE)
             return attend_by_parts(query, key, value, pairs.bias, score, weigh)
 

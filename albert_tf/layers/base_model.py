@@ -1,7 +1,6 @@
-"""What Keras offers for every model and leaves to those made of several layers: export, quantization, LoRA."""
+"""What Keras offers for every model and leaves to those made of several layers: export, LoRA."""
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -11,6 +10,7 @@ from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.layers import Tensor
+from albert_tf.layers.dense import NO_QUANTIZATION
 from albert_tf.layers.training_state import freeze_all_below, restore, training_state
 from tfrecords.base.errors import UserError
 
@@ -18,7 +18,7 @@ _HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
-    """Keeps quantization in files, names the inputs of an export, and knows its shapes before any call.
+    """Keeps adapters and frozen layers in files, names the inputs of an export, and knows its shapes before any call.
 
     Attributes:
         feature_names: names of the int32 features that an export takes.
@@ -69,10 +69,6 @@ class BaseModel(keras.Model):
     def compute_output_shape(self, input_shape: Any = None) -> Any:
         """Returns the shapes of `output`; None stands for a size that differs from call to call."""
         return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(self.input))
-
-    def in_use(self) -> keras.Model:
-        """Gives what of the model is used after training, and written in other formats: all of it."""
-        return self
 
     def export(
         self,
@@ -156,45 +152,25 @@ class BaseModel(keras.Model):
             data_batch = ({name: _whole(name, feature) for name, feature in named.items()}, *labels)
         super()._symbolic_build(iterator=iterator, data_batch=data_batch)
 
-    def quantize(self, mode: str | None = None, config: Any = None, filters: Any = None, **kwargs: Any) -> None:
-        """Rounds the Dense layers' kernels as keras.Model does; embeddings and layer norms stay as they are.
-
-        Args:
-            mode: "int8".
-            config: a `keras.quantizers.QuantizationConfig`.
-            filters: which layers: a pattern of their names, several, or a function of a layer.
-            **kwargs: further arguments of `keras.Model.quantize`.
-
-        Raises:
-            UserError: for a mode other than "int8", or a model with LoRA adapters.
-        """
-        if mode != "int8":
-            raise UserError(f"quantize('{mode}') is not offered for these models; call quantize('int8')")
-        if has_adapters(self):
-            raise UserError("the model has LoRA adapters; call merge_lora() of its encoder before quantize")
-
-        # Keras would warn of every other layer that it cannot be quantized.
-        def is_chosen(layer: keras.layers.Layer) -> bool:
-            return isinstance(layer, keras.layers.Dense) and _passes(layer, filters)
-
-        return super().quantize(mode, config=config, filters=is_chosen, **kwargs)
+    def quantize(self, mode: str | None = None, config: Any = None, **kwargs: Any) -> None:
+        """Raises UserError: Keras's quantization is not offered for these models."""
+        raise UserError(f"quantize is not offered for these models; {NO_QUANTIZATION}")
 
     def get_config(self) -> dict[str, Any]:
-        layers = [_quantization(layer) for layer in _dense_layers(self)]
-        quantization = {"quantization": layers} if any(layers) else {}
-        return super().get_config() | quantization | training_state(self)
+        return super().get_config() | training_state(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         config = dict(config)
-        layers, adapters, frozen = (config.pop(name, {}) for name in ("quantization", "adapters", "frozen"))
+        if "quantization" in config:
+            raise UserError(
+                "its kernels were rounded by quantize before it was saved, which is not read any more; take the model "
+                f"as it was before; {NO_QUANTIZATION}"
+            )
+        adapters, frozen = (config.pop(name, {}) for name in ("adapters", "frozen"))
         if frozen:
             config["trainable"] = True  # The list says whether the model itself is frozen.
         model = cls(**config)
-        for layer, saved in zip(_dense_layers(model), layers):
-            # The encoder's own are by then.
-            if saved and not layer.quantization_mode:
-                layer.quantize(saved["mode"], config=keras.saving.deserialize_keras_object(saved["config"]))
         restore(model, adapters, frozen)
         return model
 
@@ -202,11 +178,6 @@ class BaseModel(keras.Model):
         super()._post_build()
         if not self.trainable:
             freeze_all_below(self)
-
-
-def is_quantized(model: keras.Model) -> bool:
-    """Tells whether `quantize` has rounded any kernel of the model, of which code that reads them must know."""
-    return any(layer.quantization_mode for layer in _dense_layers(model))
 
 
 def _renamed(filepath: str | os.PathLike) -> str:
@@ -239,27 +210,6 @@ def _whole(name: str, feature: Tensor) -> Tensor:
     return keras.KerasTensor(feature.shape, "int32") if averaged else feature
 
 
-def _dense_layers(model: keras.Model) -> list[keras.layers.Dense]:
-    """Each once, in an order that the configuration alone decides."""
-    return [layer for layer in model._flatten_layers() if isinstance(layer, keras.layers.Dense)]
-
-
-def _passes(layer: keras.layers.Layer, filters: Any) -> bool:
-    """Reads `filters` as keras.Model.quantize does."""
-    if filters is None:
-        return True
-    if callable(filters):
-        return bool(filters(layer))
-    return any(re.search(pattern, layer.name) for pattern in ([filters] if isinstance(filters, str) else filters))
-
-
-def _quantization(layer: keras.layers.Dense) -> dict | None:
-    if not layer.quantization_mode:
-        return None
-    config = keras.saving.serialize_keras_object(layer.quantization_config)
-    return {"mode": layer.quantization_mode, "config": config}
-
-
 def enable_adapters(model: keras.Model, layers: list[keras.layers.Dense], rank: int) -> None:
     """Freezes a model and gives some of its dense layers low-rank adapters (Hu et al. 2021), which are trained.
 
@@ -279,14 +229,9 @@ def enable_adapters(model: keras.Model, layers: list[keras.layers.Dense], rank: 
 def merge_adapters(model: keras.Model) -> None:
     """Adds the adapters to their kernels and removes them; every weight trains again."""
     for layer in _with_adapters(model):
-        if layer.quantization_mode:
-            kernel, scale, _ = layer._get_kernel_with_merged_lora()
-            layer._kernel.assign(kernel)
-            layer.kernel_scale.assign(scale)
-        else:
-            scale = layer.lora_alpha / layer.lora_rank
-            added = scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
-            layer._kernel.assign_add(ops.cast(added, layer._kernel.dtype))
+        scale = layer.lora_alpha / layer.lora_rank
+        added = scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
+        layer._kernel.assign_add(ops.cast(added, layer._kernel.dtype))
         del layer.lora_kernel_a, layer.lora_kernel_b
         layer.lora_enabled, layer.lora_rank = False, None
     for layer in model._flatten_layers():

@@ -27,6 +27,8 @@ def gelu_erf(inputs: Tensor) -> Tensor:
     return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=False), inputs.dtype)
 
 
+NO_QUANTIZATION = "for 8-bit kernels use `python -m serving.export --compute=int8`"
+
 _ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
 
 
@@ -49,9 +51,9 @@ class Dense(keras.layers.Dense):
 
     _refusal: UserError | None = None
 
-    def quantize(self, mode: str | None = None, type_check: bool = True, config: Any = None) -> None:
-        # Keras's own check is that the layer is of no other class than its Dense.
-        super().quantize(mode, type_check=False, config=config)
+    def quantized_build(self, *args: Any, **kwargs: Any) -> None:
+        """Raises UserError: a dtype such as "int8_from_float32" asks for rounded kernels, which nothing here reads."""
+        raise UserError(f"a dtype of quantized kernels is not offered for these models; {NO_QUANTIZATION}")
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
@@ -89,7 +91,6 @@ class Dense(keras.layers.Dense):
 
     def _apart(self) -> dict[str, keras.Variable]:
         names = {"base_kernel": "_kernel", "lora_kernel_a": "lora_kernel_a", "lora_kernel_b": "lora_kernel_b"}
-        names |= {"base_kernel_scale": "kernel_scale"} if self.quantization_mode else {}
         return {name: getattr(self, attribute) for name, attribute in names.items()}
 
 
@@ -105,12 +106,6 @@ def residual_scale(config: AlbertConfig) -> float:
     number (GPT-2: Radford et al. 2019, section 2.3), so that the stream has about the same size at any depth.
     """
     return (2 * config.num_steps) ** -0.5 if config.norm_position == "pre" else 1.0
-
-
-def kernel_of(layer: keras.layers.Dense, dtype: str) -> Tensor:
-    """Gives a kernel as numbers of `dtype`, also of a layer that `quantize("int8")` has rounded."""
-    kernel = ops.cast(layer.kernel, dtype)
-    return kernel / ops.cast(layer.kernel_scale, dtype) if layer.quantization_mode else kernel
 
 
 @functools.cache

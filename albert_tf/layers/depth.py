@@ -17,12 +17,12 @@ class Step(NamedTuple):
     Attributes:
         attention: the one's index.
         feed_forward: the other's.
-        is_local: whether tokens attend to those nearby alone (layers/local_attention.py).
+        phase: which step it is of the period after which what extensions do at a step repeats; see `Extension.period`.
     """
 
     attention: int
     feed_forward: int
-    is_local: bool = False
+    phase: int = 0
 
 
 class Segment(NamedTuple):
@@ -69,21 +69,20 @@ def _shared_cycles(config: AlbertConfig) -> list[range]:
 
 def plan(config: AlbertConfig) -> list[Step]:
     """Lists the weights of every executed block, in order: `config.num_steps` of them."""
-    steps = [step for cycle in cycles(config) for step in cycle]
-    return [step._replace(is_local=_is_local(config, number)) for number, step in enumerate(steps)]
+    steps, period = [step for cycle in cycles(config) for step in cycle], _period(config)
+    return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
 
-def _is_local(config: AlbertConfig, number: int) -> bool:
-    every = config.global_attention_every
-    return config.attention_window > 0 and not (every and number % every == 0)
+def _period(config: AlbertConfig) -> int:
+    return math.lcm(1, *(extension.period() for extension in config.extensions))
 
 
 def segments(config: AlbertConfig) -> list[Segment]:
     """Cuts the plan into runs of equal steps, counted instead of listed: one loop each."""
     steps, result, done = plan(config), list[Segment](), 0
     for run in runs_of(config):
-        # As many cycles make one as have the same pattern of local steps.
-        joined = math.lcm(len(run.steps), config.global_attention_every or 1) // len(run.steps)
+        # As many cycles make one as have the same phases.
+        joined = math.lcm(len(run.steps), _period(config)) // len(run.steps)
         for count, times in ((joined, run.repeats // joined), (run.repeats % joined, 1)):
             if count and times:
                 length = count * len(run.steps)
@@ -136,7 +135,7 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
     """
     if depth == config.num_hidden_layers:
         return config
-    if config.equilibrium_solver != "none":
+    if any(extension.walk for extension in config.extensions):
         raise UserError(f"depth {depth} cannot be run: a walk to an equilibrium goes on until it is there")
     place, _, run, fixed = repeated_run(config, f"depth {depth} cannot be run")
     repeats, rest = divmod(depth * config.inner_group_num - fixed, len(run.steps))
@@ -149,8 +148,8 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
         number = _owners(parts)[place]
         parts[number] = parts[number]._replace(repeats=parts[number].repeats + repeats - run.repeats)
         changes["depth_plan"] = write_depth_plan(parts)
-    if config.random_depth_min >= depth:
-        changes["random_depth_min"] = 0
+    for extension in config.extensions:
+        changes |= extension.at_depth(depth)
     try:
         return config.replace(**changes)
     except UserError as error:

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Weights, extensions_of
+from albert_tf.extension import Weights
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import Kernels, Rows, block
 from albert_tf.layers.depth import Segment, Step, segments
@@ -103,7 +103,7 @@ class BlockRunner(Runner):
 def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dict[str, Weights]) -> Runner:
     """Makes the runner of blocks, and those of the extensions around it."""
     runner: Runner = BlockRunner(config, kernels, rows)
-    for extension in sorted(extensions_of(config), key=lambda one: one.order):
+    for extension in sorted(config.extensions, key=lambda one: one.order):
         runner = extension.around(runner, weights[extension.name])
     return runner
 

@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import spec_of
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import dense, initializer, norm
 from albert_tf.layers.dropout import dropout
@@ -24,7 +23,7 @@ class Embeddings(keras.layers.Layer, Owner):
         word_only = config.factorization == "word"
         self.width = config.hidden_size if word_only else config.embedding_size
         self.layer_norm = self.projection = self.position_embeddings = self.token_type_embeddings = None
-        if spec_of(config).has_norm:
+        if config.spec.has_norm:
             self.layer_norm = norm(config, dtype=self.dtype_policy, name="layer_norm")
         if config.is_projected:
             use_bias = config.use_bias and not word_only
@@ -35,7 +34,7 @@ class Embeddings(keras.layers.Layer, Owner):
         self.put_on_disk()
 
     def build(self, input_shape: Any = None) -> None:
-        config, spec = self.config, spec_of(self.config)
+        config, spec = self.config, self.config.spec
         tables = [("word_embeddings", config.vocab_size, config.embedding_size)]
         if spec.has_types:
             tables.append(("token_type_embeddings", config.type_vocab_size, self.width))
@@ -106,6 +105,3 @@ class Embeddings(keras.layers.Layer, Owner):
             return rows_at(self.position_embeddings, position_ids, "position_ids", first=offset)
         check_length(length, self.config)
         return self.position_embeddings[offset : offset + length]
-
-
-LentEmbeddings = Embeddings  # TEMPORARY

@@ -8,7 +8,7 @@ from keras import ops
 
 from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Weights, extensions_of, settled, spec_of
+from albert_tf.extension import Weights, settled
 from albert_tf.layers import Tensor, fused_attention
 from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
 from albert_tf.layers.block import Attention
@@ -64,8 +64,6 @@ class AlbertEncoder(BaseModel, Owner):
         config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config
         config, self.walk = settled(config, walk)
         self.config, self.seed = config, seed
-        for extension in extensions_of(config):
-            extension.check(config)
         self.steps = tuple(plan(config))
         own = {"dtype": self.dtype_policy}
         self.embeddings = Embeddings(config, name="embeddings", **own)
@@ -76,7 +74,7 @@ class AlbertEncoder(BaseModel, Owner):
                 name=f"block_{i}",
                 **own,
             )
-            for i, step in enumerate(dict.fromkeys(step._replace(is_local=False) for step in self.steps))
+            for i, step in enumerate(dict.fromkeys(step._replace(phase=0) for step in self.steps))
         ]
         self.hold(config, "encoder")
         self.final_norm: Any = None
@@ -90,7 +88,7 @@ class AlbertEncoder(BaseModel, Owner):
             self.seed_generator = keras.random.SeedGenerator(seed)
         # By hand, as Keras would name them by class and by what comes before them.
         for i, half in enumerate(self.halves_of("attention")):
-            put(self, f"attentions/{spec_of(config).attention_name}{f'_{i}' if i else ''}", half)
+            put(self, f"attentions/{config.spec.attention_name}{f'_{i}' if i else ''}", half)
         self.put_on_disk()
         self._unmeasured: dict[str, Tensor] = {}
         self.build((None, None))
@@ -105,7 +103,7 @@ class AlbertEncoder(BaseModel, Owner):
         return halves
 
     def _draws(self) -> bool:
-        return any(one.draws for one in extensions_of(self.config))
+        return any(one.draws for one in self.config.extensions)
 
     def build(self, input_shape: Any = None) -> None:
         # Variables exist from the start: weights can be loaded, and counted, before any call.
@@ -169,7 +167,7 @@ class AlbertEncoder(BaseModel, Owner):
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
         shown, attentions = list[Tensor](), list[Tensor]()
         asks = output_hidden_states or output_attentions
-        for one in extensions_of(self.config) if asks else ():
+        for one in self.config.extensions if asks else ():
             one.check_outputs(bool(output_hidden_states), output_attentions)
         embedded, runner, state = self.begin(
             features, seed, attentions if output_attentions else None, is_drawn=training and not asks
@@ -199,7 +197,7 @@ class AlbertEncoder(BaseModel, Owner):
 
     def _kind(self, asks: bool, output_attentions: bool) -> str:
         """Of the loop over depth: listed where something of every step is wanted."""
-        is_listed = asks or any(one.lists_steps for one in extensions_of(self.config))
+        is_listed = asks or any(one.lists_steps for one in self.config.extensions)
         if self.walk == "recompute":
             return "unrolled" if output_attentions else "recompute"
         return "loop" if self.walk == "loop" and not is_listed else "unrolled"
@@ -231,10 +229,10 @@ class AlbertEncoder(BaseModel, Owner):
         attention = Attention(kernels.weigh, *kernels.scale)
         if probabilities is None:
             attention = fused_attention.used_by(attention)
-        for one in extensions_of(self.config):
+        for one in self.config.extensions:
             attention = one.attention(attention, weights[one.name])
         rows = PaddedRows(self.config, features, attention, self.compute_dtype, seed, seed if is_drawn else None)
-        for one in extensions_of(self.config):
+        for one in self.config.extensions:
             rows = one.rows(rows, features, weights[one.name])
             if self.walk in ("unrolled", "loop"):
                 one.hoist(rows, weights[one.name])
@@ -282,8 +280,8 @@ class AlbertEncoder(BaseModel, Owner):
 
     def block(self, step: Step) -> TransformerBlock:
         """Returns the block that runs at a step of the plan."""
-        distinct = list(dict.fromkeys(one._replace(is_local=False) for one in self.steps))
-        return self.blocks[distinct.index(step._replace(is_local=False))]
+        distinct = list(dict.fromkeys(one._replace(phase=0) for one in self.steps))
+        return self.blocks[distinct.index(step._replace(phase=0))]
 
     @property
     def extension_weights(self) -> dict[str, Weights]:
@@ -300,7 +298,7 @@ class AlbertEncoder(BaseModel, Owner):
         layers = {}
         for owner, holding in owners:
             for layer in holding.held_layers():
-                if not layer.extension.is_published:
+                if not layer.extension.published:
                     name = layer.name
                     if owner:
                         name = f"{layer.extension.name}/{owner}/{name.removeprefix(f'{layer.extension.name}_')}"

@@ -6,7 +6,7 @@ from typing import Any
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import REGISTRY, extension_of, extensions_of, spec_of
+from albert_tf.extension import REGISTRY
 from albert_tf.layers import Tensor
 from albert_tf.layers.lookup import check_range, or_nan, plain
 from tfrecords.base.errors import UserError
@@ -51,12 +51,12 @@ def by_name(features: Any) -> dict[str, Any]:
 
 def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
     """Raises UserError where features are given, by the names used here, that an encoder of `config` does not take."""
-    for one in extensions_of(config):
+    for one in config.extensions:
         one.check_features(features)
     for extension, entry in REGISTRY.items():
         for name in entry.features:
-            if name in features and extension_of(config, extension) is None:
-                raise plain(UserError(f"{name} is for an encoder with {entry.key} '{entry.values[0]}'; leave it out"))
+            if name in features and config.extension(extension) is None:
+                raise plain(UserError(f"{name} is for an encoder with {entry.asked_by}; leave it out"))
 
 
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
@@ -99,7 +99,7 @@ def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
     The last that is no padding, on whichever side padding is: XLNet's.
     """
     ids = features["input_ids"]
-    if not spec_of(config).last_token:
+    if not config.spec.last_token:
         return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
     mask = ops.cast(features.get("input_mask", ops.ones_like(ids)), "int32")
     return ops.max(mask * ops.arange(ops.shape(ids)[1], dtype="int32"), axis=1)
@@ -114,7 +114,7 @@ def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: Al
         config: of the encoder.
     """
     starts = features.get("sequence_starts")
-    if starts is None and not spec_of(config).last_token:
+    if starts is None and not config.spec.last_token:
         return sequence_output[:, 0]
     columns = summary_columns(features, config)[:, None] if starts is None else ops.cast(starts, "int32")
     length = ops.shape(sequence_output)[1]

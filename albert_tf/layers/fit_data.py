@@ -102,8 +102,8 @@ def _ranges(config: AlbertConfig, length: int, offset: int) -> dict[str, tuple[i
     ranges["next_sentence_labels"] = (0, 2)
     places = ("masked_lm_positions", "query_positions", "sequence_starts", "start_positions", "end_positions")
     ranges |= dict.fromkeys(places, (0, length))
-    if config.position_type != "relative" and config.type_vocab_size > 1:
+    if config.spec.has_types and config.type_vocab_size > 1:
         ranges["segment_ids"] = (0, config.type_vocab_size)
-    if config.position_type == "absolute":
+    if config.spec.has_positions:
         ranges["position_ids"] = (-offset, config.max_position_embeddings - offset)
     return ranges

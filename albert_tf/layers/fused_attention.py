@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import REGISTRY
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention, Pairs, attend_to_all
 from tfrecords.base.errors import UserError
@@ -74,8 +75,7 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
         f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",
         "attention without dropout (attention_probs_dropout_prob or --albert_dropout 0, it is "
         f"{config.attention_probs_dropout_prob})": not config.attention_probs_dropout_prob,
-        "positions that are not relative": config.position_type != "relative",
-        f"no attention_window (it is {config.attention_window})": not config.attention_window,
+        **{f"no {REGISTRY[one.name].asked_by}": one.fuses for one in config.extensions},
         f"heads of at most {_LARGEST_HEAD} columns, a multiple of {_HEAD_MULTIPLE} (they have {config.head_size})": (
             config.head_size <= _LARGEST_HEAD and not config.head_size % _HEAD_MULTIPLE
         ),

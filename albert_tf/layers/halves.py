@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Extension, Holder, Weights, extensions_of, spec_of
+from albert_tf.extension import Extension, Holder, Weights
 from albert_tf.layers.dense import dense, initializer, norm, residual_scale
 from albert_tf.layers.depth import Step
 from albert_tf.layers.measured import MeasuredMean
@@ -81,7 +81,7 @@ class Owner:
             steps: of a half.
         """
         self._held = Untracked([])
-        for extension in extensions_of(config):
+        for extension in config.extensions:
             for holder in extension.holders(config, owner, steps):
                 layer = None
                 if holder.disk:
@@ -144,7 +144,7 @@ class Half(keras.layers.Layer, Owner):
             sizes = {"intermediate": inside} | gate | {"output": width}
             self.hold(config, kind, self.steps)
         self.names, self.gate = tuple(sizes), None
-        has_bias = config.use_bias and (kind != "attention" or spec_of(config).attention_bias)
+        has_bias = config.use_bias and (kind != "attention" or config.spec.attention_bias)
         for name, units in sizes.items():
             scale = residual_scale(config) if name == "output" else 1.0
             layer = dense(config, units, scale, use_bias=has_bias, dtype=self.dtype_policy, name=name)
@@ -197,5 +197,5 @@ def collect(config: AlbertConfig, plan: Sequence[Step], owners: dict[tuple[str, 
     }
     return {
         extension.name: Weights({key: owner.weights_of(extension.name) for key, owner in owners.items()}, steps)
-        for extension in extensions_of(config)
+        for extension in config.extensions
     }

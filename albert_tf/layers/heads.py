@@ -9,7 +9,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
-from albert_tf.layers.dense import LayerNorm, activation, dense, kernel_of
+from albert_tf.layers.dense import LayerNorm, activation, dense
 from albert_tf.layers.dropout import ResumableDropout
 from albert_tf.layers.embeddings import Embeddings
 from albert_tf.layers.lookup import gather_positions
@@ -120,7 +120,7 @@ class TiedLMHead(keras.layers.Layer):
         embeddings = self._embeddings()
         leading = ops.shape(vectors)[:-1]
         words = self.transformed(ops.reshape(vectors, (-1, self.config.hidden_size)))
-        projection = kernel_of(embeddings.projection, words.dtype) if self.goes_back else None
+        projection = ops.cast(embeddings.projection.kernel, words.dtype) if self.goes_back else None
         logits = vocabulary_logits(words, embeddings.word_embeddings, self.output_bias, projection)
         return ops.reshape(logits, (*leading, self.config.vocab_size))
 

@@ -3,7 +3,7 @@
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Weights, extensions_of, spec_of
+from albert_tf.extension import Weights
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows
 from albert_tf.layers.dense import activation
@@ -42,8 +42,8 @@ class LayerKernels(Kernels):
         # Unscaled products of wide heads may pass a float16's 65504.
         scale = config.head_size**-0.5
         self.scale = (scale, 1.0) if dtype == "float16" else (1.0, scale)
-        self._adapting = [(one, weights[one.name]) for one in extensions_of(config)]
-        self._drops_inside = spec_of(config).drops_inside
+        self._adapting = [(one, weights[one.name]) for one in config.extensions]
+        self._drops_inside = config.spec.drops_inside
 
     def open(self, half: str, which: Step, hidden: Tensor) -> Tensor:
         return self._half(half, which).layer_norm(hidden) if self.is_pre else hidden

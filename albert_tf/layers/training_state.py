@@ -39,7 +39,7 @@ def training_state(model: keras.Model) -> dict[str, Any]:
 
 
 def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
-    """Puts a model whose weights all train, and its quantized layers, into a state that `training_state` returned.
+    """Puts a model whose weights all train into a state that `training_state` returned.
 
     What the model does not have is passed over: it was made from another configuration.
     """
@@ -72,5 +72,5 @@ def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layer
 
 
 def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """The weights that may train: neither seeds nor what `quantize` rounded."""
+    """The weights that may train, without seeds."""
     return layer._trainable_variables

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import check_exits
 from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
@@ -84,16 +85,10 @@ class EarlyExitModel(DenseHeadModel):
         inner_heads = config.num_steps - 1 if early_exit and isinstance(config, AlbertConfig) else 0
         exits = LearnedExit(**early_exit) if isinstance(early_exit, Mapping) else early_exit
         learned: Any = exits if isinstance(exits, LearnedExit) else None
-        if early_exit and getattr(config, "equilibrium_solver", "none") != "none":
-            raise UserError(
-                "exits are between steps, and a walk to an equilibrium stops by itself; leave out early_exit"
-            )
+        if early_exit and isinstance(config, AlbertConfig):
+            check_exits(config)
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
-        if early_exit and getattr(config, "ends_with_cls", False):
-            raise UserError("exits look at a row's first token, and relative positions have [CLS] last; leave it out")
-        if early_exit and getattr(config, "halting", "none") != "none":
-            raise UserError(f"early_exit and halting '{config.halting}' exclude each other; leave one out")
         super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)
         self.early_exit, self.learned_exit = bool(early_exit), learned
 
@@ -205,7 +200,7 @@ def check_exit(rule: ExitRule, model: keras.Model) -> None:
 
     By "movement" any model may leave, by the head that it has.
     """
-    if model.encoder.config.ends_with_cls and not rule.by_token:
+    if model.encoder.config.spec.last_token and not rule.by_token:
         raise UserError("a row leaves by its first token, and relative positions have [CLS] last; leave out early exit")
     if rule.name == "learned" and getattr(model, "exit_gate", None) is None:
         raise UserError(f"this {type(model).__name__} has not learned when to leave; train it with --learned_exit")

@@ -70,7 +70,7 @@ class AlbertPretrainer(EncoderModel):
         self.pair_task = pair_task
         config = encoder.config
         self.masked_lm_head = self.head_class(
-            self.word_config(encoder), encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head"
+            config, encoder.embeddings, dtype=self.dtype_policy, name="masked_lm_head"
         )
         self.pair_head = None
         names = ["masked_lm_loss", "masked_lm_accuracy"]
@@ -81,12 +81,8 @@ class AlbertPretrainer(EncoderModel):
         self._means = [FiniteMean(name=name) for name in names]
         self.build((None, None))
 
-    def word_config(self, encoder: AlbertEncoder) -> AlbertConfig:
-        """Gives the configuration of what masked words are predicted from."""
-        return encoder.config
-
     def build(self, input_shape: Any = None) -> None:
-        self.masked_lm_head.build((None, None, self.masked_lm_head.config.hidden_size))
+        self.masked_lm_head.build((None, None, self.encoder.config.hidden_size))
         if self.pair_head is not None:
             self.pair_head.build((None, self.encoder.config.hidden_size))
 
@@ -161,7 +157,7 @@ class AlbertPretrainer(EncoderModel):
         results = super().get_metrics_result()
         # Not the mean of the batches' losses: that would depend on how words fall into batches.
         loss = sum(results[mean.name] for mean in self._means[::2])
-        return results | {"loss": loss + self.encoder.config.ponder_cost * results.get("ponder", 0.0)}
+        return results | {"loss": loss + sum(one.evaluated_loss(results) for one in self.encoder.config.extensions)}
 
     def running_means(self) -> list[keras.metrics.Metric]:
         """Gives what adds up between two rows of a run's history."""

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import check_exits
 from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name, summary_tokens
@@ -91,8 +92,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         Raises:
             UserError: the model stops by itself, at an equilibrium or where its tokens halt.
         """
-        if self.encoder.config.halting != "none":
-            raise UserError(f"early exit and halting '{self.encoder.config.halting}' exclude each other; leave it out")
+        check_exits(self.encoder.config)
         rule, features = ExitRule("states", "movement"), by_name(features)
         states = self.encoder(features, output_hidden_states=True)["hidden_states"]
         mask = ops.cast(features.get("input_mask", ops.ones_like(features["input_ids"])), "bool")

@@ -93,7 +93,7 @@ def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tupl
                 f"'{folder}' has another tokenizer than '{folders[0]}' ({found}); an ensemble reads the same tokens"
             )
         config = AlbertConfig.from_json(folder / "config.json")
-        first, positions = first.with_cls_last(config.ends_with_cls), config.max_seq_length
+        first, positions = first.with_cls_last(config.spec.last_token), config.max_seq_length
         if max_seq_length > positions:
             raise UserError(f"--max_seq_length={max_seq_length} is more than the {positions} positions of '{folder}'")
         if not max_seq_length:

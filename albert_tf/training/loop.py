@@ -239,7 +239,7 @@ class Training(abc.ABC):
         optimizer = self.model.optimizer
         figures |= {"skipped": int(keras.ops.convert_to_numpy(optimizer.skipped))} | optimizer.figures()
         figures |= memory_figures() | self.data_figures()
-        self._warn_of_open_rows(figures)
+        self._warn(figures)
         self.check(figures)
         self.stopped = self._ended = self.step < self.settings.num_train_steps and self._is_over(seconds, saves)
         evaluates, held_out, began = saves or (self.stopped and not self._must_hurry()), {}, time.monotonic()
@@ -248,7 +248,7 @@ class Training(abc.ABC):
             self.steps.sync()
             held_out = self._evaluated(phase)
             self.check(figures | held_out)
-            figures |= self._spectral_radius()
+            figures |= self._figures_of_rows()
             self.report.utilisation.measure_again()
         self.report.row(self.step, figures, held_out, seconds)
         if evaluates and self.devices.is_chief:
@@ -281,28 +281,23 @@ class Training(abc.ABC):
         self.steps.sync()
         run_folder.save_checkpoint(self.model, self.folder)
 
-    def _warn_of_open_rows(self, figures: dict[str, float]) -> None:
-        """Says once of a walk to an equilibrium that not every row gets there."""
-        part = figures.get("equilibrium_unconverged", 0)
-        if part and not self._has_warned and self.devices.is_chief:
-            self._has_warned = True
-            logging.warning(
-                "%.1f%% of the rows up to step %d did not reach equilibrium_tolerance %g in %d steps (residual "
-                "%.2g on average): what they give is no fixed point; watch equilibrium_unconverged in history.csv",
-                *(100 * part, self.step, self.config.equilibrium_tolerance, self.config.equilibrium_max_steps),
-                figures["equilibrium_residual"],
-            )
+    def _warn(self, figures: dict[str, float]) -> None:
+        """Says once what figures warn of."""
+        for one in self.config.extensions if self.devices.is_chief and not self._has_warned else ():
+            if message := one.warning(figures, self.step):
+                self._has_warned = True
+                logging.warning("%s", message)
 
-    def _spectral_radius(self) -> dict[str, float]:
-        """Of the blocks at the equilibria of some rows of the last batch; {} for other walks, and over replicas."""
-        encoder = getattr(self.model, "encoder", None)
-        if getattr(encoder, "equilibrium", None) is None or self.devices.replicas > 1:
+    def _figures_of_rows(self) -> dict[str, float]:
+        """Of some rows of the last batch; {} over replicas."""
+        if not hasattr(self.model, "encoder") or self.devices.replicas > 1 or not self.config.extensions:
             return {}
-        from albert_tf.extensions.equilibrium import radius
-
         features = keras.utils.unpack_x_y_sample_weight(self._batch)[0]
         few = {name: value[:_RADIUS_ROWS] for name, value in features.items()}
-        return {"equilibrium_radius": radius(encoder, few)} if len(few["input_ids"].shape) == 2 else {}
+        found = dict[str, float]()
+        for one in self.config.extensions if len(few["input_ids"].shape) == 2 else ():
+            found |= one.figures(self.model.encoder, few)
+        return found
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
         """Returns whether this row has to be the last; all processes agree on it.

@@ -7,14 +7,11 @@ from typing import NamedTuple
 
 import keras
 
-from albert_tf.analysis.cost import parameters
+from albert_tf.analysis.cost import parameters, work_of
 from albert_tf.config import AlbertConfig
-from albert_tf.extensions.window import PART, pairs
-from albert_tf.layers.depth import plan
-from albert_tf.models.electra import generator_config
 from albert_tf.training.devices import Devices
 from albert_tf.training.phases import RecordsPhase
-from albert_tf.training.pretraining_settings import REPLACED, PretrainingSettings
+from albert_tf.training.pretraining_settings import PretrainingSettings
 from albert_tf.training.run_folder import has_checkpoint
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -33,9 +30,6 @@ _COPIES = 6
 _HIDDEN, _INTERMEDIATE, _ATTENTION, _VOCABULARY = 8.0, 3.1, 2.1, 2.0
 # The same of a residual stream and hidden_size, and of a glu's gate and intermediate_size, for a small model on a CPU.
 _STREAM, _GATE = 1.5, 1.6
-# What relative positions keep of a pair in place of one, since distances have scores too: 3.1 GiB, where this says 3.2,
-# of a small model with two streams and a memory, 32 rows of 128 tokens.
-_RELATIVE = 2.0
 _OF_BACKEND = {"tensorflow": 1.0, "jax": 1.4}
 _OF_POLICY = {"float32": 1.0, "mixed_bfloat16": 0.7}
 
@@ -57,47 +51,20 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
         config: of the encoder.
         length: tokens a row.
         predictions: masked words a row.
-        settings: for walk, dtype_policy, the parts of a step, and the generator of replaced tokens.
+        settings: for walk, dtype_policy, the objective, and the parts of a step.
     """
-    need = _need(config, length, predictions, settings)
-    if settings.objective != REPLACED:
-        return need
-    if settings.generator_steps:
-        return need._replace(row=need.row * (1 + settings.generator_steps / config.num_steps))
-    other = _need(generator_config(config, settings.generator_size), length, predictions, settings)
-    return Need(need.fixed + other.fixed - _RUNTIME, need.row + other.row)
-
-
-def _need(config: AlbertConfig, length: int, predictions: int, settings: PretrainingSettings) -> Need:
-    """That of one encoder with a head of masked words."""
-    steps = len(plan(config))
-    if config.equilibrium_solver != "none":
-        # However many it takes to converge.
-        steps = config.equilibrium_phantom_steps if config.equilibrium_gradient == "phantom" else 2
-    pairs_kept = _kept_pairs(config, length)
-    if config.position_type == "relative":
-        keys = length + config.memory_length
-        # Targets are tokens of their own, behind those of the row.
-        length += predictions if settings.objective == "permutation" else 0
-        pairs_kept = _RELATIVE * steps * length * keys
-    streams, gate = config.hyper_connections, _GATE * (config.feed_forward == "glu")
-    block = length * (_HIDDEN + _STREAM * streams) * config.hidden_size
-    block += length * (_INTERMEDIATE + gate) * config.intermediate_size
-    block += _ATTENTION * config.num_attention_heads * pairs_kept / config.num_steps
+    work = work_of(config, length, predictions if settings.objective == "permutation" else 0)
+    gate = _GATE * (config.feed_forward == "glu")
+    block = work.length * (_HIDDEN + _STREAM * work.streams) * config.hidden_size
+    block += work.length * (_INTERMEDIATE + gate) * config.intermediate_size
+    block += _ATTENTION * config.num_attention_heads * work.stored_pairs / config.num_steps
     # Recomputing keeps each block's input, and all of one block at a time.
-    inputs = length * max(streams, 1) * config.hidden_size
-    kept = block + steps * inputs if settings.walk == "recompute" else steps * block
+    inputs = work.length * max(work.streams, 1) * config.hidden_size
+    kept = block + work.stored_steps * inputs if settings.walk == "recompute" else work.stored_steps * block
     numbers = kept + _VOCABULARY * predictions * config.vocab_size
     factor = _OF_BACKEND[keras.backend.backend()] * _OF_POLICY[settings.dtype_policy]
     copies = _COPIES + (settings.gradient_accumulation_steps != 1)
     return Need(_RUNTIME + copies * 4 * parameters(config).total, 4 * numbers * factor)
-
-
-def _kept_pairs(config: AlbertConfig, length: int) -> int:
-    """The pairs of tokens whose scores the backward pass finds; those of parts of a long row are computed again."""
-    is_cut = config.attention_window > 0 and length > PART
-    local = [step.is_local for step in plan(config)]
-    return sum(pairs(length, config.attention_window * near) for near in local if near or not is_cut)
 
 
 def free_memory() -> int | None:

@@ -125,7 +125,7 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPha
     parts = replicas * (settings.gradient_accumulation_steps or 1)
     for phase in phases:
         objective = phase.manifest.get("objective", "masked")
-        if objective != settings.records_objective:
+        if objective != settings.objective:
             raise UserError(
                 f"the records of '{phase.train_data}' are for --objective={objective}, not {settings.objective}; set "
                 "it, or name others"

@@ -12,7 +12,6 @@ from albert_tf.config import AlbertConfig
 from albert_tf.extension import settled
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
-from albert_tf.models.electra import ElectraPretrainer
 from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
@@ -21,7 +20,7 @@ from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.loop import Training
 from albert_tf.training.memory import fit_to_memory
 from albert_tf.training.phases import RecordsPhase, read_phases
-from albert_tf.training.pretraining_settings import FREE_ON_RESUME, REPLACED, PretrainingSettings, shrunk
+from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingSettings, shrunk
 from albert_tf.training.start import Start, check_length, copy_weights, load_pretraining_start
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -35,20 +34,7 @@ __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 _DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
 _NEWER = ("word_rule",)
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
-
-
-# By objective, of (settings, encoder, pair task).
-_MODELS: dict[str, Callable[..., AlbertPretrainer]] = {
-    "masked": lambda settings, *parts: AlbertPretrainer(*parts),
-    "permutation": lambda settings, *parts: XlnetPretrainer(*parts),
-    REPLACED: lambda settings, *parts: ElectraPretrainer(
-        *parts,
-        generator_size=settings.generator_size,
-        generator_steps=settings.generator_steps,
-        replaced_weight=settings.replaced_weight,
-        seed=settings.seed,
-    ),
-}
+_MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": XlnetPretrainer}
 
 
 def pretrain(
@@ -78,7 +64,7 @@ def pretrain(
 
 
 class Pretraining(Training):
-    """The training of an AlbertPretrainer, or of an XlnetPretrainer or ElectraPretrainer, on records.
+    """The training of an AlbertPretrainer or an XlnetPretrainer on records.
 
     Raises:
         UserError: for records that are missing, or do not go with the model or with each other.
@@ -134,7 +120,7 @@ class Pretraining(Training):
         )
         # Whatever old pairs the records hold, the label still says whether the segments are in order.
         pair_task = {"none": None, "sop_legacy": "sop"}.get(pair_task, pair_task)
-        model = _MODELS[settings.objective](settings, encoder, pair_task)
+        model = _MODELS[settings.objective](encoder, pair_task)
         if start.model is not None:
             fresh = copy_weights(start.model, model)
             print(f"Weights of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
@@ -166,10 +152,8 @@ class Pretraining(Training):
     @property
     def _packed(self) -> bool:
         """Whether examples may share rows: where a row's tokens, or its examples, are counted as one they must not."""
-        config, settings = self.config, self.settings
-        of_rows = config.attention_window or config.position_type == "relative" or settings.gradient_norm == "official"
-        is_sought = config.equilibrium_solver != "none" or config.halting != "none"
-        return settings.pack_rows and not of_rows and not is_sought
+        may_share = all(one.packs for one in self.config.extensions) and self.settings.gradient_norm != "official"
+        return self.settings.pack_rows and may_share
 
     def remark(self) -> str:
         return f"; {self.memory}"

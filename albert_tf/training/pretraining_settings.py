@@ -10,12 +10,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.build_settings import OBJECTIVES
 
-REPLACED, GENERATOR_SIZE = "replaced", 0.25
-# Settings that are of one objective alone.
-_OF_OBJECTIVE = {
-    "permutation": ("memory_length", "perm_size"),
-    REPLACED: ("generator_size", "generator_steps", "replaced_weight"),
-}
+_OF_PERMUTATION = ("memory_length", "perm_size")
 # What a resumed run may have other than before: none of it changes which examples give which update.
 FREE_ON_RESUME = (
     "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "pack_rows",
@@ -48,8 +43,8 @@ class PretrainingSettings(CheckedSettings):
     )
     objective: str = setting(
         "masked",
-        help="masked words; permutation: XLNet, whose records keep their order; replaced: ELECTRA, of masked records",
-        choices=(*OBJECTIVES, REPLACED),
+        help="masked words; permutation: XLNet, whose records keep their order",
+        choices=OBJECTIVES,
     )
     memory_length: int = setting(
         0, help="permutation: places before a row that it sees as they were; 0: as many as --config says", at_least=0
@@ -58,17 +53,6 @@ class PretrainingSettings(CheckedSettings):
         0,
         help="permutation: tokens that are permuted among each other; 0: as many as go into a row's parts",
         at_least=0,
-    )
-    generator_size: float = setting(
-        GENERATOR_SIZE, help="replaced: width of the generator, as a fraction of the model's", above=0, at_most=1
-    )
-    generator_steps: int = setting(
-        0,
-        help="replaced: the model itself, read after so many steps, is the generator; 0: one of its own",
-        at_least=0,
-    )
-    replaced_weight: float = setting(
-        50.0, help="replaced: weight of the detection's loss beside that of the generator's masked words", at_least=0
     )
     eval_data: str = setting("", help="file pattern of held-out records, evaluated at every checkpoint")
     second_train_data: str = setting("", help="records of a second phase, usually longer ones (128, then 512 tokens)")
@@ -137,7 +121,7 @@ class PretrainingSettings(CheckedSettings):
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     shuffle_window: int = setting(16384, help="examples that are shuffled among each other", at_least=1)
     files_at_once: int = setting(
-        0, help="files of records read side by side; 0: 64, of folders of older versions 16", at_least=0
+        0, help="files of records read side by side; 0: 64, of folders of version 0.1.0 16", at_least=0
     )
     pack_rows: bool = setting(
         True, help="join a batch's examples to fewer rows, kept apart, where more than a fifth would be padding"
@@ -168,14 +152,8 @@ class PretrainingSettings(CheckedSettings):
             )
 
     def _check_objective(self):
-        for objective, names in _OF_OBJECTIVE.items():
-            if objective != self.objective and (given := self.given(names)):
-                raise UserError(f"{given} is for --objective={objective}; leave it out")
-
-    @property
-    def records_objective(self) -> str:
-        """Gives what the records are built for."""
-        return "masked" if self.objective == REPLACED else self.objective
+        if self.objective != "permutation" and (given := self.given(_OF_PERMUTATION)):
+            raise UserError(f"{given} is for --objective=permutation; leave it out")
 
     def _check_phases(self):
         if self.second_train_data and not 0 < self.second_from_step < self.num_train_steps:
@@ -222,5 +200,5 @@ def shrunk(
         gradient_accumulation_steps=parts,
         train_batch_size=batch, second_train_batch_size=batch if two_phases else 0, eval_batch_size=batch,
         max_eval_steps=2, num_train_steps=6, num_warmup_steps=1, save_checkpoints_steps=2, log_steps=1,
-        generator_steps=min(settings.generator_steps, 1), second_from_step=3 if two_phases else 0, max_hours=0.0,
+        second_from_step=3 if two_phases else 0, max_hours=0.0,
     )  # fmt: skip

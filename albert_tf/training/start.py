@@ -1,6 +1,5 @@
 """What training starts from: weights from anywhere, and their tokenizer."""
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ import keras
 from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.config import BEGIN_AS_ALBERT, AlbertConfig, read_config
+from albert_tf.config import AlbertConfig, begins_plain, read_config
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.own_tokenizer import difference_from_own
 from tfrecords.base.errors import UserError
@@ -65,7 +64,7 @@ def load_start(
         loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
         return Start(encoder_of(loaded.model).config, loaded.model, loaded.tokenizer, loaded.task)
     made = read_config(config)
-    own = read_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.ends_with_cls) if tokenizer else None
+    own = read_tokenizer(tokenizer, lower_case, keep_accents).with_cls_last(made.spec.last_token) if tokenizer else None
     return Start(made, None, own)
 
 
@@ -184,28 +183,25 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     Raises:
         UserError: they differ in anything else.
     """
-    said = read_config(config)
-    own, other = dataclasses.asdict(weights), dataclasses.asdict(said)
-    plain = dataclasses.asdict(AlbertConfig())
-    free = {
-        "random_depth_min",
-        "memory_length",
-        "reuse_length",
-        *(name for name in own if name.endswith("dropout_prob")),
-    }
-    free |= {name for name in BEGIN_AS_ALBERT if own[name] == plain[name]}
-    ignored = {"vocab_size", "initializer_range", "gate_init"}
+    said, set_before = read_config(config), weights.to_dict()
+    names = weights.differing(said)
+    free = [
+        name
+        for name in names
+        if name in ("random_depth_min", "memory_length", "reuse_length")
+        or name.endswith("dropout_prob")
+        or (begins_plain(name) and name not in set_before)
+    ]
+    ignored = {"vocab_size", "initializer_range", "gate_init", *free}
     different = [
-        f"{name}={other[name]!r} (weights: {own[name]!r})"
-        for name in own.keys() - free - ignored
-        if own[name] != other[name]
+        f"{name}={getattr(said, name)!r} (weights: {getattr(weights, name)!r})" for name in names if name not in ignored
     ]
     if different:
         raise UserError(
             f"--config={config} and the weights of '{init_from}' disagree: {', '.join(sorted(different))}; "
             "leave out --config"
         )
-    return weights.replace(**{name: other[name] for name in free})
+    return weights.replace(**{name: getattr(said, name) for name in free})
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:

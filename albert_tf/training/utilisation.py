@@ -38,7 +38,7 @@ class Utilisation:
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
         self._config, self._settings, self._replicas = config, vars(settings), replicas
         # Of these no batch says beforehand how many steps it makes.
-        self.is_known = config.equilibrium_solver == "none" and not config.random_depth_min
+        self.is_known = not any(one.walk or one.draws for one in config.extensions)
         dtype = keras.DTypePolicy(settings.dtype_policy).compute_dtype
         self._dtypes = tuple(dict.fromkeys([dtype, "float32"]))
         self._work_of = functools.cache(self._row)

@@ -51,10 +51,6 @@ def heads() -> dict[str, tuple[Callable, dict[str, Any], Any]]:
         "pretrainer": (take("AlbertPretrainer"), BATCH | WORDS, None),
         "nsp pretrainer": (lambda e: take("AlbertPretrainer")(e, pair_task="nsp"), BATCH | WORDS, None),
         "pretrainer of words": (lambda e: take("AlbertPretrainer")(e, pair_task=None), BATCH | WORDS, None),
-        "electra": (lambda e: take("ElectraPretrainer")(e, generator_size=0.5, seed=2), BATCH | WORDS, None),
-        "electra of its own steps": (
-            lambda e: take("ElectraPretrainer")(e, pair_task="sop", generator_steps=1, seed=2), BATCH | WORDS, None,
-        ),
     }  # fmt: skip
 
 
@@ -118,8 +114,7 @@ def cases(folders: Folders) -> Iterator[Case]:
     yield "words that hardly count", few_words
     yield "accumulated parts of uneven length", uneven_parts
     yield "early answers", early_answers
-    for mode in ("lora", "int8"):
-        yield f"as Keras offers it: {mode}", functools.partial(of_keras, mode)
+    yield "as Keras offers it: lora", adapters
     yield "published configurations", published
 
 
@@ -202,14 +197,11 @@ def early_answers() -> dict[str, np.ndarray]:
     return found
 
 
-def of_keras(mode: str) -> dict[str, np.ndarray]:
-    """Adapters that are trained and merged, and kernels that are rounded."""
+def adapters() -> dict[str, np.ndarray]:
+    """Adapters that are trained and merged."""
     import keras
 
     model = make("classifier")
-    if mode == "int8":
-        model.quantize("int8")
-        return numbers(model(BATCH), "answer") | weights_of(model)
     model.encoder.enable_lora(2)
     model.compile(keras.optimizers.SGD(0.1), _loss("classifier"), run_eagerly=True)
     losses = [float(model.train_on_batch(BATCH, LABELS)) for _ in range(3)]

@@ -14,7 +14,6 @@ PLACES = {
     "AlbertSentenceEmbedder": ("albert_tf:AlbertSentenceEmbedder",),
     "AlbertSpanPredictor": ("albert_tf:AlbertSpanPredictor",),
     "AlbertTokenClassifier": ("albert_tf:AlbertTokenClassifier",),
-    "ElectraPretrainer": ("albert_tf:ElectraPretrainer",),
     "LearnedExit": ("albert_tf:LearnedExit",),
     "XlnetPretrainer": ("albert_tf:XlnetPretrainer",),
     "Preprocessor": ("albert_tf:Preprocessor",),

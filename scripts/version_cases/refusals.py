@@ -188,7 +188,6 @@ MODELS: dict[str, Callable[[], Any]] = {
     "xlnet of absolute": lambda: take("XlnetPretrainer")(_encoder()),
     "xlnet pair task": lambda: take("XlnetPretrainer")(_encoder(**_RELATIVE), pair_task="sop"),
     "pooling": lambda: take("AlbertSentenceEmbedder")(_encoder(), pooling="max"),
-    "generator": lambda: take("ElectraPretrainer")(_encoder(), generator_size=2.0),
     "quantize": lambda: _encoder().quantize("float8"),
     "lora": lambda: _encoder().enable_lora(0),
     "lora layers": lambda: _encoder().enable_lora(2, ["colour"]),

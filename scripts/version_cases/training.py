@@ -46,11 +46,10 @@ PRETRAININGS = {
     "random depth": ("random depth", "static"),
     "mixed bfloat16": ("albert", "dynamic", "--dtype_policy=mixed_bfloat16"),
     "permutation": ("xlnet", "permutation", "--objective=permutation", "--memory_length=24"),
-    "replaced": ("albert", "dynamic", "--objective=replaced", "--generator_size=0.5"),
     "two phases": ("albert", "dynamic", "--second_train_data={data}/static", "--second_from_step=2"),
     "fused": ("wide", "static", "--train_batch_size=16", "--nopack_rows"),
 }
-RESUMED_PRETRAININGS = ("lamb", "adamw, parts", "muon", "permutation", "replaced", "halting, recompute")
+RESUMED_PRETRAININGS = ("lamb", "adamw, parts", "muon", "permutation", "halting, recompute")
 _FINE = ("--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--save_checkpoints_steps=2",
          "--seed=3", "--max_seq_length=24", "--learning_rate=0.01", "--albert_dropout=0.1",
          "--classifier_dropout=0.1", "--max_unknown_share=1")  # fmt: skip

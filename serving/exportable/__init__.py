@@ -3,7 +3,6 @@
 Only core TensorFlow ops and, for text, the tokenizer's own, so that an unmodified tensorflow_model_server loads them.
 """
 
-from albert_tf.layers.base_model import is_quantized
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.permutation import XlnetPretrainer
@@ -47,7 +46,7 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
         The twin, which shares no weights with the model.
 
     Raises:
-        UserError: for a model that cannot be exported, one that Keras has quantized, or dimensions that it has not.
+        UserError: for a model that cannot be exported, or dimensions that it has not.
 
     >>> from albert_tf import AlbertConfig, AlbertRegressor
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
@@ -55,8 +54,6 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
     >>> list(make_exportable(AlbertRegressor(config), ExportOptions(max_seq_length=16)).signatures())
     ['serving_default', 'regress', 'masked', 'int64']
     """
-    if is_quantized(model):
-        raise UserError("the model was rounded by quantize('int8'); export it as it was before, with --compute=int8")
     if type(model) not in EXPORTABLES:
         known = ", ".join(kind.__name__ for kind in EXPORTABLES)
         raise UserError(f"a {type(model).__name__} cannot be exported; these can: {known}")

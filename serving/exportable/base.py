@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from albert_tf.extension import spec_of
 from albert_tf.layers.features import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel, check_exit
 from serving.cpu import NEEDS, CpuCheck
@@ -130,7 +129,7 @@ class Exportable(tf.Module, abc.ABC):
 
     def _exits(self, model) -> list:
         """The heads to leave by, one a step; where nothing needs training, the one that there is, for every step."""
-        if self.options.exit_rule == "movement" and spec_of(self.encoder.config).last_token:
+        if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
             raise UserError("early exit by movement is not offered with relative positions (XLNet); leave it out")
         if self.options.exit_rule == "learned":
             check_exit(ExitRule(self.exit_kind, "learned"), model)
@@ -253,7 +252,7 @@ class Exportable(tf.Module, abc.ABC):
     @property
     def ids_ways(self) -> IdsWays:
         """Gives the ways in by token ids, which differ where [CLS] is a row's last token."""
-        return IDS_WAYS[spec_of(self.encoder.config).last_token]
+        return IDS_WAYS[self.encoder.config.spec.last_token]
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
         """Gives the column of the token that stands for each row, int32 [batch]."""

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.extension import spec_of
 from serving.exportable.base import NO_ANSWER, DenseHeadExportable
 from serving.exportable.ways import Way, specs
 from tfrecords.framing import TokenBatch
@@ -38,7 +37,7 @@ class MultipleChoiceExportable(DenseHeadExportable):
         def by_mask(inputs):
             # The first position alone: behind it may stand what a server padded with; unless padding may be in front.
             mask = inputs["input_mask"]
-            return tf.reduce_max(mask, axis=-1) if spec_of(self.encoder.config).last_token else mask[..., 0]
+            return tf.reduce_max(mask, axis=-1) if self.encoder.config.spec.last_token else mask[..., 0]
 
         ways = {
             "serving_default": self._of_choices(self.ids_ways.pair, lambda inputs: inputs["lengths"]),

@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import spec_of
 from albert_tf.layers import Tensor
 from serving.inference.tables import missing, ranges
 
@@ -33,7 +32,7 @@ class FlatBatch:
 
     def __init__(self, mask: Tensor, config: AlbertConfig, skip_padding: bool, one_row: bool = False):
         self.size, self.length = tf.unstack(tf.shape(mask))
-        self.mask = mask = mask | _first_tokens(mask, spec_of(config).last_token)
+        self.mask = mask = mask | _first_tokens(mask, config.spec.last_token)
         if one_row:
             self.order, self.cells = tf.range(self.size), tf.cast(tf.where(mask[0])[:, 0], tf.int32)
         elif skip_padding:

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.extension import check_exits
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention
 from albert_tf.layers.depth_loop import BlockRunner, DepthLoop, Runner
@@ -176,8 +177,7 @@ class InferenceEncoder(tf.Module):
         Raises:
             UserError: the heads are not one for each step, or there is no gate for the rule.
         """
-        for form in self.forms:
-            form.extension.check_early_exit()
+        check_exits(self.config)
         count = self.config.num_steps
         if len(exit_heads) != (0 if rule.kind == "states" else count):
             raise UserError(f"early exit needs {count} heads, one a step; there are {len(exit_heads)}")

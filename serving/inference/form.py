@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.extension import Extension, extensions_of
+from albert_tf.extension import Extension
 from albert_tf.layers.block import Attention
 from albert_tf.layers.depth_loop import Runner
 from albert_tf.layers.encoder import AlbertEncoder
@@ -94,7 +94,7 @@ class Form(tf.Module):
 def forms_of(encoder: AlbertEncoder, settings: Settings, is_plain: bool = False) -> list[Form]:
     """Makes the forms of an encoder's extensions; all of them plain ones if `is_plain`."""
     found = []
-    for extension in extensions_of(encoder.config):
+    for extension in encoder.config.extensions:
         name = f"serving.inference.extensions.{extension.name}"
         has_faster = not is_plain and importlib.util.find_spec(name) is not None
         form = importlib.import_module(name).Faster if has_faster else Form

@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import spec_of
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention, Pairs, Rows
 from albert_tf.layers.depth import Step
@@ -30,7 +29,7 @@ class BatchRows(Rows):
 
     def __init__(self, batch: FlatBatch, config: AlbertConfig, attention: Attention):
         self.batch, self.config, self.attention = batch, config, attention
-        self.last_token = spec_of(config).last_token
+        self.last_token = config.spec.last_token
         self.features, self.hoisted = dict[str, Tensor](), dict[Any, Tensor]()
 
     def add_feature(self, name: str, values: Tensor) -> None:

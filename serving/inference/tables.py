@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import spec_of
 from albert_tf.layers import Tensor
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
@@ -57,7 +56,7 @@ def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, ma
         mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then, and
             `block_lengths` are the same.
     """
-    starts, last_token = tf.cumsum(lengths, exclusive=True), spec_of(config).last_token
+    starts, last_token = tf.cumsum(lengths, exclusive=True), config.spec.last_token
     longest, _, counts = tf.unique_with_counts(block_lengths)
     is_masked = tf.gather(lengths, tf.cumsum(counts, exclusive=True)) != longest
     if mask is None:

@@ -62,17 +62,10 @@ def _own_loss(model, features, outputs):
     return model.compute_loss(features, None, outputs)
 
 
-def electra() -> dict:
-    """No word is drawn otherwise where the generator is sure of one."""
-    model = filled(albert_tf.ElectraPretrainer(small()))
-    model.masked_lm_head.output_bias.assign(np.eye(40)[5] * 1000)
-    return trained(model, FEATURES | {"masked_lm_ids": np.array([[5, 6], [6, 5], [5, 5]])}, _own_loss)
-
-
 PARTS = {"official": official} | {
     name: lambda name=name, walk=walk: encoder(name, walk) for name, walk in COMPILED.items()
 }  # fmt: skip
-SLOW_PARTS = {"learned exits": learned_exits, "electra": electra} | {
+SLOW_PARTS = {"learned exits": learned_exits} | {
     f"{name}, {walk}": lambda name=name, walk=walk: encoder(name, walk) for name, walk in OTHERS.items()
 }
 

@@ -9,6 +9,7 @@ from scipy import stats
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertTokenClassifier, LearnedExit
 from albert_tf.checkpoints.depth import at_depth
+from albert_tf.extensions.random_depth import depth_draw
 from albert_tf.layers import depth as plans
 from tests.albert_tf.depth_cases import CONFIGS, FEATURES, alike, encoder_of, small, weights_like
 from tfrecords.base.errors import UserError
@@ -65,7 +66,7 @@ def test_random_depths_of_a_plan_without_are_refused():
 
 @pytest.mark.slow
 def test_all_depths_are_drawn_as_often():
-    draw = plans.depth_draw(SHARED.replace(random_depth_min=2))
+    draw = depth_draw(SHARED.replace(random_depth_min=2))
     generator = keras.random.SeedGenerator(11)
     found = collections.Counter(int(draw(generator.next())) for _ in range(1500))
     assert sorted(found) == [2, 3, 4, 5, 6]
@@ -73,13 +74,13 @@ def test_all_depths_are_drawn_as_often():
 
 
 def test_a_seed_decides_the_depths_and_no_choice_draws_nothing():
-    draw = plans.depth_draw(CONFIG)
+    draw = depth_draw(CONFIG)
     seeds = [keras.ops.convert_to_tensor([7, i], "uint32") for i in range(20)]
     first, again = ([int(draw(seed)) for seed in seeds] for _ in range(2))
     assert first == again and set(first) == {1, 2, 3, 4}
-    assert plans.depth_draw(CONFIG.replace(random_depth_min=6)) is None
-    assert plans.depth_draw(SHARED) is None
-    assert tuple(plans.depth_draw(SHARED.replace(depth_plan="2x3", random_depth_min=3))) == (0, 2, 3)
+    assert depth_draw(CONFIG.replace(random_depth_min=6)) is None
+    assert depth_draw(SHARED) is None
+    assert tuple(depth_draw(SHARED.replace(depth_plan="2x3", random_depth_min=3))) == (0, 2, 3)
 
 
 def test_evaluation_and_requested_states_run_all_steps():

@@ -100,6 +100,24 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
+class Constant:
+    """In place of the runner of blocks: the same output at every step."""
+
+    rows = None
+
+    def __init__(self, config, output):
+        self.config, self.output = config, output
+
+    def step(self, step, which, hidden, only_summary=False):
+        return self.output, hidden
+
+
+def around(encoder, name, output):
+    """The runner of an extension around one whose steps have that output."""
+    extension = encoder.config.extension(name)
+    return extension.around(Constant(encoder.config, output), encoder.extension_weights[name])
+
+
 def test_hyper_connections_are_the_formula():
     config = small(hyper_connections=3, gate_init=1.0)
     encoder = alike(config)
@@ -111,18 +129,21 @@ def test_hyper_connections_are_the_formula():
     a, w, b = np.repeat(scale, 3), kernel, bias
     opened = sigmoid(a * (z @ w) + b)
     pre, post, res = opened[:, :3], 2 * opened[:, 3:6], gate * opened[:, 6:]
-    hidden, gates = layer.read(2, streams)
+    runner = around(encoder, "hyper_connections", output)
+    after, hidden = runner.step(2, None, streams)
     np.testing.assert_allclose(hidden, np.einsum("ts,tsc->tc", pre, streams), atol=1e-5)
     written = res[:, :, None] * streams + post[:, :, None] * (output + signal)[:, None]
-    np.testing.assert_allclose(layer.write(2, streams, output, gates), written, atol=1e-5)
-    np.testing.assert_allclose(layer.mean(streams), streams.mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(after, written, atol=1e-5)
+    np.testing.assert_allclose(runner.carried(streams), streams.mean(axis=1), atol=1e-6)
 
 
 def test_the_published_form_of_hyper_connections_begins_half_kept():
-    layer = AlbertEncoder(small(hyper_connections=4, gate_init=1.0)).connections
-    _, gates = layer.read(0, np.random.default_rng(0).normal(size=(5, 4, 16)).astype("float32"))
-    np.testing.assert_allclose(np.asarray(gates)[:, :4], 1, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(gates)[:, 4:].mean(axis=1), 0.5, atol=1e-6)
+    encoder = AlbertEncoder(small(hyper_connections=4, gate_init=1.0))
+    streams, output = np.random.default_rng(0).normal(size=(2, 5, 4, 16)).astype("float32")
+    kept, _ = around(encoder, "hyper_connections", np.zeros((5, 16), "float32")).step(0, None, streams)
+    np.testing.assert_allclose((np.asarray(kept) / streams).mean(axis=1), 0.5, atol=1e-5)
+    added, _ = around(encoder, "hyper_connections", output[:, 0]).step(0, None, streams)
+    np.testing.assert_allclose(added - kept, np.repeat(output[:, :1], 4, axis=1), atol=1e-5)
 
 
 def test_the_sinusoid_is_the_universal_transformers():
@@ -130,7 +151,8 @@ def test_the_sinusoid_is_the_universal_transformers():
     for step in (0, 3):
         angles = step * 10000.0 ** (-np.arange(8) / 7)
         expected = np.concatenate([np.sin(angles), np.cos(angles)])
-        np.testing.assert_allclose(encoder.step_signal.signal(step), expected, atol=1e-6)
+        _, read = around(encoder, "step_signal", None).step(step, None, np.zeros((1, 16), "float32"))
+        np.testing.assert_allclose(read[0], expected, atol=1e-6)
 
 
 def test_low_rank_is_another_kernel_at_every_step():
@@ -174,15 +196,15 @@ def test_only_what_is_shared_gets_adapters():
         ({"position_type": "rotary", "hidden_size": 6}, "turns pairs of numbers; a head of 3 is odd"),
         ({"rotary_theta": 0.0}, "rotary_theta must be above 0, not 0.0"),
         ({"use_bias": "no"}, "use_bias must be a bool, not 'no'"),
-        ({"global_attention_every": 2}, "global_attention_every 2 says which steps"),
+        ({"global_attention_every": 2}, "global_attention_every 2 needs attention_window"),
         ({"halting": "act", "halting_threshold": 1.0}, "halting_threshold must be below 1, not 1.0"),
-        ({"halting": "act", "random_depth_min": 2}, "random_depth_min and halting exclude each other"),
-        ({"position_type": "rotary", "position_offset": 2}, "position_offset counts rows of a table of positions"),
-        ({"attention_window": 3, "global_attention_every": 2, "random_depth_min": 2}, "random_depth_min and global"),
+        ({"halting": "act", "random_depth_min": 2}, "halting 'act' and random_depth_min 2 exclude each other"),
+        ({"position_type": "rotary", "position_offset": 2}, "position_offset 2 and position_type .*table of pos"),
+        ({"attention_window": 3, "global_attention_every": 2, "random_depth_min": 2}, "every 2 and random_depth_min 2"),
         ({"attention_window": 4, "position_type": "relative"}, "attention_window 4 and position_type 'relative' excl"),
         (
             {"memory_length": 4, "step_signal": "learned", "position_type": "relative"},
-            "step_signal 'learned' and memory_length 4 exclude",
+            "step_signal 'learned' and position_type 'relative' exclude each other: the memory_length 4",
         ),
         ({"reuse_length": 4, "position_type": "relative"}, "reuse_length 4 is a part of the memory"),
         ({"position_type": "rotary", "clamp_length": 4}, "clamp_length 4 needs position_type 'relative'"),

@@ -9,7 +9,6 @@ from albert_tf import (
     AlbertEncoder,
     AlbertPretrainer,
     AlbertTokenClassifier,
-    ElectraPretrainer,
     LearnedExit,
     XlnetPretrainer,
 )
@@ -146,8 +145,6 @@ FILES = {
     "random depth": lambda: AlbertClassifier(encoder_of("random depth", "loop", 0.1), 2),
     "exits": lambda: AlbertClassifier(small(**DROPOUT), 2, early_exit=True),
     "learned exits": lambda: AlbertTokenClassifier(small(**DROPOUT), 4, early_exit=LearnedExit(0.3, 0.6)),
-    "its own generator": lambda: ElectraPretrainer(small(**DROPOUT), generator_steps=1),
-    "electra": lambda: ElectraPretrainer(small(**MODERN, **DROPOUT), pair_task="nsp", generator_size=0.5),
     "xlnet": lambda: XlnetPretrainer(AlbertEncoder(small(**RELATIVE, **DROPOUT), pooler=False)),
 }
 

@@ -1,12 +1,13 @@
 """What a Keras user tries with any model: all of it works here, or says in a line what does."""
 
 import contextlib
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 
-from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSpanPredictor
+from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSpanPredictor
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.layers.base_model import has_adapters
@@ -44,24 +45,30 @@ def test_metrics_and_losses_of_ones_own_replace_the_defaults():
     assert set(model.test_on_batch(batch(), np.zeros((ROWS, CLASSES)), return_dict=True)) == {"loss"}
 
 
-def test_int8_quantization_of_all_or_some_layers_is_kept_by_the_file(tmp_path):
-    model = AlbertPretrainer(CONFIG.replace(embedding_size=4, factorization="word"))
-    before = answers(model, "pretrainer")
-    some = AlbertClassifier(CONFIG, CLASSES)
-    model.quantize("int8")
-    some.quantize("int8", filters="query|head")
-    for kind, one, modes in (("pretrainer", model, ("int8", "int8")), ("classifier", some, ("int8", None))):
-        one.save(tmp_path / "model.keras")
-        again = keras.saving.load_model(tmp_path / "model.keras")
-        attention = again.encoder.halves_of("attention")[0]
-        assert (attention.query.quantization_mode, attention.key.quantization_mode) == modes
-        np.testing.assert_array_equal(answers(again, kind), answers(one, kind))
-    assert 0 < np.abs(answers(model, "pretrainer") - before).max() < 0.05
-    assert again.head.quantization_mode == "int8"
-    with pytest.raises(UserError, match=r"rounded by quantize\('int8'\)"):
-        save_huggingface(again, tmp_path / "huggingface")
-    with pytest.raises(UserError, match=r"quantize\('int4'\) is not offered"):
-        AlbertClassifier(CONFIG, CLASSES).quantize("int4")
+def test_quantization_by_keras_is_refused_and_so_is_a_file_that_has_it(tmp_path, monkeypatch):
+    model, instead = AlbertClassifier(CONFIG, CLASSES), r"use `python -m serving\.export --compute=int8`"
+    for part in (model, model.encoder):
+        with pytest.raises(UserError, match=f"quantize is not offered.*{instead}"):
+            part.quantize("int8", filters="query")
+    with pytest.raises(UserError, match=f"a dtype of quantized kernels.*{instead}"):
+        AlbertEncoder(CONFIG, dtype="int8_from_float32")
+    config = model.get_config() | {"quantization": [{"mode": "int8", "config": {}}]}
+    monkeypatch.setattr(AlbertClassifier, "get_config", lambda self: config)
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(UserError, match=rf"model\.keras' as a Keras model: its kernels were rounded.*{instead}"):
+        load_keras(tmp_path / "model.keras")
+
+
+def test_a_file_of_a_class_that_was_removed_is_refused_with_the_way_out(tmp_path):
+    AlbertEncoder(CONFIG).save(tmp_path / "encoder.keras")
+    with zipfile.ZipFile(tmp_path / "encoder.keras") as saved, zipfile.ZipFile(tmp_path / "a.keras", "w") as older:
+        for name in saved.namelist():
+            config = saved.read(name)
+            for now, then in (("AlbertEncoder", "ElectraPretrainer"), ("layers.encoder", "models.electra")):
+                config = config.replace(now.encode(), then.encode()) if name == "config.json" else config
+            older.writestr(name, config)
+    with pytest.raises(UserError, match=r"a\.keras' as a Keras model: it is an ElectraPretrainer.*convert_checkpoint"):
+        load_keras(tmp_path / "a.keras")
 
 
 @pytest.mark.parametrize("kind", ["choices", "pretrainer", "classifier", "encoder"])
@@ -126,8 +133,6 @@ def test_lora_says_what_it_cannot_do():
     ):
         with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
             encoder.enable_lora(*arguments)
-    with pytest.raises(UserError, match=r"call merge_lora\(\) of its encoder before quantize"):
-        encoder.quantize("int8")
 
 
 # Of each rank and structure of answers one; test_functional.py compares the symbolic outputs of every kind.
@@ -151,6 +156,7 @@ import keras, numpy as np, tensorflow as tf
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 from albert_tf import AlbertClassifier, AlbertConfig
+from albert_tf.extensions.random_depth import depth_draw
 config = AlbertConfig(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
     intermediate_size=24, max_position_embeddings=32, hidden_dropout_prob=0.1, random_depth_min=1)
 ids, labels = np.random.default_rng(0).integers(1, 40, (8, 6)).astype("int32"), np.arange(8) % 2
@@ -164,7 +170,7 @@ assert np.isfinite(history["loss"]).all() and 0 <= history["accuracy"][-1] <= 1,
 assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == 4
 assert any((before != after).any() for before, after in zip(first, model.get_weights()))
 encoder, draws = model.encoder, []
-draw = tf.function(lambda: strategy.run(lambda: encoder.depth_draw(encoder.seed_generator.next())))
+draw = tf.function(lambda: strategy.run(lambda: depth_draw(encoder.config)(encoder.seed_generator.next())))
 for _ in range(20):
     one, other = map(int, strategy.experimental_local_results(draw()))
     assert one == other, "the replicas draw different depths"

@@ -11,7 +11,7 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
-from tests.albert_tf.depth_cases import FEATURES, MODERN, alike, filled
+from tests.albert_tf.depth_cases import FEATURES, MODERN, alike
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -122,14 +122,6 @@ def test_bfloat16_turns_by_exact_angles():
     rotation = Rotary().rotation(np.arange(512)[np.newaxis], 8)
     found = turn(keras.ops.cast(heads, "bfloat16"), rotation)
     np.testing.assert_allclose(keras.ops.cast(found, "float32"), turn(heads, rotation), atol=0.05)
-
-
-def test_a_classifier_is_quantized_to_int8():
-    model = filled(AlbertClassifier(small(**MODERN), num_classes=3))
-    assert "position_embeddings" not in named_variables(model)
-    before = np.asarray(model(TEXTS))
-    model.quantize("int8")
-    np.testing.assert_allclose(model(TEXTS), before, atol=0.2)
 
 
 def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():

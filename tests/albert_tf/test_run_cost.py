@@ -27,20 +27,6 @@ def test_an_equilibrium_costs_the_steps_that_it_makes(plan, others):
     assert training_flops(config, 64, 2, result) == pytest.approx(2 * (3 * (beside + step * (others + 5)) + step * 7.5))
 
 
-def test_a_generator_costs_its_forward_pass_three_times():
-    """A quarter of the width, or a part of the model's own steps."""
-    config = PLAIN.replace(embedding_size=8)
-    whole = flops(config, 64)
-    step = (whole.total - whole.projection - whole.pooler) / 12
-    plain = training_flops(config, 64, 2, {})
-    itself = training_flops(config, 64, 2, {}, {"objective": "replaced", "generator_steps": 3})
-    assert itself - plain == pytest.approx(2 * 3 * (whole.projection + 3 * step))
-    own = training_flops(config, 64, 2, {}, {"objective": "replaced", "generator_size": 0.5})
-    generator = flops(config.replace(hidden_size=8, num_attention_heads=1, intermediate_size=16), 64)
-    assert own - plain == pytest.approx(2 * 3 * (generator.total - generator.pooler))
-    assert training_flops(config, 64, 2, {}, {"objective": "masked"}) == plain
-
-
 @pytest.mark.parametrize(("kind", "distances"), [("bi", 10 + 4 + 10), ("uni", 10 + 4 + 1)])
 def test_queries_and_memory_of_permutations_cost_what_they_compute(kind, distances):
     """Ten tokens, three queries, four places of memory, counted by hand; without both there is nothing beside."""

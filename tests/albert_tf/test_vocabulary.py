@@ -5,7 +5,6 @@ import pytest
 
 from albert_tf import AlbertPretrainer
 from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.models.electra import ElectraPretrainer
 from albert_tf.models.permutation import XlnetPretrainer
 from tests.albert_tf.tiny import randomise, small, values_of
 from tfrecords.base.errors import UserError
@@ -16,7 +15,6 @@ MODELS = {
     "BERT": (AlbertPretrainer, WIDE),
     "RoBERTa": (AlbertPretrainer, WIDE | {"position_offset": 2, "type_vocab_size": 1}),
     "XLNet": (XlnetPretrainer, WIDE | {"position_type": "relative", "type_vocab_size": 2}),
-    "ELECTRA": (ElectraPretrainer, {}),
 }
 
 

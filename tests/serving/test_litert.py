@@ -122,7 +122,7 @@ def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, mes
         ({"halting": "act"}, "halting"),
         ({"attention_window": 2}, "attention_window"),
         ({"position_type": "relative"}, "position_type 'relative'"),
-        ({"equilibrium_solver": "anderson"}, "equilibrium_solver 'anderson'"),
+        ({"equilibrium_solver": "anderson"}, "equilibrium_solver 'fixed_point'"),
     ],
 )
 def test_what_it_has_no_place_for_is_refused_by_name(make_model, changes, what):

@@ -99,7 +99,6 @@ def models() -> dict[str, keras.Model]:
         return albert_tf.AlbertEncoder(albert_tf.AlbertConfig(**SIZES | fields), seed=1)
 
     found: dict[str, keras.Model] = {name: encoder(fields) for name, fields in ENCODERS.items()}
-    found["electra"] = albert_tf.ElectraPretrainer(encoder({}), generator_size=0.5, seed=2)
     found["xlnet"] = albert_tf.XlnetPretrainer(encoder(XLNET))
     found["xlnet_classifier"] = albert_tf.AlbertClassifier(encoder(XLNET | {"memory_length": 0}), 2)
     found["roberta"] = albert_tf.AlbertPretrainer(encoder(ROBERTA), pair_task=None)

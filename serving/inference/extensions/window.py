@@ -45,7 +45,7 @@ class Faster(Form):
         length, places = tf.shape(key)[2], self.extension.attention_window
         if pairs.summary is not None:
             return to_all(query)
-        if which.is_local:
+        if self.extension.is_local(which):
             return tf.cond(length <= places + 1, lambda: to_all(query), nearby)
         return tf.cond(length <= window.PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
 

@@ -16,8 +16,8 @@ from albert_tf.training import loop  # noqa: E402
 record = loop.Report.step
 
 
-def step(self, tokens, waited, running):
-    record(self, tokens, waited, running)
+def step(self, running):
+    record(self, running)
     running()  # Waits for the step.
     steps.append((time.monotonic(), len(compiled)))
 

@@ -18,7 +18,6 @@ from albert_tf import (
     AlbertTokenClassifier,
 )
 from albert_tf.models.early_exit import LearnedExit
-from albert_tf.models.electra import ElectraPretrainer
 from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.text_student import TextStudent
 from albert_tf.training.devices import Devices
@@ -89,13 +88,6 @@ def regularized():
     return model
 
 
-def replaced():
-    """Draws the same word everywhere: which part a row is in would decide what is drawn."""
-    model = ElectraPretrainer(CONFIG, generator_size=0.5)
-    model.masked_lm_head.output_bias.assign(20.0 * (np.arange(40) == 7))
-    return model
-
-
 def student():
     model = TextStudent(
         AlbertPretrainer(CONFIG, pair_task=None),
@@ -118,7 +110,6 @@ KINDS = {
     "words and pairs": (lambda: AlbertPretrainer(CONFIG), (PAIRS,)),
     "packed": (lambda: AlbertPretrainer(CONFIG), (PACKED,)),
     "words, halting": (lambda: AlbertPretrainer(HALTING, pair_task=None), (WORDS,)),
-    "replaced": (replaced, (WORDS,)),
     "permutation": (lambda: XlnetPretrainer(RELATIVE), (WORDS,)),
     "classes": (classifier, (X, CLASSES)),
     "class weights": (classifier, (X, CLASSES, WEIGHTS)),

@@ -53,17 +53,6 @@ def test_packed_rows_give_the_updates_of_single_ones(settings, parts, rows, tmp_
     assert rows[steps:] == [16 // parts] * steps and sum(rows[:steps]) < 0.9 * sum(rows[steps:])
 
 
-@pytest.mark.slow
-def test_replaced_tokens_are_found_in_packed_rows(settings, rows, tmp_path):
-    """Its draws of words are by row, its words and labels the same."""
-    packed, single = (
-        [one[0] for one in figures(pretrain(settings, tmp_path / str(pack), objective="replaced", pack_rows=pack))]
-        for pack in (True, False)
-    )
-    assert sum(rows[:2]) < 32 == sum(rows[2:])
-    np.testing.assert_allclose(packed, single, rtol=0.02)
-
-
 def phase(settings, eval_data="", **changes):
     manifest = read_manifest(eval_data or settings.train_data)
     return phases.RecordsPhase(0, 3, settings.train_data, eval_data, 16, manifest | changes)

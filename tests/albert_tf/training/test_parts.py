@@ -30,9 +30,9 @@ for kind in sys.argv[1:] or KINDS:
 """
 
 
-# Each way of adding up: by words, pairs, rows, weights and whole batches, with a teacher, with a generator.
+# Each way of adding up: by words, pairs, rows, weights and whole batches, with a teacher.
 DEFAULT = (
-    *("tags", "packed", "words, halting", "replaced", "permutation", "class weights", "regularized", "sum"),
+    *("tags", "packed", "words, halting", "permutation", "class weights", "regularized", "sum"),
     *("tags, learned exit", "distilled tags", "joint spans", "student"),
 )
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 KILLS = {"kill -9": 2, "SIGTERM": 3, "Ctrl-C": 3, "damaged": 2, "failed evaluation": 2}
 # Each trainer, each way, and a signal between two rows and at one; the others are slow.
 DEFAULT = {
-    ("masked", "SIGTERM"), ("two phases", "SIGTERM"), ("replaced", "damaged"),
+    ("masked", "SIGTERM"), ("masked", "damaged"), ("two phases", "SIGTERM"),
     ("permutation", "kill -9"), ("packed", "failed evaluation"), ("fine-tuning", "SIGTERM"),
     ("distillation", "kill -9"), ("compression, text", "Ctrl-C"), ("compression, task", "kill -9"),
 }  # fmt: skip

@@ -15,7 +15,7 @@ from tests.albert_tf.training import portable_parts
 from tests.albert_tf.training.portable_parts import KINDS, LENGTH, WORDS, dataset_of, made
 
 # Of every kind of run one: each loss of pre-training, labels with their weights and a teacher, distillation on text.
-DEFAULT = ("packed", "replaced", "permutation", "distilled tags", "student")
+DEFAULT = ("packed", "words and pairs", "permutation", "distilled tags", "student")
 
 
 def shorter(value):

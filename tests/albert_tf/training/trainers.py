@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 MASKED = Kind(pretraining.pretrain, pretraining.Pretraining)
 TUNED = Kind(finetuning.finetune, finetuning.Finetuning)
 KINDS = {
-    **dict.fromkeys(("masked", "two phases", "replaced", "generator itself", "permutation", "packed"), MASKED),
+    **dict.fromkeys(("masked", "two phases", "permutation", "packed"), MASKED),
     **dict.fromkeys(("fine-tuning", "parts of fine-tuning", "distillation"), TUNED),
     "compression, text": Kind(compression.run, TextDistillation, "text_phase"),
     "compression, task": Kind(compression.run, finetuning.Finetuning, "task_phase"),
@@ -50,8 +50,6 @@ PRETRAINED = {
         ),
         {},
     ),
-    "replaced": ("words", {"objective": "replaced", "optimizer": "adamw"}, {}),
-    "generator itself": ("words", {"objective": "replaced", "generator_steps": 1}, {}),
     "permutation": (
         "permutations",
         dict(objective="permutation", memory_length=24, gradient_accumulation_steps=2, eval_batch_size=4),

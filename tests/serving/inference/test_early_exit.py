@@ -150,8 +150,8 @@ def test_rows_leave_only_when_that_pays(monkeypatch):
         ({}, 2, {"kind": "spans"}, "'spans'"),
         ({}, 0, {"kind": "states", "name": "patience"}, "by patience needs a model with exit heads"),
         ({"halting": "act"}, 2, {}, "early exit and halting 'act' exclude each other"),
-        (RELATIVE, 2, {}, r"relative positions have \[CLS\] last"),
-        ({"equilibrium_solver": "anderson"}, 2, {}, "a walk to an equilibrium stops by itself"),
+        (RELATIVE, 2, {}, r"first token, and \[CLS\] is the last"),
+        ({"equilibrium_solver": "anderson"}, 2, {}, "exits are between steps, and the blocks stop by themselves"),
     ],
 )
 def test_what_cannot_exit_early_is_refused(changes, heads, rule, message):

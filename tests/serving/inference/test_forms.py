@@ -19,7 +19,7 @@ class Nearness(extension.Extension):
     """Lowers the scores of tokens that are far apart. No file of `serving` knows of it."""
 
     name = "nearness"
-    norm_position: str = "post"
+    ponder_cost: float = 0.01
 
     def rows(self, rows: Any, features: dict, weights: Any) -> Any:
         rows.add_feature("positions", rows.token_positions())
@@ -35,22 +35,12 @@ class Nearness(extension.Extension):
         return dataclasses.replace(attention, score=score)
 
 
-@pytest.fixture
-def nearness(monkeypatch):
-    """Pre-norm asks for the extension."""
-    entry = extension.Entry(__name__, "norm_position", ("pre",))
-    monkeypatch.setitem(extension.REGISTRY, "nearness", entry)
-    for cached in (extension.extensions_of, extension.spec_of):
-        cached.cache_clear()
-    yield
-    for cached in (extension.extensions_of, extension.spec_of):
-        cached.cache_clear()
-
-
 @pytest.mark.parametrize("padding", ["skipped", "computed"])
-def test_an_extension_without_a_file_here_is_exported(padding, nearness):
+def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
     """Of batches and of one row, all tokens and the first alone, in graphs that know no sizes."""
-    encoder, batch = make_keras(norm_position="pre"), make_batch()
+    monkeypatch.setitem(extension.REGISTRY, "nearness", extension.Entry(__name__, ("ponder_cost",)))
+    encoder, batch = make_keras(ponder_cost=0.5), make_batch()
+    assert [one.name for one in encoder.config.extensions] == ["nearness"]
     answer = compiled(both(make_encoder(encoder, InferenceOptions(padding=padding))), [None, None], [None])
     for rows in (slice(0, 4), slice(3, 4)):
         part = [one[rows] for one in batch]
