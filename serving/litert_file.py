@@ -82,7 +82,7 @@ class LiteRtEncoder(InferenceEncoder):
 
 
 def real_tokens(input_ids: Tensor, lengths: Tensor) -> Tensor:
-    """Says where tokens are, bool [batch, length]; a row's first position is always one."""
+    """Returns where tokens are, bool [batch, length]; a row's first position is always one."""
     positions = tf.range(tf.shape(input_ids)[1])
     return (positions < lengths[:, tf.newaxis]) | (positions == 0)
 

@@ -16,13 +16,13 @@ from serving.inference.kernels import RECORDED, Recorder, largest_of
 _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 
 
-def quantize_encoder(twin: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
+def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
     """Puts 8-bit products in the place of those of a float32 encoder, of its embeddings' projection too.
 
     Without AVX-512 the last bits of a float32 projection depend on the number of tokens.
 
     Args:
-        twin: the InferenceEncoder, whose parts are all in float32.
+        encoder: the InferenceEncoder, whose parts are all in float32.
         calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids where None.
         vnni: whether only CPUs with VNNI will run it.
 
@@ -32,10 +32,10 @@ def quantize_encoder(twin: Any, calibration: tuple | None, vnni: bool) -> Int8Ke
     Raises:
         UserError: 8-bit products cannot be with this activation function.
     """
-    config, embeddings = twin.config, twin.embeddings
+    config, embeddings = encoder.config, encoder.embeddings
     check_int8(config.hidden_act, config.feed_forward)
     margin = 1.0 if calibration is not None else _RANDOM_MARGIN
-    ids, lengths = _random_rows(config, twin.settings.longest) if calibration is None else calibration
+    ids, lengths = _random_rows(config, encoder.settings.longest) if calibration is None else calibration
     ids = tf.constant(ids, tf.int32)
     batch = FlatBatch(tf.sequence_mask(lengths, ids.shape[1]), config, skip_padding=True)
     count, projection, largest = tf.size(batch.cells), embeddings.projection, list[float]()
@@ -47,17 +47,17 @@ def quantize_encoder(twin: Any, calibration: tuple | None, vnni: bool) -> Int8Ke
     embeddings.projection = projection and noted
     hidden = embeddings(ids, None, batch.computed)
     embeddings.projection = projection and QuantizedProjection(projection, largest[0] * margin, vnni)
-    recorder = Recorder(twin.kernels, count)
-    runner = twin.runner(twin.rows(batch, {}, recorder), recorder)
+    recorder = Recorder(encoder.kernels, count)
+    runner = encoder.runner(encoder.rows(batch, {}, recorder), recorder)
     # Every step that there may be, one by one.
     DepthLoop()(runner, runner.begin(hidden))
     ranges = margin * np.array(
         [[recorder.largest.get((step, name), 0) for name in RECORDED] for step in range(config.num_steps)], np.float32
     )
-    for halves, columns in ((twin.attentions, ranges[:, :2]), (twin.feed_forwards, ranges[:, 2:])):
+    for halves, columns in ((encoder.attentions, ranges[:, :2]), (encoder.feed_forwards, ranges[:, 2:])):
         for half in halves:
             quantize_half(half, columns, config.hidden_act, vnni)
-    return Int8Kernels(config, twin.attentions, twin.feed_forwards)
+    return Int8Kernels(config, encoder.attentions, encoder.feed_forwards)
 
 
 def _random_rows(config: AlbertConfig, longest: int) -> tuple[np.ndarray, np.ndarray]:

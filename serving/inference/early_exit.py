@@ -46,7 +46,7 @@ class Gate(tf.Module):
         self.inner, self.score = Dense(*arrays(gate.inner), tf.float32), Dense(*arrays(gate.score), tf.float32)
 
     def __call__(self, state: Tensor, before: Tensor) -> Tensor:
-        """Takes two [rows, hidden_size] and gives float32 [rows]."""
+        """Returns float32 [rows] of two [rows, hidden_size]."""
         return self.score(tf.tanh(self.inner(tf.concat([state, before], axis=1))))[:, 0]
 
 

@@ -57,14 +57,14 @@ def make_encoder(
     TensorShape([1, 8])
     """
     encoder = getattr(model, "encoder", model)
-    twin = InferenceEncoder(encoder, (options or InferenceOptions()).resolved(), calibration, max_seq_length)
+    made = InferenceEncoder(encoder, (options or InferenceOptions()).resolved(), calibration, max_seq_length)
     gate = getattr(model, "exit_gate", None)
-    twin.exit_gate = None if gate is None else Gate(gate)
-    return twin
+    made.exit_gate = None if gate is None else Gate(gate)
+    return made
 
 
 class InferenceEncoder(tf.Module):
-    """An encoder that gives the numbers of AlbertEncoder at every real token; `make_encoder` makes it.
+    """An encoder with the numbers of AlbertEncoder at every real token; `make_encoder` makes it.
 
     Attributes:
         exit_gate: the Gate of a model that has learned when to leave, or None.
@@ -172,7 +172,7 @@ class InferenceEncoder(tf.Module):
 
         Returns:
             logits float32 [batch, units] ([batch, length, units] where the rule is for tokens, 0 at padding), or for
-            "states" what `__call__` gives; and steps int32 [batch], how many steps each row took.
+            "states" what `__call__` returns; and steps int32 [batch], how many steps each row took.
 
         Raises:
             UserError: the heads are not one for each step, or there is no gate for the rule.

@@ -54,7 +54,7 @@ class Form(tf.Module):
         self.config, self.weights = encoder.config, encoder.extension_weights[extension.name].map(array)
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Returns what gives queries, keys and values, each [..., hidden_size], with something folded into it.
+        """Returns arrays that make queries, keys and values, with something folded into them.
 
         Args:
             parts: of queries, keys and values.

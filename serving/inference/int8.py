@@ -1,11 +1,11 @@
 """Kernels with 8-bit products, oneDNN's.
 
 Weights have a scale per output channel. Activations have one per depth step and place, found beforehand by
-`calibration`: a row's answer does not depend on the rows beside it. Bias, activation function and residual are part
+`calibration`: a row's answer does not depend on other rows. Bias, activation function and residual are part
 of the product; attention itself and layer norm stay as in the float32 encoder.
 
 Where a CPU has no VNNI, oneDNN makes activations unsigned (0 to 255) and adds the products of inputs 2i and 2i + 1 up
-in 16 bits, which clips them: with weights of 127 beside 127, at half their sum. By experiment it does so with SSE4.1,
+in 16 bits, which clips them: with weights of 127 next to 127, at half their sum. By experiment it does so with SSE4.1,
 AVX, AVX2 and AVX-512 alike, for any number of tokens, and never pairs others. So two neighbouring weights of one sign
 may add up to 128, and 255 * 128 still fits.
 """
@@ -60,7 +60,7 @@ class QuantizedDense(tf.Module):
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
     def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
-        """Gives the bias that undoes the inputs' shift, float32 [units], and what 255 stands for without it."""
+        """Returns the bias that undoes the inputs' shift, float32 [units], and what 255 stands for without it."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
         return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest

@@ -106,7 +106,7 @@ class FeedForwardHalf(tf.Module):
 def _joined(
     config: AlbertConfig, parts: Sequence[np.ndarray], forms: Sequence[Form], owner: tuple[str, int], what: str
 ) -> np.ndarray:
-    """What gives queries, keys and values, each [..., hidden_size], as one, the queries scaled."""
+    """One array that makes queries, scaled, keys and values, of three of [..., hidden_size]."""
     for form in forms:
         parts = form.fold(parts, what, owner)
     query, key, value = parts
@@ -146,7 +146,7 @@ class LowRank(tf.Module):
         return bool(self.factors)
 
     def get(self, name: str, inputs: Tensor, step: Tensor, residual: Tensor | None = None) -> Any:
-        """Gives what is added to a product at a step, with `residual`; that alone where nothing is."""
+        """Returns what is added to a product at a step, with `residual`; that alone where nothing is."""
         if name not in self.factors:
             return residual
         a, b = (factor[tf.constant(self.visits)[step]] for factor in self.factors[name])

@@ -14,7 +14,7 @@ from tfrecords.base.errors import UserError
 
 # The names that oneDNN's products know activation functions by.
 FUSED_ACTIVATIONS = {"gelu": "GeluApproximate", "gelu_erf": "GeluExact", "relu": "Relu"}
-# What tells these kernels from those of the same op that take oneDNN's own memory layouts.
+# What separates these kernels from those of the same op that take oneDNN's own memory layouts.
 _NATIVE = tf.compat.v1.AttrValue(s=b"MklNameChangeOp")
 
 

@@ -132,12 +132,12 @@ def round_up(counts: Tensor) -> Tensor:
 
 
 def longest_block(length: int) -> int:
-    """Says what attention makes of the longest row."""
+    """Returns the tokens to which attention pads the longest row."""
     return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
 
 
 def missing(count: Tensor) -> Tensor:
-    """Says what `round_up` adds to one number."""
+    """Returns what `round_up` adds to one number."""
     return round_up(count[tf.newaxis])[0] - count
 
 

@@ -46,7 +46,7 @@ class Faster(Form):
         return _Connected(runner, self)
 
     def read(self, step: Tensor, streams: Tensor) -> tuple[Tensor, Tensor]:
-        """Gives a step's input [tokens, hidden_size], and the gates float32 [tokens, 3 * streams]."""
+        """Returns a step's input [tokens, hidden_size], and the gates float32 [tokens, 3 * streams]."""
         flat = tf.reshape(streams, [-1, self.streams * self.width])
         norm = tf.cast(tf.raw_ops.EuclideanNorm(input=flat, axis=[1], keep_dims=True), tf.float32)
         products = tf.cast(tf.matmul(flat, tf.gather(self.kernel, step)), tf.float32)
@@ -55,7 +55,7 @@ class Faster(Form):
         return tf.reshape(self.reading(step, gates, streams), [-1, self.width]), gates
 
     def write(self, step: Tensor, streams: Tensor, output: Tensor, gates: Tensor, only_summary: bool = False) -> Tensor:
-        """Gives the streams after a step whose block gave `output`, [tokens, hidden_size].
+        """Returns the streams after a step whose block gave `output`, [tokens, hidden_size].
 
         only_summary: there is but one token of each row, of which there may be any number.
         """
@@ -64,7 +64,7 @@ class Faster(Form):
         return writing(step, gates, streams, written[:, tf.newaxis])
 
     def mean(self, streams: Tensor) -> Tensor:
-        """Gives what the streams come to: [tokens, hidden_size]."""
+        """Returns what the streams come to: [tokens, hidden_size]."""
         return tf.cast(tf.reduce_mean(tf.cast(streams, tf.float32), axis=1), self.dtype)
 
 

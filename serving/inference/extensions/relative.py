@@ -98,7 +98,7 @@ def _attend_backwards(
 
 
 def differing(segments: Tensor, of_keys: Tensor) -> Tensor:
-    """Tells pairs of different segments: int32 [rows, queries] and [rows, keys] to float32 [rows, 1, queries, keys]."""
+    """Returns which pairs are of different segments: int32 [rows, queries] and [rows, keys] to float32 [rows, 1, queries, keys]."""
     return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
 
 
@@ -132,7 +132,7 @@ class RelativeScores(tf.Module):
         self.visits = [half.steps.index(step) if step in half.steps else 0 for step in range(config.num_steps)]
 
     def of_length(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Gives W_r R of all distances from so many queries to so many keys, [heads, distances, head_size]."""
+        """Returns W_r R of all distances from so many queries to so many keys, [heads, distances, head_size]."""
         heads, distances, size = self.position_keys.shape
         first = self.longest - keys
         # "uni" attention has no negative ones.
@@ -184,7 +184,7 @@ class RelativeScores(tf.Module):
 
 
 def shifted(scores: Tensor, keys: Tensor) -> Tensor:
-    """Gives [rows, heads, queries, keys], whose column j is column j + queries - i of query i's scores by distance.
+    """Returns [rows, heads, queries, keys], whose column j is column j + queries - i of query i's scores by distance.
 
     The numbers of a query lie one further to the left than those of the one before: in a row that is one shorter,
     below each other. Of matrices, since TensorFlow copies what it cuts out of these alone by whole rows: 0.5 ms and
