@@ -98,7 +98,7 @@ def _attend_backwards(
 
 
 def differing(segments: Tensor, of_keys: Tensor) -> Tensor:
-    """Returns which pairs are of different segments: int32 [rows, queries] and [rows, keys] to float32 [rows, 1, queries, keys]."""
+    """Returns 1 where segments int32 [rows, queries] and [rows, keys] differ: float32 [rows, 1, queries, keys]."""
     return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
 
 
