@@ -136,6 +136,8 @@ class Extension:
         fuses: whether attention by one kernel, as cuDNN has it, computes the same.
         packs: whether several examples may share a row.
         draws: whether something is drawn for each batch of training.
+        outputs: names of what its runner's `report` returns of every batch, for which no token may be left out.
+        for_litert: whether its mathematics runs in LiteRT's own operations.
     """
 
     name: ClassVar[str] = ""
@@ -152,6 +154,8 @@ class Extension:
     fuses: ClassVar[bool] = True
     packs: ClassVar[bool] = True
     draws: ClassVar[bool] = False
+    outputs: ClassVar[tuple[str, ...]] = ()
+    for_litert: ClassVar[bool] = False
 
     def spec(self, spec: Spec) -> Spec:
         """Returns what embeddings and blocks are made of."""

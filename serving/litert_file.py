@@ -3,83 +3,86 @@
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import MASKED_SCORE
+from albert_tf.extension import REGISTRY
+from albert_tf.layers import Tensor
+from albert_tf.layers.block import MASKED_SCORE, Pairs
+from albert_tf.layers.depth import Step
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceEncoder, InferenceOptions
-from serving.inference.attention import Reach, Rows, attend_heads, rotation
+from serving.inference.rows import BatchRows
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
 _KINDS = (AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, AlbertEncoder, AlbertPretrainer)
 
 
-class Rectangle(Rows):
-    """A padded batch and attention over all of it, in LiteRT's own ops, in place of FlatBatch and TokenRows.
+class Rectangle(BatchRows):
+    """A padded batch and attention over all of it, in LiteRT's own ops."""
 
-    Args:
-        mask: bool [batch, length], the real tokens.
-        config: of the encoder.
-    """
+    batch: Any
 
-    def __init__(self, mask: tf.Tensor, config: AlbertConfig):
-        self.config, self.rows = config, self
-        self.batch, self.length = tf.unstack(tf.shape(mask))
-        self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
+    def token_positions(self) -> Tensor:
+        return tf.range(self.batch.length)[tf.newaxis]
 
-    def attend(self, query_key_value: tf.Tensor, reach: Reach) -> tf.Tensor:
-        """Attends everywhere; `convert` refuses what would be local, or score distances."""
+    def of_batch(self, values: Tensor) -> Tensor:
+        return values
+
+    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+        """Attends everywhere; `convert` refuses extensions that would not."""
         heads, size = self.config.num_attention_heads, self.config.head_size
-        by_head = tf.reshape(query_key_value, [self.batch, self.length, 3 * heads, size])
+        by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
-        if self.config.position_type == "rotary":
-            query, key = self._turn(query), self._turn(key)
-        if reach.only_summary:
-            query = query[:, :, :1]
-        contexts = attend_heads(query, key, value, lambda: self.bias, None, self.config, reach)
+        place = slice(0, 1) if only_summary else slice(None)
+        features = {name: (one[:, place], one) for name, one in self.features.items()}
+        pairs = Pairs(self.batch.bias, features, 0 if only_summary else None)
+        contexts = self.attention(query[:, :, place], key, value, pairs, step, which)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
-    def _turn(self, heads: tf.Tensor) -> tf.Tensor:
-        """As rows.py does by complex numbers, which LiteRT has not."""
-        cosines, sines = rotation(tf.range(self.length), self.config)
-        pairs = tf.reshape(heads, [-1, self.length, self.config.head_size // 2, 2])
-        first, second = tf.unstack(pairs, axis=-1)
-        turned = tf.stack([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
-        return tf.reshape(turned, [self.batch, -1, self.length, self.config.head_size])
-
-    def summary_tokens(self, hidden: tf.Tensor) -> tf.Tensor:
+    def summary_tokens(self, hidden: Tensor) -> Tensor:
         return self.rectangle(hidden)[:, 0]
 
-    def restore(self, of_rows: tf.Tensor) -> tf.Tensor:
+
+class PaddedBatch:
+    """A batch whose padding is computed, in place of FlatBatch: `mask` is bool [batch, length], the real tokens."""
+
+    def __init__(self, mask: Tensor):
+        self.size, self.length = tf.unstack(tf.shape(mask))
+        self.computed = tf.range(self.size * self.length)
+        self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
+
+    def restore(self, of_rows: Tensor) -> Tensor:
+        """Returns [batch, ...] as it is."""
         return of_rows
 
-    def rectangle(self, hidden: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(hidden, [self.batch, self.length, self.config.hidden_size])
+    def rectangle(self, hidden: Tensor) -> Tensor:
+        """Returns [tokens, ...] as [batch, length, ...]."""
+        return tf.reshape(hidden, [self.size, self.length, *hidden.shape[1:]])
 
 
 class LiteRtEncoder(InferenceEncoder):
     """The encoder in float32, one rectangle a batch."""
 
+    is_plain, rows_class = True, Rectangle
+
     def _by_size(self, answer: Callable, *inputs):
         return answer(*self._begin(*inputs))
 
-    def _begin(self, input_ids, lengths, segment_ids, input_mask, *, one_row=False):
-        rectangle = Rectangle(tf.cast(input_mask, tf.bool), self.config)
-        cells = tf.range(rectangle.batch * rectangle.length)
-        return rectangle, self.embeddings(input_ids, segment_ids, cells)
+    def _batch(self, input_ids, lengths, input_mask, *others) -> PaddedBatch:
+        return PaddedBatch(tf.cast(input_mask, tf.bool))
 
 
-def real_tokens(input_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Says where tokens are, bool [batch, length]; a row's first position is always one."""
+def real_tokens(input_ids: Tensor, lengths: Tensor) -> Tensor:
+    """Returns where tokens are, bool [batch, length]; a row's first position is always one."""
     positions = tf.range(tf.shape(input_ids)[1])
     return (positions < lengths[:, tf.newaxis]) | (positions == 0)
 
@@ -100,14 +103,11 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
         known = ", ".join(kind.__name__ for kind in _KINDS)
         raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
     config = getattr(model, "encoder", model).config
-    if config.position_type == "relative":
-        raise UserError("position_type 'relative' (XLNet) is not written for LiteRT; export it with serving.export")
+    for extension in config.extensions:
+        if not extension.for_litert:
+            asked_by = REGISTRY[extension.name].asked_by
+            raise UserError(f"{asked_by} is not written for LiteRT; export it with serving.export")
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
-    if encoder.equilibrium is not None:
-        raise UserError("a walk to an equilibrium is not written for LiteRT; export it with serving.export")
-    for field in ("hyper_connections", "halting", "attention_window"):
-        if getattr(encoder.config, field) not in (0, "none"):
-            raise UserError(f"{field} is not written for LiteRT; export it with serving.export")
     exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
 
     def answer(input_ids, lengths, segment_ids=None):

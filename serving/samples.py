@@ -92,7 +92,6 @@ def write_warm_up(exportable: Exportable, version: Path, lengths: Sequence[int],
 
 def _numbers(name: str, spec: tf.TensorSpec, exportable: Exportable, length: int, batch: int, random) -> np.ndarray:
     rows = (batch, *spec.shape[1:-1], length)
-    config = exportable.encoder.config
     makers: dict[str, Callable[[], np.ndarray]] = {
         "input_ids": lambda: _ids(exportable, rows, random),
         "lengths": lambda: np.full((batch, *spec.shape[1:]), length),
@@ -103,8 +102,10 @@ def _numbers(name: str, spec: tf.TensorSpec, exportable: Exportable, length: int
         "truncate_left": lambda: np.ones(batch),
         "skip_special_tokens": lambda: np.ones(batch),
         "ids": lambda: _ids(exportable, rows, random),
-        "memory": lambda: np.zeros((batch, config.num_steps, config.memory_length, config.hidden_size)),
-        "memory_lengths": lambda: np.zeros(batch),
+    } | {
+        # Of rows that follow none.
+        following: lambda: np.zeros((batch, *spec.shape[1:]))
+        for following in exportable.encoder.specs
     }
     return makers[name]().astype(spec.dtype.as_numpy_dtype)
 

@@ -49,7 +49,7 @@ class Equilibrium(Extension):
 
     # The outermost runner, as it repeats a segment in its own way.
     name, order, walk, begins_plain = "equilibrium", 9, "equilibrium", True
-    packs = False
+    packs, outputs = False, ("residual", "steps")
     no_exits = "exits are between steps, and the blocks stop by themselves"
     choices = {
         "equilibrium_solver": ("none", "fixed_point", "anderson"),
@@ -120,7 +120,7 @@ class Equilibrium(Extension):
         return work._replace(steps=steps, stored_steps=stored)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
-        return _Solved(runner, self, weights)
+        return SolvedRunner(runner, self, weights)
 
     def injected(self, gate: Tensor, blocks: Function, x: Tensor) -> Function:
         """Returns f(z) = blocks(z + gate * x), of float32 z [tokens, hidden_size]; the sum is float32."""
@@ -158,7 +158,13 @@ class Equilibrium(Extension):
         return Solution(state, residual, ops.cast(ops.zeros_like(residual), "int32") + total)
 
 
-class _Solved(Runner):
+class SolvedRunner(Runner):
+    """Runs the steps that repeat to their fixed point; the state is that of the inner runner, which must be a tensor.
+
+    Attributes:
+        solved: the fixed point, once these steps have run.
+    """
+
     solved: Solution
 
     def __init__(self, inner: Runner, extension: Equilibrium, weights: Weights):
@@ -168,13 +174,13 @@ class _Solved(Runner):
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Tensor, loop: DepthLoop) -> Tensor:
         if place != repeated_segment(self.config):
             return self.inner.repeat(place, segment, cycle, state, loop)
-        extension = self.extension
-        function = extension.injected(self.gate, functools.partial(cycle, 0), state)
-        if loop.stops:
-            self.solved = solve(function, state, self.rows, extension.solver)
-        else:
-            self.solved = extension.solution(function, state, self.rows)
+        function = self.extension.injected(self.gate, functools.partial(cycle, 0), state)
+        self.solved = self.solution(function, state, loop)
         return ops.cast(self.solved.state, state.dtype)
+
+    def solution(self, function: Function, state: Tensor, loop: DepthLoop) -> Solution:
+        """Returns the fixed point of a function that begins with a state."""
+        return self.extension.solution(function, state, self.rows)
 
     def report(self, state: Tensor) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
         outputs, losses, values = self.inner.report(state)

@@ -59,7 +59,7 @@ class Halting(Extension):
         gate_init: what the gate begins with; 0: it is closed, and the model is exactly the one without.
     """
 
-    name, order, begins_plain = "halting", 2, True
+    name, order, begins_plain, outputs = "halting", 2, True, ("steps",)
     packs = False
     no_exits = "each token stops by itself"
     limits = GATE | {"halting_threshold": ("below 1", lambda value: value < 1)}
@@ -90,7 +90,7 @@ class Halting(Extension):
         return work._replace(products=work.products + config.num_steps * 2 * config.hidden_size)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
-        return _Halted(runner, self, weights)
+        return HaltedRunner(runner, self, weights)
 
     def updated(
         self, probability: Any, is_last: Tensor, before: Tensor, after: Tensor, sums: HaltingState
@@ -127,8 +127,8 @@ def first_sums(hidden: Tensor) -> HaltingState:
     return HaltingState(result, zeros, ops.ones_like(zeros), zeros, zeros)
 
 
-class _Halted(Runner):
-    """The state is that of the inner runner, and the sums."""
+class HaltedRunner(Runner):
+    """Runs steps whose state is that of the inner runner, and the sums."""
 
     def __init__(self, inner: Runner, extension: Halting, weights: Weights):
         super().__init__(inner)

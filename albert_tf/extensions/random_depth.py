@@ -26,7 +26,8 @@ class RandomDepth(Extension):
             0: all batches have num_hidden_layers.
     """
 
-    name, order, draws, published = "random_depth", 8, True, ("random_depth_min",)
+    name, order, draws, for_litert = "random_depth", 8, True, True
+    published = ("random_depth_min",)
     random_depth_min: int = 0
 
     def check(self, config: Any) -> None:

@@ -23,7 +23,7 @@ class Rotary(Extension):
         rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
     """
 
-    name = "rotary"
+    name, for_litert = "rotary", True
     choices = {"position_type": POSITION_TYPES}
     limits = {"rotary_theta": ("above 0", lambda value: value > 0)}
     position_type: str = "absolute"
@@ -40,8 +40,7 @@ class Rotary(Extension):
         return spec._replace(has_positions=False)
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        rotation = self.rotation(rows.token_positions(), rows.config.head_size)
-        rows.pairs.features["rotation"] = (rotation, rotation)
+        rows.add_feature("rotation", self.rotation(rows.token_positions(), rows.config.head_size))
         return rows
 
     def rotation(self, positions: Tensor, head_size: int) -> Tensor:

@@ -113,6 +113,14 @@ class Rows:
         """Returns the token that stands for each row: [rows, ...] of [tokens, ...]."""
         raise NotImplementedError
 
+    def token_positions(self) -> Tensor:
+        """Returns int32 [..., tokens], the positions of tokens in their rows, as `add_feature` takes values."""
+        raise NotImplementedError
+
+    def add_feature(self, name: str, values: Tensor) -> None:
+        """Adds a feature of pairs: the values [..., tokens, ...] of queries and keys, in the form of the rows."""
+        raise NotImplementedError
+
     def sum(self, values: Tensor) -> Tensor:
         """Returns [..., rows], the sum of [..., tokens] over each row's tokens without padding."""
         raise NotImplementedError

@@ -141,8 +141,9 @@ class DepthLoop:
         for segment in _without_last_step(plan) if self.only_summary else plan:
 
             def cycle(i: Tensor, state: Any, segment: Segment = segment, done: int = done) -> Any:
-                for offset, which in enumerate(segment.steps):
-                    state = self._step(done + i * len(segment.steps) + offset, which, state)
+                first = i if len(segment.steps) == 1 else i * len(segment.steps)
+                for step, which in enumerate(segment.steps, done):
+                    state = self._step(first + step if step else first, which, state)
                 return state
 
             found.append((segment, cycle))
@@ -187,13 +188,14 @@ def repeat(
         run = cycle if drawn is None else lambda i, state: run_if(i < drawn, lambda state: cycle(i, state), state)
         return ops.fori_loop(0, times, run, state)
     end = times if drawn is None else drawn
+
+    def is_left(i: Tensor, state: Any) -> Tensor:
+        is_open = True if goes_on is None else goes_on(state)
+        return i < end if is_open is True else ops.logical_and(i < end, is_open)
+
     # XLA needs the bound to size what the backward pass stores.
-    return ops.while_loop(
-        lambda i, state: i < end if goes_on is None else ops.logical_and(i < end, goes_on(state)),
-        lambda i, state: (i + 1, cycle(i, state)),
-        (0, state),
-        maximum_iterations=times,
-    )[1]
+    most = times if goes_on is None else None
+    return ops.while_loop(is_left, lambda i, state: (i + 1, cycle(i, state)), (0, state), maximum_iterations=most)[1]
 
 
 def run_if(condition: Tensor, step: Callable, state: Any) -> Any:

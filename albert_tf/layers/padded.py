@@ -173,6 +173,9 @@ class PaddedRows(RectangleRows):
         """Returns int32 [batch or 1, length]."""
         return ops.arange(self.length)[None] if self.positions is None else self.positions
 
+    def add_feature(self, name: str, values: Tensor) -> None:
+        self.pairs.features[name] = (values, values)
+
     def attend(self, projected: tuple, step: Tensor, which: Step, only_summary: bool) -> Tensor:
         query, key, value = projected
         query, key, value = self._heads(query, self.length), self._heads(key, self.keys), self._heads(value, self.keys)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.layers.features import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel, check_exit
 from serving.cpu import NEEDS, CpuCheck
@@ -16,7 +15,6 @@ from serving.exportable.decoding import Decoder
 from serving.exportable.ways import IDS_WAYS, PREDICT, IdsWays, Signature, Way, specs
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
 from serving.inference.dense import dense
-from serving.inference.memory import encode_with_memory
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer
@@ -26,8 +24,6 @@ NO_ANSWER = -1e4
 THRESHOLD = specs("threshold", dtype=tf.float32)
 _DECODED = specs("ids", dtype=tf.int32, shape=(None, None)) | specs("lengths", dtype=tf.int32)
 _DECODED |= specs("skip_special_tokens", dtype=tf.bool)
-# What the encoder says of each row beside its vectors.
-_OF_ENCODER = ("residual", "steps", "memory", "memory_lengths")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,14 +72,13 @@ class Ways(NamedTuple):
     examples: Way
 
 
-class RememberingBatch(NamedTuple):
-    """A TokenBatch whose rows follow others; see `encode_with_memory`."""
+class FollowingBatch(NamedTuple):
+    """A TokenBatch whose rows follow others; `features` are those of `InferenceEncoder.specs`."""
 
     input_ids: tf.Tensor
     mask: tf.Tensor
     segment_ids: tf.Tensor
-    memory: tf.Tensor
-    memory_lengths: tf.Tensor
+    features: dict[str, tf.Tensor]
 
     @property
     def lengths(self) -> tf.Tensor:
@@ -167,9 +162,9 @@ class Exportable(tf.Module, abc.ABC):
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, memory: tf.Tensor, memory_lengths: tf.Tensor):
-        """Gives the model's outputs of rows that follow others; `_reporting` adds the memory for the next."""
-        return self.answer(RememberingBatch(*batch, memory, memory_lengths))
+    def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
+        """Gives the model's outputs of rows that follow others; `_reporting` adds what the next ones need."""
+        return self.answer(FollowingBatch(*batch, features))
 
     def _exited(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
         ids, rule = self._checked(batch.input_ids), ExitRule(self.exit_kind, self.options.exit_rule)
@@ -179,16 +174,17 @@ class Exportable(tf.Module, abc.ABC):
 
     def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         """Gives float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
-        if isinstance(batch, RememberingBatch):
-            outputs = encode_with_memory(self.encoder, self._checked(batch.input_ids), *batch[1:])
+        if isinstance(batch, FollowingBatch):
+            ids, mask, segments, features = batch
+            outputs = self.encoder(self._checked(ids), None, segments, mask, **features)
         else:
             outputs = self._encode(*batch, batch.lengths)
-        self._solved.outputs = {name: outputs[name] for name in _OF_ENCODER if name in outputs}
+        self._solved.outputs = {name: outputs[name] for name in self._reports if name in outputs}
         return outputs
 
     def pool(self, batch: TokenBatch) -> tf.Tensor:
         """Gives pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
-        if self.encoder.tells_steps or isinstance(batch, RememberingBatch):
+        if self.encoder.reports or isinstance(batch, FollowingBatch):
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
 
@@ -253,8 +249,8 @@ class Exportable(tf.Module, abc.ABC):
             "masked": ways.masked.to(self.answer),
             "int64": ways.int64.to(self.answer),
         }
-        if self.encoder.config.memory_length and self.rows_are_answers:
-            table["stateful"] = ways.pair.to(self.answer_with_memory, memory_specs(self.encoder.config))
+        if (specs := self.encoder.specs) and self.rows_are_answers:
+            table["stateful"] = ways.pair.to(self.answer_with_memory, specs)
         return table
 
     @property
@@ -296,8 +292,13 @@ class Exportable(tf.Module, abc.ABC):
             table["early_exit"] = ways.default.to(self.answer_early, THRESHOLD)
         return table
 
+    @property
+    def _reports(self) -> set[str]:
+        """Names of what the encoder says of each row besides its vectors."""
+        return self.encoder.reports | self.encoder.specs.keys()
+
     def _reporting(self, signature: Signature) -> Signature:
-        """Adds what the encoder tells of each row (_OF_ENCODER) to what a signature for Predict gives."""
+        """Adds what the encoder says of each row (`_reports`) to what a signature for Predict gives."""
         if signature.method != PREDICT or not self.rows_are_answers:
             return signature
 
@@ -367,12 +368,6 @@ class DenseHeadExportable(Exportable):
 
     def answer(self, batch: TokenBatch):
         return self.outputs(self.head(self.pool(batch)), batch)
-
-
-def memory_specs(config: AlbertConfig) -> dict[str, tf.TensorSpec]:
-    """Describes the inputs of a signature whose rows follow others."""
-    shape = (None, config.num_steps, config.memory_length, config.hidden_size)
-    return specs("memory", dtype=tf.float32, shape=shape) | specs("memory_lengths", dtype=tf.int32)
 
 
 def _strings(examples: tf.Tensor, names) -> dict[str, tf.Tensor]:

@@ -9,7 +9,7 @@ from albert_tf.checkpoints.sentence_folders import default_prompt
 from albert_tf.layers.heads import pool, unit_length, vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from serving.exportable.base import Exportable, ExportOptions, RememberingBatch, Ways
+from serving.exportable.base import Exportable, ExportOptions, FollowingBatch, Ways
 from serving.exportable.ways import Signature, Way, specs
 from serving.inference import InferenceEncoder
 from serving.inference.dense import LayerNorm, dense
@@ -89,9 +89,9 @@ class EmbedderExportable(Exportable):
         exited = self._exited(batch, threshold)
         return self._of(exited, batch) | {"steps": exited["steps"]}
 
-    def answer_with_memory(self, batch: TokenBatch, memory: tf.Tensor, memory_lengths: tf.Tensor):
+    def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
         """Gives the outputs of rows that follow others, and `sequence_output`, as `tokens` does."""
-        following = RememberingBatch(*batch, memory, memory_lengths)
+        following = FollowingBatch(*batch, features)
         encoded = self.encode(following)
         return self._of(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
 

@@ -1,4 +1,4 @@
-"""The encoder once more, for inference: raw TensorFlow ops, chosen for what a CPU runs fast."""
+"""The encoder of exports: its own steps over rows without padding and raw TensorFlow ops, which a CPU runs fast."""
 
 from albert_tf.models.exit_rules import ExitRule
 from serving.inference.encoder import InferenceEncoder, make_encoder

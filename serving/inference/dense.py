@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import activation
 from serving.inference import onednn
 
@@ -27,8 +28,8 @@ class Dense(tf.Module):
         self.dtype, self.hidden_act = dtype, hidden_act
         self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
 
-    def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
-        """Takes [tokens, inputs] of any float type and gives [tokens, units] in the layer's.
+    def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
+        """Returns [tokens, units] in the layer's type of [tokens, inputs] in any float type.
 
         With a `residual` it is added, and the sum has its type: float32 sums stay exact around bfloat16 products.
         """
@@ -68,8 +69,8 @@ class TurnedDense(tf.Module):
         self.hidden_act, self.reads_turned, self.gives_turned = hidden_act, reads_turned, gives_turned
         self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
 
-    def __call__(self, inputs: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
-        """Takes and gives what Dense does, turned where it was said; a `residual` lies as the result does."""
+    def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
+        """As Dense, turned where the layer is so; a `residual` lies as the result does."""
         product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_turned)
         bias = self.bias.value()
         product = product + bias[:, tf.newaxis] if self.gives_turned else tf.nn.bias_add(tf.transpose(product), bias)
@@ -78,7 +79,7 @@ class TurnedDense(tf.Module):
         return product if residual is None else residual + product
 
 
-def act(hidden_act: str, inputs: tf.Tensor) -> tf.Tensor:
+def act(hidden_act: str, inputs: Tensor) -> Tensor:
     """Computes an activation function by its name.
 
     ALBERT's gelu, (1 + tanh(u)) / 2 being sigmoid(2 u), in six ops and not eight: 0.25 ms and not 0.32 for 32 tokens of
@@ -93,7 +94,7 @@ def act(hidden_act: str, inputs: tf.Tensor) -> tf.Tensor:
 class LayerNorm:
     """A layer norm over the last axis, float32 inside; dtype is of inputs and results.
 
-    A token's result has the same bits whatever tokens are beside it, since the rounding to 8 bits or bfloat16 that
+    A token's result has the same bits whatever other tokens there are, since the rounding to 8 bits or bfloat16 that
     follows makes a large difference of the smallest. So no kernel is chosen by the number of tokens
     (OneDnnLayerNorm is for whole exports), and there is no rsqrt: its vector instructions
     round other than the scalar ones that take what is left over.
@@ -103,7 +104,7 @@ class LayerNorm:
         self.dtype, self.epsilon = dtype, layer.epsilon
         self.gamma, self.beta = array(layer.gamma), None if layer.beta is None else array(layer.beta)
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: Tensor) -> Tensor:
         """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
@@ -126,7 +127,7 @@ class OneDnnLayerNorm(LayerNorm):
         self.gamma = plain.gamma
         self.beta = np.zeros_like(plain.gamma) if plain.beta is None else plain.beta
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: Tensor) -> Tensor:
         """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         return tf.cast(onednn.layer_norm(inputs, self.gamma, self.beta, self.epsilon), self.dtype)
@@ -138,7 +139,7 @@ class RMSNorm:
     def __init__(self, layer, dtype: tf.DType = tf.float32):
         self.dtype, self.epsilon, self.scale = dtype, layer.epsilon, array(layer.scale)
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: Tensor) -> Tensor:
         """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         size = tf.sqrt(tf.reduce_mean(tf.square(inputs), axis=-1, keepdims=True) + self.epsilon)
@@ -146,7 +147,7 @@ class RMSNorm:
 
 
 def norm(layer, dtype: tf.DType = tf.float32) -> LayerNorm | RMSNorm:
-    """Makes the twin of a Keras layer that normalizes."""
+    """Makes the counterpart of a Keras layer that normalizes."""
     return (RMSNorm if isinstance(layer, keras.layers.RMSNormalization) else LayerNorm)(layer, dtype)
 
 
@@ -167,18 +168,18 @@ def block_dense(
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> Dense:
-    """Makes the twin of a Keras layer, with the activation function that the layer itself may lack."""
+    """Makes the counterpart of a Keras layer, with the activation function that the layer itself may lack."""
     return Dense(*arrays(layer), dtype, hidden_act)
 
 
 def arrays(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the float32 kernel [inputs, units] and bias [units], zeros where the layer has none."""
+    """Returns the float32 kernel [inputs, units] and bias [units], zeros where the layer has none."""
     kernel = array(layer.kernel)
     return kernel, np.zeros(kernel.shape[1], np.float32) if layer.bias is None else array(layer.bias)
 
 
 def array(value) -> np.ndarray:
-    """Gives a variable's numbers as float32."""
+    """Returns a variable's numbers as float32."""
     with tf.init_scope():  # also while a graph is being built
         return keras.ops.convert_to_numpy(value).astype(np.float32)
 

@@ -4,55 +4,79 @@ Taking rows out means new tables for attention, which cost as much as a good par
 keeps its answer but stays in the batch, still computed, until such rows hold enough of the tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.layers import Tensor
+from albert_tf.layers.depth import Segment, Step
+from albert_tf.layers.depth_loop import DepthLoop, Runner
 from albert_tf.models.exit_rules import ExitRule, relative
 from serving.inference.dense import Dense, array, arrays
-from serving.inference.rows import FlatBatch, Tables, TokenRows, make_tables, missing, ranges
+from serving.inference.rows import FlatRows
+from serving.inference.tables import Tables, missing, ranges
 
-# TokenRows leave once no more than this part of the tokens is of open rows.
+# Rows leave once no more than this part of the tokens is of open rows.
 OPEN_PART = 0.8
 
 
 class State(NamedTuple):
     """From step to step: the rows that are still there, open or decided. `answers` are rows or, for tagging, tokens."""
 
-    step: tf.Tensor
     depth: Any  # the encoder's, whose tensors are [tokens, ...]
-    row: tf.Tensor  # [rows], their numbers in the batch
-    is_open: tf.Tensor  # [rows]
-    threshold: tf.Tensor  # [rows]
-    cell: tf.Tensor  # [answers], where they go in the results
-    before: tf.Tensor  # [answers, units]; no units where the rule reads states
-    memory: tf.Tensor  # what the rule remembers, [answers], or [rows] where it reads states
-    logits: tf.Tensor  # [all answers, units], results so far
-    steps: tf.Tensor  # [batch], results so far
+    row: Tensor  # [rows], their numbers in the batch
+    is_open: Tensor  # [rows]
+    threshold: Tensor  # [rows]
+    cell: Tensor  # [answers], where they go in the results
+    before: Tensor  # [answers, units]; no units where the rule reads states
+    memory: Tensor  # what the rule remembers, [answers], or [rows] where it reads states
+    logits: Tensor  # [all answers, units], results so far
+    steps: Tensor  # [batch], results so far
     tables: Tables
+    features: dict[str, Tensor]  # of the rows
+    tokens: Tensor  # [tokens], where they are in the flat batch, if there are features
 
 
 class Gate(tf.Module):
-    """The twin of an ExitGate, in float32."""
+    """An ExitGate in float32."""
 
     def __init__(self, gate):
         super().__init__()
         self.inner, self.score = Dense(*arrays(gate.inner), tf.float32), Dense(*arrays(gate.score), tf.float32)
 
-    def __call__(self, state: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
-        """Takes two [rows, hidden_size] and gives float32 [rows]."""
+    def __call__(self, state: Tensor, before: Tensor) -> Tensor:
+        """Returns float32 [rows] of two [rows, hidden_size]."""
         return self.score(tf.tanh(self.inner(tf.concat([state, before], axis=1))))[:, 0]
 
 
-class EarlyExit:
-    """One batch on its way through `steps` steps of an InferenceEncoder.
+def exit_early(
+    encoder: Any, runner: Runner, depth: Any, exit_heads: Sequence, threshold: Tensor, rule: ExitRule, features: dict
+) -> dict[str, Tensor]:
+    """Runs the steps of a batch whose rows leave it.
 
-    Without `exit_heads` a row's answer is its tokens' states.
+    Args:
+        encoder: the InferenceEncoder.
+        runner: of the batch, whose rows are FlatRows.
+        depth: its state before the first step.
+        exit_heads: a Keras dense layer for each step; none: a row's answer is its tokens' states.
+        threshold: float32 [batch].
+        rule: when a row is decided.
+        features: of the batch, as extensions read them.
+
+    Returns:
+        logits and steps: see `InferenceEncoder.early_exit`.
     """
+    exits = _ExitRunner(encoder, runner, exit_heads, rule, features)
+    return exits.results(DepthLoop("loop", stops=True)(exits, exits.start(depth, threshold)))
 
-    def __init__(self, encoder, batch: FlatBatch, exit_heads: Sequence, rule: ExitRule, steps: int):
-        self.encoder, self.batch, self.rule, self.steps = encoder, batch, rule, steps
+
+class _ExitRunner(Runner):
+    """Runs a step of the rows that are still there, answers, and lets rows leave."""
+
+    def __init__(self, encoder: Any, inner: Runner, exit_heads: Sequence, rule: ExitRule, features: dict):
+        super().__init__(inner)
+        self.encoder, self.rule, self.batch, self.features = encoder, rule, inner.rows.batch, features
         self.by_token = rule.by_token
         self.units = exit_heads[0].units if exit_heads else encoder.config.hidden_size
         if exit_heads:
@@ -60,12 +84,11 @@ class EarlyExit:
             self.biases = tf.stack([array(head.bias) for head in exit_heads])
         self.answer = self._head if exit_heads else lambda vectors, step: vectors
 
-    def start(self, depth: Any, threshold: tf.Tensor) -> State:
+    def start(self, depth: Any, threshold: Tensor) -> State:
         batch, units, reads_answers = self.batch, self.units, self.rule.reads_answers
         cell = batch.cells if self.by_token else batch.order
         answers = batch.size * batch.length if self.by_token else batch.size
         return State(
-            step=tf.constant(0),
             depth=depth,
             row=batch.order,
             is_open=tf.fill([batch.size], True),
@@ -75,87 +98,92 @@ class EarlyExit:
             memory=tf.zeros([tf.size(cell) if reads_answers else batch.size]),
             logits=tf.zeros([answers, units]),
             steps=tf.zeros([batch.size], tf.int32),
-            tables=batch.rows.tables,
+            tables=self.rows.tables,
+            features=self.rows.features,
+            tokens=batch.cells if self.rows.features else (),
         )
 
-    def repeat(self, segment, state: State) -> State:
-        """A run of equal steps, as long as there are open rows."""
-        end = state.step + segment.repeats * len(segment.steps)
-
-        def layer(state):
-            for which in segment.steps:
-                rows = TokenRows(state.tables, self.encoder.config)
-                depth = self.encoder.apply(which, state.step, state.depth, rows)
-                state = self._leave(self._answer(state._replace(depth=depth), self.encoder.finish(state.depth)))
-            return (state,)
-
-        shapes = tf.nest.map_structure(any_size, state)
+    def repeat(self, place: int, segment: Segment, cycle: Callable, state: State, loop: DepthLoop) -> State:
+        """Runs equal steps as long as there are open rows."""
         return tf.while_loop(
-            lambda state: (state.step < end) & tf.reduce_any(state.is_open), layer, (state,), (shapes,)
-        )[0]
+            lambda i, state: (i < segment.repeats) & tf.reduce_any(state.is_open),
+            lambda i, state: (i + 1, cycle(i, state)),
+            (0, state),
+        )[1]
 
-    def results(self, state: State) -> dict[str, tf.Tensor]:
+    def step(self, step: Tensor, which: Step, state: State, only_summary: bool = False) -> tuple[State, Any]:
+        runner = self.encoder.runner(self.rows.again(state.tables, state.features))
+        before, finish = state.depth, self.encoder.finish
+        depth, read = runner.step(step, which, before)
+        hidden = finish(runner.carried(depth))
+        state = self._answer(state._replace(depth=depth), step, hidden, lambda: finish(runner.carried(before)))
+        return self._leave(state), read
+
+    def results(self, state: State) -> dict[str, Tensor]:
         logits = state.logits
         if self.by_token:
             logits = tf.reshape(logits, [self.batch.size, self.batch.length, self.units])
             logits *= tf.cast(self.batch.mask, tf.float32)[:, :, tf.newaxis]
         return {"logits": logits, "steps": state.steps}
 
-    def _answer(self, state: State, before: tf.Tensor) -> State:
+    def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
         """The answers after one more step. Those of open rows are written down, and some rows are open no more.
 
-        before: what the encoder would have given before the step, [tokens, hidden_size].
+        Args:
+            state: after the step.
+            step: its number.
+            hidden: what the encoder would return after it, [tokens, hidden_size].
+            before: returns the same of the step before.
         """
         row = self._rows(state)
-        vectors = self._vectors(state, self.encoder.finish(state.depth))
-        logits = self.answer(vectors, state.step)
+        vectors = self._vectors(state, hidden)
+        logits = self.answer(vectors, step)
         if self.rule.reads_answers:
             threshold = tf.gather(state.threshold, row)
             decided, memory = self.rule.decide(logits, state.before, state.memory, threshold)
             decided = self._sums(state, row, tf.cast(~decided, tf.float32)) == 0
             state = state._replace(before=logits)
         else:
-            evidence = self._evidence(state, row, vectors, before)
+            evidence = self._evidence(state, row, vectors, hidden, before())
             decided, memory = self.rule.decide_by_state(evidence, state.memory, state.threshold)
-        step = state.step + 1
+        done = step + 1
         was_open = tf.gather(state.is_open, row)[:, tf.newaxis]
         return state._replace(
-            step=step,
-            is_open=state.is_open & ~decided & (step < self.steps),
+            is_open=state.is_open & ~decided & (done < self.config.num_steps),
             memory=memory,
             logits=_put(state.logits, state.cell, tf.where(was_open, logits, tf.gather(state.logits, state.cell))),
-            steps=_put(state.steps, state.row, tf.where(state.is_open, step, tf.gather(state.steps, state.row))),
+            steps=_put(state.steps, state.row, tf.where(state.is_open, done, tf.gather(state.steps, state.row))),
         )
 
-    def _head(self, vectors: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+    def _head(self, vectors: Tensor, step: Tensor) -> Tensor:
         pooled = vectors if self.by_token else tf.tanh(self.encoder.pooler(vectors))
         return tf.matmul(pooled, self.kernels[step]) + self.biases[step]
 
-    def _rows(self, state: State) -> tf.Tensor:
+    def _rows(self, state: State) -> Tensor:
         """The row of every answer."""
         if not self.by_token:
             return tf.range(tf.size(state.row))
         return tf.searchsorted(tf.cumsum(state.tables.lengths), tf.range(tf.size(state.cell)), side="right")
 
-    def _vectors(self, state: State, hidden: tf.Tensor) -> tf.Tensor:
+    def _vectors(self, state: State, hidden: Tensor) -> Tensor:
         """What the answers are made of, float32 [answers, hidden_size]."""
         vectors = hidden[: tf.size(state.cell)] if self.by_token else tf.gather(hidden, state.tables.starts)
         return tf.cast(vectors, tf.float32)
 
-    def _sums(self, state: State, row: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    def _sums(self, state: State, row: Tensor, values: Tensor) -> Tensor:
         """Adds the values of a row's answers up, [answers] to [rows]; those of padding count nothing."""
         if not self.by_token:
             return values
         is_real = tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)
         return tf.math.unsorted_segment_sum(tf.where(is_real, values, 0.0), row, tf.size(state.row))
 
-    def _evidence(self, state: State, row: tf.Tensor, vectors: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    def _evidence(self, state: State, row: Tensor, vectors: Tensor, hidden: Tensor, before: Tensor) -> Tensor:
         """What `decide_by_state` goes by, float32 [rows]."""
         if self.rule.name == "movement":
             moved = vectors - self._vectors(state, before)
             return relative(*(self._sums(state, row, tf.reduce_sum(one * one, axis=1)) for one in (moved, vectors)))
-        hidden = (self.encoder.finish(state.depth), before)
-        return self.encoder.exit_gate(*(tf.cast(tf.gather(one, state.tables.starts), tf.float32) for one in hidden))
+        firsts = (tf.cast(tf.gather(one, state.tables.starts), tf.float32) for one in (hidden, before))
+        return self.encoder.exit_gate(*firsts)
 
     def _leave(self, state: State) -> State:
         """Takes decided rows out if that pays."""
@@ -169,10 +197,13 @@ class EarlyExit:
         tokens = ranges(tf.gather(state.tables.starts, stay), lengths)
         answers = tokens if self.by_token else stay
         row = tf.gather(state.row, stay)
-        skips = self.encoder.options.padding == "skipped"
-        mask = None if skips else tf.gather(self.batch.mask, row)
+        masked = self.batch.masked
+        mask = None if masked is None else tf.gather(masked, row)
         padded = tokens if mask is not None else tf.pad(tokens, [[0, missing(tf.size(tokens))]])
-        positions = tf.gather(state.tables.positions, tokens) if self.encoder.config.position_type == "rotary" else ()
+        cells = tf.gather(state.tokens, tokens) if self.rows.features else None
+        rows = FlatRows(self.batch, self.config, self.rows.attention, lengths, mask, cells)
+        if cells is not None:
+            rows = self.encoder.with_features(rows, self.features)
         return state._replace(
             depth=tf.nest.map_structure(lambda tensor: tf.gather(tensor, padded), state.depth),
             row=row,
@@ -181,14 +212,11 @@ class EarlyExit:
             cell=tf.gather(state.cell, answers),
             before=tf.gather(state.before, answers),
             memory=tf.gather(state.memory, answers if self.rule.reads_answers else stay),
-            tables=make_tables(lengths, self.encoder.config, mask, positions),
+            tables=rows.tables,
+            features=rows.features,
+            tokens=state.tokens if cells is None else cells,
         )
 
 
-def _put(results: tf.Tensor, places: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def _put(results: Tensor, places: Tensor, values: Tensor) -> Tensor:
     return tf.tensor_scatter_nd_update(results, places[:, tf.newaxis], values)
-
-
-def any_size(tensor: tf.Tensor) -> tf.TensorShape:
-    """The shape of what has another number of rows or tokens from step to step."""
-    return tf.TensorShape([None] * min(tensor.shape.rank, 1)).concatenate(tensor.shape[1:])

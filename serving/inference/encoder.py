@@ -6,32 +6,31 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.layers.depth import Segment, plan, segments
+from albert_tf.extension import check_exits
+from albert_tf.layers import Tensor
+from albert_tf.layers.block import Attention
+from albert_tf.layers.depth_loop import BlockRunner, DepthLoop, Runner
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
 from serving.cpu import describe_needs
-from serving.inference.attention import Rows
+from serving.inference.batch import FlatBatch
 from serving.inference.calibration import quantize_encoder
 from serving.inference.dense import dense, norm, norm_in_one_pass
-from serving.inference.depth import Halting, HyperConnections, StepSignal
-from serving.inference.early_exit import EarlyExit, Gate, any_size
-from serving.inference.equilibrium import InferenceEquilibrium
+from serving.inference.early_exit import Gate, exit_early
+from serving.inference.form import Settings, forms_of
 from serving.inference.int8 import check_kernels
-from serving.inference.layers import Attention, Embeddings, FeedForward
+from serving.inference.kernels import FloatKernels
+from serving.inference.layers import AttentionHalf, Embeddings, FeedForwardHalf
 from serving.inference.options import InferenceOptions, check_runs_here
-from serving.inference.relative import RelativeScores
-from serving.inference.rows import FlatBatch, longest_block
+from serving.inference.rows import FlatRows, OneRow
 from tfrecords.base.cpu import has_only_avx2
 from tfrecords.base.errors import UserError
-
-# Tokens whose streams share a product; where padding is skipped their number is rounded up to multiples of it.
-_TOGETHER = 4
 
 
 def make_encoder(
     model, options: InferenceOptions | None = None, calibration=None, max_seq_length: int | None = None
 ) -> "InferenceEncoder":
-    """Makes the inference twin of a Keras model's encoder, which holds weights of its own.
+    """Makes the inference encoder of a Keras model, which holds weights of its own.
 
     To be called in a tf.function: oneDNN's ops do not run eagerly.
 
@@ -40,11 +39,10 @@ def make_encoder(
         options: How to compute; float32 without padding where None.
         calibration: For int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
             int32 [rows, length] and lengths int32 [rows]. Random ids where None, with a wider margin.
-
-        max_seq_length: Where positions are relative, the length of the longest row, in tokens; None: the model's.
+        max_seq_length: The length of the longest row, in tokens, for tables by distance; None: the model's.
 
     Returns:
-        The twin: a function of token ids and lengths.
+        The encoder: a function of token ids and lengths.
 
     Raises:
         UserError: the options ask for what this encoder or this TensorFlow cannot do.
@@ -59,62 +57,50 @@ def make_encoder(
     TensorShape([1, 8])
     """
     encoder = getattr(model, "encoder", model)
-    twin = InferenceEncoder(encoder, (options or InferenceOptions()).resolved(), calibration, max_seq_length)
+    made = InferenceEncoder(encoder, (options or InferenceOptions()).resolved(), calibration, max_seq_length)
     gate = getattr(model, "exit_gate", None)
-    twin.exit_gate = None if gate is None else Gate(gate)
-    return twin
+    made.exit_gate = None if gate is None else Gate(gate)
+    return made
 
 
 class InferenceEncoder(tf.Module):
-    """An encoder that gives the numbers of AlbertEncoder at every real token; `make_encoder` makes it.
+    """An encoder with the numbers of AlbertEncoder at every real token; `make_encoder` makes it.
 
     Attributes:
         exit_gate: the Gate of a model that has learned when to leave, or None.
+        kernels: what multiplies.
     """
 
     exit_gate: Gate | None = None
+    # Whether extensions have no faster forms, and what has the tokens of several rows.
+    is_plain, rows_class = False, FlatRows
 
     def __init__(
         self, encoder: AlbertEncoder, options: InferenceOptions, calibration=None, max_seq_length: int | None = None
     ):
         super().__init__()
         self.config, self.options = encoder.config, options
-        self.max_seq_length = max_seq_length or self.config.max_seq_length
         check_runs_here(options)
         dtype = options.dtype
         # Of the vectors that go from step to step. With pre-norm they are sums over all steps, which nothing normalizes
         # on the way: in bfloat16 each step would round what all before it gave.
         self.dtype = tf.float32 if self.config.norm_position == "pre" else dtype
+        longest = max_seq_length or self.config.max_seq_length
+        self.settings = Settings(dtype, self.dtype, options.padding == "skipped", longest)
         self.final_norm = None if encoder.final_norm is None else norm(encoder.final_norm)
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
+        self.forms = forms_of(encoder, self.settings, self.is_plain)
         weights_first = options.compute == "float32" and has_only_avx2()
-        attentions = encoder.halves_of("attention")
-        relations: list[Any] = [None] * len(attentions)
-        if self.config.position_type == "relative":
-            longest = longest_block(self.max_seq_length)
-            places = self.config.memory_length
-            relations = [RelativeScores(half, longest, places, dtype) for half in attentions]
-        self.attentions: list[Any] = [
-            Attention(half, dtype, weights_first, relative) for half, relative in zip(attentions, relations)
-        ]
-        self.feed_forwards: list[Any] = [
-            FeedForward(half, dtype, weights_first) for half in encoder.halves_of("feed_forward")
-        ]
-        extensions = {layer.extension.name: layer for layer in encoder.held_layers()}
-        # The same for every batch: no variable of the module.
-        self.equilibrium = None if "equilibrium" not in extensions else InferenceEquilibrium(encoder)
-        self.step_signal = self.connections = None
-        self.halting = None if "halting" not in extensions else Halting(extensions["halting"])
-        if "step_signal" in extensions:
-            self.step_signal = StepSignal(extensions["step_signal"], self.dtype)
-        if "hyper_connections" in extensions:
-            together = _TOGETHER if options.padding == "skipped" else 1
-            self.connections = HyperConnections(extensions["hyper_connections"], self.dtype, together)
+        self.attentions, self.feed_forwards = (
+            [half(one, i, self.forms, dtype, weights_first) for i, one in enumerate(encoder.halves_of(kind))]
+            for kind, half in (("attention", AttentionHalf), ("feed_forward", FeedForwardHalf))
+        )
+        self.kernels = FloatKernels(self.config, self.attentions, self.feed_forwards)
         if options.is_quantized:
             if not options.other_cpu:
                 check_kernels()
-            quantize_encoder(self, encoder, calibration, vnni=options.compute == "int8_vnni")
+            self.kernels = quantize_encoder(self, calibration, vnni=options.compute == "int8_vnni")
         if options.performance_hint == "throughput":
             norm_in_one_pass([*self.attentions, *self.feed_forwards])
 
@@ -125,7 +111,7 @@ class InferenceEncoder(tf.Module):
         how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint")}
         return how | {"requires": ", a CPU with ".join(needs)}
 
-    def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None) -> dict[str, tf.Tensor]:
+    def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
         """Encodes a batch.
 
         Args:
@@ -133,46 +119,46 @@ class InferenceEncoder(tf.Module):
             lengths: int32 [batch], real tokens of each row; or None where `input_mask` is given, which goes first.
             segment_ids: int32 [batch, length]; all 0 where None.
             input_mask: int32 [batch, length], 1 for tokens.
+            **features: what `specs` names, of rows that follow others. Their padding is computed.
 
         Returns:
             sequence_output float32 [batch, length, hidden_size], where there is a pooler, pooled_output float32 [batch,
-            hidden_size], of a walk to an equilibrium residual float32 [batch] and steps int32 [batch], and of tokens
-            that halt steps int32 [batch, length], 0 where nothing was computed.
+            hidden_size], and what extensions report, such as steps int32 [batch, length] of tokens that halt, 0 where
+            nothing was computed; of rows that follow others also the `specs` for those that come next.
         """
-        return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask)
+        return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask, features)
 
-    def _outputs(self, batch: FlatBatch, state: Any) -> dict[str, tf.Tensor]:
-        solved = {}
-        if self.equilibrium is None:
-            state = self._walk(segments(self.config), state, batch.rows)
-        else:
-            state, solved = self._solve(state, batch)
-        if self.halting is not None:
-            solved["steps"] = tf.cast(batch.rectangle(state[1].steps[:, tf.newaxis])[:, :, 0], tf.int32)
-        return self.answers(batch, self.finish(state)) | solved
-
-    def answers(self, batch: Any, hidden: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Gives sequence_output and, where there is a pooler, pooled_output of [tokens, hidden_size]."""
-        outputs = {"sequence_output": batch.rectangle(hidden)}
+    def _outputs(self, runner: Runner, state: Any) -> dict[str, Tensor]:
+        state = DepthLoop("loop", stops=True)(runner, state)
+        hidden = self.finish(runner.result(state))
+        outputs = {"sequence_output": runner.rows.rectangle(hidden)}
         if self.pooler is not None:
-            outputs["pooled_output"] = self._pool(batch, batch.rows.summary_tokens(hidden))
-        return outputs
+            outputs["pooled_output"] = self._pool(runner, runner.rows.summary_tokens(hidden))
+        return outputs | runner.report(state)[0]
 
-    def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> tf.Tensor:
-        """Gives pooled_output alone, of a model with a pooler: the last step is computed for summary tokens only."""
-        if self.tells_steps:
+    def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> Tensor:
+        """Returns pooled_output alone, of a model with a pooler: the last step is of summary tokens only."""
+        if self.reports:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
-        return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask)
+        return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
 
-    def _pooled(self, batch: FlatBatch, state: Any) -> tf.Tensor:
-        last = plan(self.config)[-1]
-        state = self._walk(_without_last_step(segments(self.config)), state, batch.rows)
-        state = self.apply(last, len(plan(self.config)) - 1, state, batch.rows, only_summary=True)
-        return self._pool(batch, self.finish(state))
+    def _pooled(self, runner: Runner, state: Any) -> Tensor:
+        state = DepthLoop("loop", stops=True, only_summary=True)(runner, state)
+        return self._pool(runner, self.finish(runner.result(state)))
+
+    @property
+    def reports(self) -> set[str]:
+        """Returns what extensions report of every batch, for which all its tokens have to be computed."""
+        return {name for form in self.forms for name in form.extension.outputs}
+
+    @property
+    def specs(self) -> dict[str, tf.TensorSpec]:
+        """Returns the inputs and outputs of rows that follow others, by name; {} if nothing is remembered."""
+        return {name: spec for form in self.forms for name, spec in form.specs().items()}
 
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
-    ) -> dict[str, tf.Tensor]:
+    ) -> dict[str, Tensor]:
         """Answers with a head after every step; rows that `rule` finds decided leave the batch.
 
         Args:
@@ -186,161 +172,93 @@ class InferenceEncoder(tf.Module):
 
         Returns:
             logits float32 [batch, units] ([batch, length, units] where the rule is for tokens, 0 at padding), or for
-            "states" what `__call__` gives; and steps int32 [batch], how many steps each row took.
+            "states" what `__call__` returns; and steps int32 [batch], how many steps each row took.
 
         Raises:
             UserError: the heads are not one for each step, or there is no gate for the rule.
         """
-        if self.equilibrium is not None:
-            raise UserError(
-                "early exit leaves between steps, and a walk to an equilibrium stops by itself; leave it out"
-            )
-        if self.halting is not None:
-            raise UserError(f"early exit and halting '{self.config.halting}' exclude each other; leave it out")
-        if self.config.spec.last_token:
-            raise UserError(
-                "a row exits early by its first token, and relative positions have [CLS] last; leave it out"
-            )
-        count = len(plan(self.config))
+        check_exits(self.config)
+        count = self.config.num_steps
         if len(exit_heads) != (0 if rule.kind == "states" else count):
             raise UserError(f"early exit needs {count} heads, one a step; there are {len(exit_heads)}")
         if rule.name == "learned" and self.exit_gate is None:
             raise UserError("early exit by learned needs a model that has learned when to leave: --learned_exit")
-        batch, depth_state = self._begin(input_ids, lengths, segment_ids, input_mask)
-        walk = EarlyExit(self, batch, exit_heads, rule, count)
-        state = walk.start(depth_state, threshold)
-        for segment in segments(self.config):
-            state = walk.repeat(segment, state)
-        results = walk.results(state)
+        features = {} if segment_ids is None else {"segment_ids": segment_ids}
+        runner, state = self._begin(input_ids, lengths, segment_ids, input_mask, {})
+        results = exit_early(self, runner, state, exit_heads, threshold, rule, features)
         if rule.kind == "states":
             results["sequence_output"] = results.pop("logits")
             if self.pooler is not None:
                 results["pooled_output"] = tf.tanh(self.pooler(results["sequence_output"][:, 0]))
         return results
 
-    def _by_size(self, answer: Callable, input_ids, *others) -> Any:
-        """What `answer` gives of a batch and the state before the first step: of one row by a graph of its own.
+    def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
+        """What `answer` returns of a runner and the state before the first step: of one row by a graph of its own.
 
         An online service sends mostly these, and of the time of few tokens the tables of rows are a part.
         """
-        batch = functools.partial(self._begin, input_ids, *others)
-        if self.options.padding == "computed" or self.equilibrium is not None:
-            return answer(*batch())
+        begin = functools.partial(self._begin, input_ids, *others)
+        has_one_row = self.settings.skips_padding and all(form.has_one_row for form in self.forms)
+        if not has_one_row or others[-1]:
+            return answer(*begin())
         if (count := tf.convert_to_tensor(input_ids).shape[0]) is not None:
-            return answer(*batch(one_row=count == 1))
+            return answer(*begin(one_row=count == 1))
         is_one = tf.shape(input_ids)[0] == 1
-        return tf.cond(is_one, lambda: answer(*batch(one_row=True)), lambda: answer(*batch()))
+        return tf.cond(is_one, lambda: answer(*begin(one_row=True)), lambda: answer(*begin()))
 
-    def _begin(self, input_ids, lengths, segment_ids, input_mask, *, one_row: bool = False) -> tuple[FlatBatch, Any]:
+    def _begin(
+        self, input_ids, lengths, segment_ids, input_mask, features: dict, *, one_row: bool = False
+    ) -> tuple[Runner, Any]:
+        """Returns what runs the steps of a batch, and the state before the first."""
+        batch = self._batch(input_ids, lengths, input_mask, self.settings.skips_padding and not features, one_row)
+        rows = self.rows(batch, {"segment_ids": segment_ids} | features, one_row=one_row)
+        hidden = tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
+        runner = self.runner(rows)
+        return runner, runner.begin(hidden)
+
+    def _batch(self, input_ids, lengths, input_mask, skip_padding: bool, one_row: bool) -> Any:
         mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
-        is_relative = self.config.position_type == "relative"
-        skips_padding, segments = self.options.padding == "skipped", segment_ids if is_relative else None
-        batch = FlatBatch(mask, self.config, skips_padding, one_row, segments)
-        if is_relative and one_row:
-            batch.rows.prepare([half.relative for half in self.attentions])
-        return batch, self.start(tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype))
+        return FlatBatch(mask, self.config, skip_padding, one_row)
 
-    def start(self, hidden: tf.Tensor) -> Any:
-        """The state before the first step: a tensor, or tensors in tuples, the first axis of each being the tokens."""
-        state = hidden if self.connections is None else self.connections.start(hidden)
-        return state if self.halting is None else (state, self.halting.start(hidden))
+    def rows(self, batch: FlatBatch, features: dict, kernels: FloatKernels | None = None, one_row: bool = False) -> Any:
+        """Makes the rows of a batch.
 
-    def apply(self, which, step, state: Any, rows: Rows, only_summary: bool = False) -> Any:
-        """One step: `which` weights (a depth.Step), `step` its number in the plan, an int or a scalar tensor.
-
-        only_summary: the new state is of the token alone that stands for each row.
+        Args:
+            batch: their tokens.
+            features: of the batch, as `__call__` takes them; those that are None are as if they were not there.
+            kernels: what multiplies; None: those of the encoder.
+            one_row: whether the batch is one.
         """
-        if self.halting is not None:
-            return self._halt(which, step, state, rows)
-        return self._run(which, step, state, rows, only_summary)[1]
+        kernels = kernels or self.kernels
+        features = {name: value for name, value in features.items() if value is not None}
+        attention = Attention(kernels.weigh, *kernels.scale, multiply=kernels.multiply)
+        made = [own for form in self.forms if (own := form.rows_class(features)) is not None]
+        for form in self.forms:
+            attention = form.attention(attention)
+        rows = (made or [OneRow if one_row else self.rows_class])[0](batch, self.config, attention)
+        return self.with_features(rows, features)
 
-    def hidden(self, state: Any) -> tf.Tensor:
-        """What travels, whatever of it a step reads: [tokens, hidden_size]."""
-        return self._carried(state if self.halting is None else state[0])
+    def with_features(self, rows: Any, features: dict) -> Any:
+        """Returns rows with what extensions add to them."""
+        for form in self.forms:
+            rows = form.rows(rows, features)
+        for form in self.forms:
+            form.hoist(rows)
+        return rows
 
-    def finish(self, state: Any) -> tf.Tensor:
-        """What a state comes to if it is the last, which heads of an early exit read."""
-        hidden = self.hidden(state) if self.halting is None else state[1].result
+    def runner(self, rows: Any, kernels: FloatKernels | None = None) -> Runner:
+        """Makes the runner of steps for some rows."""
+        runner: Runner = BlockRunner(self.config, kernels or self.kernels, rows)
+        for form in sorted(self.forms, key=lambda form: form.extension.order):
+            runner = form.around(runner)
+        return runner
+
+    def finish(self, hidden: Tensor) -> Tensor:
+        """Ends [tokens, hidden_size] as the last step does."""
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
-    @property
-    def tells_steps(self) -> bool:
-        """Whether answers tell how many steps they took, which only the whole batch knows."""
-        return self.equilibrium is not None or self.halting is not None
-
-    def _halt(self, which, step, state: tuple, rows: Rows) -> tuple:
-        """As `apply`; what has halted is computed on, since it is attended to."""
-        state, sums = state
-        before, state = self._run(which, step, state, rows)
-        return state, self.halting.update(step, before, self._carried(state), sums)
-
-    def _carried(self, state: tf.Tensor) -> tf.Tensor:
-        return state if self.connections is None else self.connections.mean(state)
-
-    def _run(self, which, step, state: tf.Tensor, rows: Rows, only_summary=False) -> tuple[tf.Tensor, tf.Tensor]:
-        """What the step's block reads, [tokens, hidden_size], and the state after it."""
-        before, gates = (state, None) if self.connections is None else self.connections.read(step, state)
-        if self.step_signal is not None:
-            before = self.step_signal(before, step)
-        window = self.config.extension("window")
-        is_local = window is not None and window.is_local(which)
-        hidden = self.attentions[which.attention](before, rows, step, only_summary, is_local)
-        hidden = self.feed_forwards[which.feed_forward](hidden, step)
-        if self.connections is None:
-            return before, hidden
-        if only_summary:
-            state, gates = rows.summary_tokens(state), rows.summary_tokens(gates)
-        return before, self.connections.write(step, state, hidden, gates, only_summary)
-
-    def _pool(self, batch: FlatBatch, summary_tokens: tf.Tensor) -> tf.Tensor:
-        return tf.tanh(self.pooler(batch.restore(summary_tokens)))
-
-    def _walk(self, runs, state: Any, rows: Rows) -> Any:
-        done = 0
-        for run in runs:
-            state = self._repeat(run, done, state, rows)
-            done += run.repeats * len(run.steps)
-        return state
-
-    def _solve(self, state: tf.Tensor, batch: FlatBatch) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """As `_walk`, but the run that repeats goes to its fixed point; also residual and steps by row of the batch."""
-        runs, solved = segments(self.config), {}
-        done = [sum(run.repeats * len(run.steps) for run in runs[:place]) for place in range(len(runs))]
-        for place, (run, first) in enumerate(zip(runs, done)):
-            once = functools.partial(self._repeat, Segment(run.steps, 1), first, rows=batch.rows)
-            if place != self.equilibrium.place:
-                state = once(state)
-                continue
-            solution = self.equilibrium.solve(once, state, batch)
-            state = tf.cast(solution.state, state.dtype)
-            order = tf.math.invert_permutation(batch.order)
-            solved = {"residual": tf.gather(solution.residual, order), "steps": tf.gather(solution.steps, order)}
-        return state, solved
-
-    def _repeat(self, segment, done: int, state: Any, rows: Rows) -> Any:
-        def cycle(step, state):
-            for offset, which in enumerate(segment.steps):
-                state = self.apply(which, step + offset, state, rows)
-            return step + len(segment.steps), state
-
-        if segment.repeats == 1:
-            return cycle(done, state)[1]
-        end = done + segment.repeats * len(segment.steps)
-        shapes = (tf.TensorShape([]), tf.nest.map_structure(any_size, state))
-
-        def goes_on(step, state):
-            return step < end if self.halting is None else (step < end) & tf.reduce_any(state[1].running > 0)
-
-        return tf.while_loop(goes_on, cycle, (tf.constant(done), state), shapes)[1]
-
-
-def _without_last_step(runs: list[Segment]) -> list[Segment]:
-    *others, last = runs
-    return [
-        *others,
-        *([Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []),
-        *([Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []),
-    ]
+    def _pool(self, runner: Runner, summary_tokens: Tensor) -> Tensor:
+        return tf.tanh(self.pooler(tf.cast(runner.rows.restore(summary_tokens), tf.float32)))

@@ -1,26 +1,29 @@
-"""The two halves of a depth step with 8-bit products, oneDNN's.
+"""Kernels with 8-bit products, oneDNN's.
 
 Weights have a scale per output channel. Activations have one per depth step and place, found beforehand by
-`calibration`: a row's answer does not depend on the rows beside it. Bias, activation function and residual are part
+`calibration`: a row's answer does not depend on other rows. Bias, activation function and residual are part
 of the product; attention itself and layer norm stay as in the float32 encoder.
 
 Where a CPU has no VNNI, oneDNN makes activations unsigned (0 to 255) and adds the products of inputs 2i and 2i + 1 up
-in 16 bits, which clips them: with weights of 127 beside 127, at half their sum. By experiment it does so with SSE4.1,
+in 16 bits, which clips them: with weights of 127 next to 127, at half their sum. By experiment it does so with SSE4.1,
 AVX, AVX2 and AVX-512 alike, for any number of tokens, and never pairs others. So two neighbouring weights of one sign
 may add up to 128, and 255 * 128 still fits.
 """
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.layers import Tensor
 from albert_tf.layers.dense import activation
+from albert_tf.layers.depth import Step
 from serving.inference import onednn
-from serving.inference.attention import Reach, Rows
-from serving.inference.dense import Dense, arrays, norm
-from serving.inference.layers import attention_low_rank, feed_forward_low_rank, query_key_value, replaced
-from serving.inference.relative import RelativeScores
+from serving.inference.dense import Dense
+from serving.inference.kernels import FloatKernels
+from serving.inference.layers import AttentionHalf, FeedForwardHalf
 from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
@@ -46,7 +49,7 @@ class QuantizedDense(tf.Module):
         self.is_shifted = lowest is None
         self.bias = bias if lowest is None else bias + lowest * self.sums
 
-    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
+    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
         """Multiplies quint8 [tokens, inputs], of which the largest number stands for `largest`.
 
         `dtype` is that of the result; tf.quint8 needs `output_range`, what its 0 and 255 stand for.
@@ -56,8 +59,8 @@ class QuantizedDense(tf.Module):
         kernel, is_const = tf.bitcast(self.kernel, tf.qint8), not self.is_shifted
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
-    def of_inputs(self, largest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Gives the bias that undoes the inputs' shift, float32 [units], and what 255 stands for without it."""
+    def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the bias that undoes the inputs' shift, float32 [units], and what 255 stands for without it."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
         return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest
@@ -76,98 +79,87 @@ class QuantizedProjection(tf.Module):
         super().__init__()
         self.dense, self.largest = QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni), largest
 
-    def __call__(self, inputs: tf.Tensor) -> tf.Tensor:
+    def __call__(self, inputs: Tensor) -> Tensor:
         """Projects float32 [tokens, inputs] to float32 [tokens, units]."""
         largest = tf.constant(self.largest, tf.float32)
         return self.dense(quantize(inputs, largest), largest, tf.float32)
 
 
-class QuantizedAttention(tf.Module):
-    """Attention with 8-bit products.
-
-    Args:
-        layer: Keras's SelfAttention.
-        ranges: float32 [steps, 2], the largest inputs of its two products at each step.
-        vnni: See QuantizedDense.
-        relative: See Attention.
-    """
-
-    def __init__(self, layer, ranges: np.ndarray, vnni: bool, relative: RelativeScores | None = None):
-        super().__init__()
-        self.relative = relative
-        self.is_pre = layer.config.norm_position == "pre"
-        self.query_key_value = QuantizedDense(*query_key_value(layer), vnni)
-        self.output = QuantizedDense(*arrays(layer.output_dense), vnni)
-        self.low_rank = attention_low_rank(layer, tf.float32)
-        self.layer_norm = norm(layer.layer_norm)
-        self.ranges = ranges
-
-    def __call__(
-        self,
-        hidden: tf.Tensor,
-        rows: Rows,
-        step: tf.Tensor | int,
-        only_summary: bool = False,
-        is_local: bool = False,
-    ) -> tf.Tensor:
-        first, second = tf.unstack(tf.constant(self.ranges)[step])
-        inputs = rows.with_memory(self.layer_norm(hidden) if self.is_pre else hidden, step)
-        added = self.low_rank.get("query_key_value", inputs, step)
-        context = self.query_key_value(quantize(inputs, first), first, tf.float32, residual=added)
-        context = rows.attend(context, Reach(only_summary, is_local, self.relative, step, onednn.batch_matmul))
-        residual = rows.summary_tokens(hidden) if only_summary else hidden
-        residual = self.low_rank.get("output", context, step, residual)
-        total = self.output(quantize(context, second), second, tf.float32, residual=residual)
-        return total if self.is_pre else self.layer_norm(total)
-
-
-class QuantizedFeedForward(tf.Module):
-    """FeedForward with 8-bit products, its arguments those of QuantizedAttention.
+class Int8Kernels(FloatKernels):
+    """Kernels of halves whose products are 8-bit ones; attention, layer norms and what is of low rank stay float32.
 
     The activation function's results become unsigned numbers within the product. Where a gate multiplies them, or what
     is of low rank comes before, it is float32 numbers that are computed with, and what comes of it is rounded to
-    signed ones. What is of low rank stays float32.
+    signed ones.
     """
 
-    def __init__(self, layer, ranges: np.ndarray, vnni: bool):
-        super().__init__()
-        self.is_pre = layer.config.norm_position == "pre"
-        self.hidden_act = layer.config.hidden_act
-        self.low_rank = feed_forward_low_rank(layer, tf.float32)
-        self.is_fused = layer.gate is None and not self.low_rank
-        self.lowest = LOWEST[self.hidden_act] if self.is_fused else None
-        self.intermediate = QuantizedDense(*arrays(layer.intermediate), vnni)
-        self.gate = None if layer.gate is None else QuantizedDense(*arrays(layer.gate), vnni)
-        self.output = QuantizedDense(*arrays(layer.output_dense), vnni, self.lowest)
-        self.layer_norm = norm(layer.layer_norm)
-        self.ranges = ranges
+    # What "intermediate" has read, and the gate after it reads.
+    _rounded: tuple[Tensor, Tensor]
 
-    def __call__(self, hidden: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
-        first, second = tf.unstack(tf.constant(self.ranges)[step])
-        inputs = self.layer_norm(hidden) if self.is_pre else hidden
-        if self.is_fused:
-            middle, largest = self._inside(quantize(inputs, first), first, second)
-            residual = hidden
+    def multiply(self, first: Tensor, second: Tensor, transpose_b: bool = False) -> Tensor:
+        """Multiplies matrices, as tf.matmul does."""
+        return onednn.batch_matmul(first, second, transpose_b=transpose_b)
+
+    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Tensor:
+        part = self.half("attention", which)
+        added = part.low_rank.get("query_key_value", attended, step)
+        return part.query_key_value(*self._round(part, 0, step, attended), tf.float32, residual=added)
+
+    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
+        """Returns quint8 where the activation function is part of the product."""
+        part, hidden_act = self.half("feed_forward", which), self.config.hidden_act
+        if not is_unsigned(part):
+            if name == "intermediate":
+                self._rounded = self._round(part, 0, step, inputs)
+            added = part.low_rank.get(name, inputs, step)
+            product = getattr(part, name)(*self._rounded, tf.float32, residual=added)
+            return activation(hidden_act)(product) if name == "intermediate" else product
+        function, largest = onednn.FUSED_ACTIVATIONS[hidden_act], of_step(part.ranges[:, 0], step)
+        bounds = tf.constant(LOWEST[hidden_act]), of_step(part.ranges[:, 1], step)
+        rounded = quantize(inputs, largest)
+        return part.intermediate(rounded, largest, tf.quint8, function=function, output_range=bounds)
+
+    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+        part = self.half(half, which)
+        if half == "feed_forward" and is_unsigned(part):
+            # How much of the numbers' range the largest stands for.
+            largest = of_step(part.ranges[:, 1] - np.float32(LOWEST[self.config.hidden_act]), step)
+            total = part.output(inside, largest, tf.float32, residual=residual)
         else:
-            inside, largest = self._float_inside(inputs, first, step), second
-            middle, residual = quantize(inside, second), self.low_rank.get("output", inside, step, hidden)
-        total = self.output(middle, largest, tf.float32, residual=residual)
-        return total if self.is_pre else self.layer_norm(total)
+            residual = part.low_rank.get("output", inside, step, residual)
+            total = part.output(*self._round(part, 1, step, inside), tf.float32, residual=residual)
+        return total if self.is_pre else part.layer_norm(total)
 
-    def _inside(self, inputs: tf.Tensor, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """quint8 [tokens, units], and how much of the numbers' range the largest stands for."""
-        function, bounds = onednn.FUSED_ACTIVATIONS[self.hidden_act], (tf.constant(self.lowest), second)
-        middle = self.intermediate(inputs, first, tf.quint8, function=function, output_range=bounds)
-        return middle, second - self.lowest
+    def _round(self, part: Any, place: int, step: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs of a half's first or last product, and what their largest number stands for."""
+        largest = of_step(part.ranges[:, place], step)
+        return quantize(inputs, largest), largest
 
-    def _float_inside(self, inputs: tf.Tensor, first: tf.Tensor, step: tf.Tensor | int) -> tf.Tensor:
-        """The same in float32, not yet rounded."""
-        rounded = quantize(inputs, first)
-        added = self.low_rank.get("intermediate", inputs, step)
-        inside = activation(self.hidden_act)(self.intermediate(rounded, first, tf.float32, residual=added))
-        if self.gate is None:
-            return inside
-        return inside * self.gate(rounded, first, tf.float32, residual=self.low_rank.get("gate", inputs, step))
+
+def is_unsigned(half: FeedForwardHalf) -> bool:
+    """Returns whether the results of a half's activation function become unsigned numbers within the product."""
+    return half.gate is None and half.is_fused
+
+
+def of_step(values: np.ndarray, step: Tensor) -> Tensor:
+    """Returns a step's number, a scalar, of float32 [steps]."""
+    return tf.constant(values[step]) if isinstance(step, int) else tf.gather(values, step)
+
+
+def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str, vnni: bool) -> None:
+    """Puts 8-bit products in the place of a half's float32 ones.
+
+    Args:
+        half: of float32 products, none turned.
+        ranges: float32 [steps, 2], the largest inputs of its first and of its output product at each step.
+        hidden_act: the activation function's name.
+        vnni: whether only CPUs with VNNI will run it.
+    """
+    for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, Dense)]:
+        is_last = name == "output" and isinstance(half, FeedForwardHalf)
+        lowest = LOWEST[hidden_act] if is_last and is_unsigned(half) else None
+        setattr(half, name, QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni, lowest))
+    half.ranges = ranges
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:
@@ -176,7 +168,7 @@ def largest_pairs(kernel: np.ndarray) -> np.ndarray:
     return np.maximum(np.maximum(pairs, 0).sum(axis=1), np.maximum(-pairs, 0).sum(axis=1)).max(axis=0)
 
 
-def quantize(values: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
+def quantize(values: Tensor, largest: Tensor) -> Tensor:
     """Rounds to quint8, 255 standing for `largest`, 128 for 0 and 1 for -`largest`; what is beyond is clipped.
 
     Unsigned, since oneDNN has to shift signed numbers itself, each time: without VNNI that makes its products two to
@@ -212,7 +204,7 @@ class ExactDense:
     def __init__(self, layer: QuantizedDense):
         self.layer = layer
 
-    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> tf.Tensor:
+    def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
         """As QuantizedDense."""
         bias, largest = self.layer.of_inputs(largest)
         numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, tf.uint8), self.layer.kernel))
@@ -228,7 +220,20 @@ class ExactDense:
         return tf.bitcast(tf.cast(found, tf.uint8), tf.quint8)
 
 
-def exact_products(encoder) -> contextlib.AbstractContextManager:
-    """Gives a context in which what is traced of an 8-bit InferenceEncoder has ExactDense for its products."""
+@contextlib.contextmanager
+def exact_products(encoder: Any) -> Iterator[None]:
+    """A context in which what is traced of an 8-bit InferenceEncoder has ExactDense for its products."""
     halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
-    return replaced([half for half in halves if half is not None], QuantizedDense, ExactDense)
+    layers = [
+        (half, name, layer)
+        for half in filter(None, halves)
+        for name, layer in vars(half).items()
+        if isinstance(layer, QuantizedDense)
+    ]
+    try:
+        for half, name, layer in layers:
+            setattr(half, name, ExactDense(layer))
+        yield
+    finally:
+        for half, name, layer in layers:
+            setattr(half, name, layer)

@@ -9,15 +9,16 @@ again. These ops take a variable and our word for it that it does not change.
 import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
+from albert_tf.layers import Tensor
 from tfrecords.base.errors import UserError
 
 # The names that oneDNN's products know activation functions by.
 FUSED_ACTIVATIONS = {"gelu": "GeluApproximate", "gelu_erf": "GeluExact", "relu": "Relu"}
-# What tells these kernels from those of the same op that take oneDNN's own memory layouts.
+# What separates these kernels from those of the same op that take oneDNN's own memory layouts.
 _NATIVE = tf.compat.v1.AttrValue(s=b"MklNameChangeOp")
 
 
-def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> tf.Tensor:
+def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> Tensor:
     """Computes function(inputs @ kernel + bias), or inputs @ kernel + bias + residual.
 
     Args:
@@ -45,7 +46,7 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
     return product
 
 
-def batch_matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+def batch_matmul(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:
     """Computes tf.matmul of float32 [..., rows, inner] and [..., inner, columns].
 
     Where TensorFlow leaves oneDNN's rewriter off (no AVX-512) it multiplies by Eigen, two to four times as long where
@@ -58,7 +59,7 @@ def batch_matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Te
     return product
 
 
-def layer_norm(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+def layer_norm(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
     """Normalizes float32 [tokens, units] over the last axis, in one pass; a row's bits are its own."""
     return op_def_library.apply_op(
         "_MklLayerNorm", name="layer_norm", x=inputs, scale=gamma, offset=beta, epsilon=epsilon
@@ -67,7 +68,7 @@ def layer_norm(inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: fl
 
 def quantized_matmul(
     inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None, is_bias_const=True
-) -> tf.Tensor:
+) -> Tensor:
     """Computes what `matmul` does with 8-bit inputs and weights.
 
     Args:

@@ -47,7 +47,7 @@ class InferenceOptions:
             raise UserError("performance_hint 'throughput' is for bfloat16 and int8; float32 runs without oneDNN's ops")
 
     def resolved(self) -> Self:
-        """Gives the same options with "auto" decided by the CPU of this machine."""
+        """Returns the same options with "auto" decided by the CPU of this machine."""
         if self.compute != "auto":
             return self
         return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")

@@ -121,8 +121,8 @@ def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, mes
         ({"hyper_connections": 2}, "hyper_connections"),
         ({"halting": "act"}, "halting"),
         ({"attention_window": 2}, "attention_window"),
-        ({"position_type": "relative"}, r"position_type 'relative' \(XLNet\)"),
-        ({"equilibrium_solver": "anderson"}, "a walk to an equilibrium"),
+        ({"position_type": "relative"}, "position_type 'relative'"),
+        ({"equilibrium_solver": "anderson"}, "equilibrium_solver 'fixed_point'"),
     ],
 )
 def test_what_it_has_no_place_for_is_refused_by_name(make_model, changes, what):

@@ -140,7 +140,7 @@ class Relative(Extension):
         return dataclasses.replace(attention, score=_Scores(self, weights))
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
-        return _Remembering(runner) if self.memory_length else runner
+        return RememberingRunner(runner) if self.memory_length else runner
 
 
 def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
@@ -247,8 +247,8 @@ class RelatedRows(PaddedRows):
         return self.relations.outputs(rectangle)
 
 
-class _Remembering(Runner):
-    """The state is that of the inner runner, and what entered each step so far, [tokens, hidden_size] each."""
+class RememberingRunner(Runner):
+    """Runs steps whose state is that of the inner runner, and what entered each step, [tokens, hidden_size] each."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier, LearnedExit
 from albert_tf.models.exit_rules import leave, movements
-from serving.inference import ExitRule, InferenceOptions, early_exit, make_encoder
+from serving.inference import ExitRule, InferenceOptions, make_encoder, rows
 from tests.serving.inference.encoders import MODERN, RELATIVE, features, make_batch, make_keras, needs_avx512
 from tfrecords.base.errors import UserError
 
@@ -129,15 +129,16 @@ def test_fewer_bits_exit_too(compute, name, products_anywhere):
 
 
 def test_rows_leave_only_when_that_pays(monkeypatch):
-    made, make_tables = [], early_exit.make_tables
-    monkeypatch.setattr(early_exit, "make_tables", lambda *rest: made.append(rest) or make_tables(*rest))
+    made, make_tables = [], rows.make_tables
+    monkeypatch.setattr(rows, "make_tables", lambda *rest: made.append(rest) or make_tables(*rest))
     model, batch = make_model("classification", num_hidden_layers=4), make_batch((9,) * 6)
     # Without a graph, so every table that is made calls the function.
     for leaving, times in ((0, 0), (1, 0), (3, 1), (6, 0)):
         made.clear()
         found = run(model, ExitRule(), batch, [0.0] * leaving + [2.0] * (6 - leaving))
         assert found["steps"].numpy().tolist() == [1] * leaving + [4] * (6 - leaving)
-        assert len(made) == times
+        # And those of the whole batch.
+        assert len(made) == 1 + times
 
 
 @pytest.mark.parametrize(
@@ -149,8 +150,8 @@ def test_rows_leave_only_when_that_pays(monkeypatch):
         ({}, 2, {"kind": "spans"}, "'spans'"),
         ({}, 0, {"kind": "states", "name": "patience"}, "by patience needs a model with exit heads"),
         ({"halting": "act"}, 2, {}, "early exit and halting 'act' exclude each other"),
-        (RELATIVE, 2, {}, r"relative positions have \[CLS\] last"),
-        ({"equilibrium_solver": "anderson"}, 2, {}, "a walk to an equilibrium stops by itself"),
+        (RELATIVE, 2, {}, r"first token, and \[CLS\] is the last"),
+        ({"equilibrium_solver": "anderson"}, 2, {}, "exits are between steps, and the blocks stop by themselves"),
     ],
 )
 def test_what_cannot_exit_early_is_refused(changes, heads, rule, message):

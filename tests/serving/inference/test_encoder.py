@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.rows import SIZES, FlatBatch, round_up
+from serving.inference.batch import FlatBatch
+from serving.inference.tables import SIZES, make_tables, round_up
 from tests.serving.inference.encoders import (
     CONFIG,
     GATED,
@@ -92,11 +93,11 @@ def test_without_segments_all_are_the_first():
 
 def test_pooled_answers_compute_the_last_step_for_one_token_a_row():
     twin, counts = make_encoder(make_keras(sharing="none")), []
-    last = twin.feed_forwards[-1]
-    twin.feed_forwards[-1] = lambda hidden, step: counts.append(len(hidden)) or last(hidden, step)
+    dense = twin.kernels.dense
+    twin.kernels.dense = lambda *rest: counts.append(len(rest[-1])) or dense(*rest)
     both(twin)(*make_batch()[:2])
-    # 26 tokens, rounded up.
-    assert counts == [28, 4]
+    # 26 tokens, rounded up; and then four rows.
+    assert counts == [28, 28, 28, 4]
 
 
 @pytest.mark.parametrize(
@@ -121,8 +122,8 @@ def test_steps_end_once_all_tokens_have_halted():
     encoder.halting.gate.assign(1.0)
     encoder.halting.bias.assign(30.0)
     twin, runs = make_encoder(encoder), []
-    update = twin.halting.update
-    twin.halting.update = lambda *arguments: (runs.append(1), update(*arguments))[1]
+    dense = twin.kernels.dense
+    twin.kernels.dense = lambda *arguments: (runs.append(1), dense(*arguments))[1]
     assert twin(*make_batch()[:2])["steps"].numpy().max() == 1 and len(runs) == 1
 
 
@@ -144,13 +145,14 @@ def test_kernels_are_of_few_sizes():
     assert round_up(tf.constant([SIZES[-1] + 1], tf.int32)).numpy() == SIZES[-1] + 1
     batch = FlatBatch(tf.sequence_mask([9, 1, 130, 65]), CONFIG, skip_padding=True)
     assert batch.computed.shape == [208] and batch.cells.shape == [205]
-    assert batch.rows.tables.block_length.numpy().tolist() == [4, 12, 72, 144, 0]
+    tables = make_tables(batch.lengths, round_up(batch.lengths), CONFIG)
+    assert tables.block_length.numpy().tolist() == [4, 12, 72, 144, 0]
 
 
 def test_relative_positions_are_one_matrix_of_the_longest_row():
     encoder = make_keras(max_position_embeddings=512, **RELATIVE)
     twin = make_encoder(encoder, max_seq_length=20)
-    assert [tuple(half.relative.position_keys.shape) for half in twin.attentions] == [(3, 40, 8)]
+    assert [tuple(one.shape) for one in twin.variables if "position_keys" in one.name] == [(3, 40, 8)]
     kernels = [tuple(variable.shape) for variable in twin.variables if "position_keys" not in variable.name]
     assert kernels.count((24, 24)) == 2, "output and pooler alone: W_r is in no export"
 

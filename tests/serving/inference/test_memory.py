@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.memory import encode_with_memory
 from tests.serving.inference.encoders import CONFIG, PLAN, RELATIVE, compiled, make_batch, make_keras
 
 PLANS = {
@@ -20,8 +19,8 @@ def stateful(encoder, compute="float32", calibration=None, graph=True):
     matrix, vector = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)
     signature = [matrix, matrix, matrix, tf.TensorSpec(shape, tf.float32), vector]
 
-    def encode(*inputs):
-        return encode_with_memory(twin, *inputs)
+    def encode(ids, mask, segments, memory, lengths):
+        return twin(ids, None, segments, mask, memory=memory, memory_lengths=lengths)
 
     return tf.function(encode, signature, autograph=False) if graph else encode
 

@@ -1,0 +1,64 @@
+"""Windows in graphs whose rows have any length."""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert_tf.extensions import window
+from albert_tf.layers import Tensor
+from albert_tf.layers.block import Attention, Pairs, attend_to_all
+from albert_tf.layers.depth import Step
+from serving.inference.form import Form
+from serving.inference.tables import MASKED_SCORE
+
+
+class Faster(Form):
+    """Chooses within the graph between all tokens, those nearby and parts of the queries."""
+
+    def attention(self, attention: Attention) -> Attention:
+        return dataclasses.replace(attention, attend=self._attend)
+
+    def _attend(
+        self,
+        attention: Attention,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        pairs: Pairs,
+        step: Tensor,
+        which: Step,
+    ) -> Tensor:
+        def to_all(query: Tensor) -> Tensor:
+            return attend_to_all(attention, query, key, value, pairs, step, which)
+
+        def nearby() -> Tensor:
+            def score(query: Tensor, key: Tensor) -> Tensor:
+                return attention.score(attention, query, key, pairs, step, which)
+
+            def weigh(scores: Tensor, part: int) -> Tensor:
+                return attention.weigh(scores, step, part)
+
+            bias = tf.cast(pairs.bias, query.dtype)
+            return window.attend_nearby(query, key, value, bias, score, weigh, places, MASKED_SCORE)
+
+        length, places = tf.shape(key)[2], self.extension.attention_window
+        if pairs.summary is not None:
+            return to_all(query)
+        if self.extension.is_local(which):
+            return tf.cond(length <= places + 1, lambda: to_all(query), nearby)
+        return tf.cond(length <= window.PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
+
+
+def _by_parts(query: Tensor, attend: Callable) -> Tensor:
+    """The contexts of [rows, heads, length, head_size] queries, PART of each row at a time: no square is ever whole."""
+    size = window.PART
+    count = -(-tf.shape(query)[2] // size)
+
+    def attend_part(part: Tensor, contexts: tf.TensorArray) -> tuple[Tensor, tf.TensorArray]:
+        context = attend(query[:, :, part * size : (part + 1) * size])
+        return part + 1, contexts.write(part, tf.transpose(context, [2, 0, 1, 3]))
+
+    contexts = tf.TensorArray(query.dtype, count, infer_shape=False, element_shape=[None, None, None, query.shape[3]])
+    contexts = tf.while_loop(lambda part, _: part < count, attend_part, (0, contexts), parallel_iterations=1)[1]
+    return tf.transpose(contexts.concat(), [1, 2, 0, 3])

@@ -1,0 +1,146 @@
+"""Tables by which attention finds the tokens of one row among tokens that lie one after another.
+
+Only attention needs rectangles. It takes them out of the flat product and puts them back by one gather each, which
+also does what transposes between tokens and heads would do.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers import Tensor
+
+# Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
+MASKED_SCORE = -1e30
+# What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
+# thread, and at 400 sizes that is 280 MB. Multiples of 4, from 32 on of 8, from 128 on eight an
+# octave.
+_BY_OCTAVE = [step * count for step in 2 ** np.arange(4, 18) for count in range(8, 16)]
+SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
+
+
+class Tables(NamedTuple):
+    """Where attention finds some rows, shorter ones first.
+
+    Blocks are attention's rectangles: int32 (bool) [blocks + 1]; the last is empty: a batch of no rows has a first
+    block.
+    """
+
+    lengths: Tensor  # [rows]
+    starts: Tensor  # [rows], their first tokens
+    num_blocks: Tensor
+    block_rows: Tensor
+    block_length: Tensor
+    block_is_masked: Tensor
+    block_first_cell: Tensor
+    # Where each (row, head, position) of a block lies among all tokens' heads, and the way back.
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    back: Tensor
+    bias: Tensor
+    # Where the last token stands for a row: which of its tokens that is, [rows], and the first row of each block.
+    summaries: Tensor = ()
+    block_first_row: Tensor = ()
+
+
+def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, mask: Tensor | None = None) -> Tables:
+    """Makes the tables of some rows.
+
+    Args:
+        lengths: int32 [rows], ascending: how many tokens of each row lie there.
+        block_lengths: int32 [rows], what attention pads them to: the next of SIZES, whatever other rows there are.
+        config: of the encoder.
+        mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then, and
+            `block_lengths` are the same.
+    """
+    starts, last_token = tf.cumsum(lengths, exclusive=True), config.spec.last_token
+    longest, _, counts = tf.unique_with_counts(block_lengths)
+    is_masked = tf.gather(lengths, tf.cumsum(counts, exclusive=True)) != longest
+    if mask is None:
+        bias = tf.where(ranges(-lengths, block_lengths) < 0, 0.0, MASKED_SCORE)
+    else:
+        is_masked |= ~tf.reduce_all(mask)
+        bias = tf.reshape(tf.where(mask, 0.0, MASKED_SCORE), [-1])
+    query, back = _indices(lengths, starts, block_lengths, config.num_attention_heads)
+    keys = query if mask is None else _real(query, mask, config.num_attention_heads)
+    if mask is None:
+        back = tf.pad(back, [[0, missing(tf.reduce_sum(lengths))], [0, 0]])
+    return Tables(
+        lengths=lengths,
+        starts=starts,
+        num_blocks=tf.size(counts),
+        block_rows=tf.pad(counts, [[0, 1]]),
+        block_length=tf.pad(longest, [[0, 1]]),
+        block_is_masked=tf.pad(is_masked, [[0, 1]]),
+        block_first_cell=tf.pad(tf.cumsum(counts * longest), [[1, 0]]),
+        query=query,
+        key=keys + config.num_attention_heads,
+        value=keys + 2 * config.num_attention_heads,
+        back=back,
+        bias=bias,
+        summaries=_summaries(lengths, mask) if last_token else (),
+        block_first_row=tf.pad(tf.cumsum(counts), [[1, 0]]) if last_token else (),
+    )
+
+
+def _summaries(lengths: Tensor, mask: Tensor | None) -> Tensor:
+    """The last tokens of rows that are no padding."""
+    if mask is None:
+        return lengths - 1
+    return tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]), 0), axis=1)
+
+
+def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Tensor]:
+    heads, per_token = tf.range(num_heads), 3 * num_heads
+    firsts = tf.reshape(starts[:, tf.newaxis] * per_token + heads, [-1])
+    counts = tf.reshape(tf.tile(block_lengths[:, tf.newaxis], [1, num_heads]), [-1])
+    index = tf.ragged.range(firsts, firsts + counts * per_token, per_token).flat_values
+    more = beyond(tf.reshape(tf.tile(lengths[:, tf.newaxis], [1, num_heads]), [-1]), counts)
+    query = index - more * per_token
+    first = tf.cumsum(block_lengths, exclusive=True) * num_heads
+    first = tf.reshape(first + heads[:, tf.newaxis] * block_lengths, [-1])
+    back = tf.transpose(tf.reshape(ranges(first, tf.tile(lengths, [num_heads])), [num_heads, -1]))
+    return query, back
+
+
+def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
+    """The indices of a batch whose padding is computed, with those of a row's first real token in place of padding's.
+
+    As in `beyond`; what padding holds depends on how far the row is padded.
+    """
+    places = tf.range(tf.shape(mask)[1])
+    first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]
+    shift = tf.where(mask, 0, first - places) * 3 * num_heads
+    return index + tf.reshape(tf.tile(shift[:, tf.newaxis], [1, num_heads, 1]), [-1])
+
+
+def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:
+    """By how many places each cell of a block's rows is behind its row's last token; 0 up to that.
+
+    A block's padding reads that token again. Keys that are masked must be the row's own: what is multiplied by 0 may be
+    NaN or infinite.
+    """
+    return tf.maximum(ranges(1 - lengths, block_lengths), 0)
+
+
+def round_up(counts: Tensor) -> Tensor:
+    """Rounds an int32 vector up to the next of SIZES; what is above all of them stays."""
+    return tf.maximum(tf.gather(SIZES, tf.minimum(tf.searchsorted(SIZES, counts), len(SIZES) - 1)), counts)
+
+
+def longest_block(length: int) -> int:
+    """Returns the tokens to which attention pads the longest row."""
+    return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
+
+
+def missing(count: Tensor) -> Tensor:
+    """Returns what `round_up` adds to one number."""
+    return round_up(count[tf.newaxis])[0] - count
+
+
+def ranges(starts: Tensor, counts: Tensor) -> Tensor:
+    """Counts: starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..., in one vector."""
+    return tf.ragged.range(starts, starts + counts).flat_values

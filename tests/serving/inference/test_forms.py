@@ -1,0 +1,68 @@
+"""Exports run any extension: by its own mathematics, or by a faster form that has the same numbers."""
+
+import dataclasses
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from keras import ops
+
+from albert_tf import extension
+from serving.inference import InferenceEncoder, InferenceOptions, make_encoder
+from tests.conftest import ROOT
+from tests.serving.inference.encoders import ENCODERS, both, compiled, features, make_batch, make_keras, require_near
+
+
+@dataclasses.dataclass(frozen=True)
+class Nearness(extension.Extension):
+    """Lowers the scores of tokens that are far apart. No file of `serving` knows of it."""
+
+    name = "nearness"
+    ponder_cost: float = 0.01
+
+    def rows(self, rows: Any, features: dict, weights: Any) -> Any:
+        rows.add_feature("positions", rows.token_positions())
+        return rows
+
+    def attention(self, attention: Any, weights: Any) -> Any:
+        def score(attention, query, key, pairs, step, which):
+            of_queries, of_keys = (ops.cast(one, query.dtype) for one in pairs.features["positions"])
+            distances = ops.abs(of_queries[:, None, :, None] - of_keys[:, None, None, :])
+            scores = attention.multiply(query, key, transpose_b=True)
+            return (scores if attention.late == 1 else scores * attention.late) - distances
+
+        return dataclasses.replace(attention, score=score)
+
+
+@pytest.mark.parametrize("padding", ["skipped", "computed"])
+def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
+    """Of batches and of one row, all tokens and the first alone, in graphs that know no sizes."""
+    monkeypatch.setitem(extension.REGISTRY, "nearness", extension.Entry(__name__, ("ponder_cost",)))
+    encoder, batch = make_keras(ponder_cost=0.5), make_batch()
+    assert [one.name for one in encoder.config.extensions] == ["nearness"]
+    answer = compiled(both(make_encoder(encoder, InferenceOptions(padding=padding))), [None, None], [None])
+    for rows in (slice(0, 4), slice(3, 4)):
+        part = [one[rows] for one in batch]
+        part[2] = 0 * part[2]
+        expected = encoder(features(part))
+        require_near(answer(*part[:2]), expected, part[3])
+
+
+@pytest.mark.parametrize("name", ["rms, rotary, no bias", "halting streams", "all", "low rank, gated"])
+def test_faster_forms_have_the_numbers_of_plain_ones(name, monkeypatch):
+    encoder, batch = make_keras(**ENCODERS[name]), make_batch()
+    faster = both(make_encoder(encoder))(*batch[:3])
+    monkeypatch.setattr(InferenceEncoder, "is_plain", True)
+    require_near(both(make_encoder(encoder))(*batch[:3]), faster, batch[3])
+
+
+def test_a_plain_export_imports_no_extension():
+    lines = (
+        "import sys; from albert_tf import AlbertConfig, AlbertEncoder; from serving.inference import make_encoder;"
+        "make_encoder(AlbertEncoder(AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,"
+        " num_attention_heads=2, intermediate_size=16)));"
+        "print([name for name in sys.modules if name.startswith(('albert_tf.extensions', 'serving.inference.ext'))])"
+    )
+    ended = subprocess.run([sys.executable, "-c", lines], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
