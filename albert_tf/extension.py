@@ -274,6 +274,7 @@ REGISTRY = {
         features=("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed"),
     ),
     "window": Entry(f"{_FOLDER}.window", ("attention_window", "global_attention_every")),
+    "distance_buckets": Entry(f"{_FOLDER}.distance_buckets", ("relative_attention_num_buckets",)),
 }
 # All keys that extensions read, each once.
 KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))
