@@ -3,6 +3,7 @@
 Only core TensorFlow ops and, for text, the tokenizer's own, so that an unmodified tensorflow_model_server loads them.
 """
 
+from albert_tf.extension import REGISTRY
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.permutation import XlnetPretrainer
@@ -33,6 +34,12 @@ EXPORTABLES = {
     XlnetPretrainer: EmbedderExportable,
 }
 
+# Those that the inference encoder has a form of.
+_EXTENSIONS = (
+    *("step_signal", "hyper_connections", "halting", "equilibrium", "depth_lora", "random_depth", "rotary", "relative"),
+    "window",
+)
+
 
 def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | None = None) -> Exportable:
     """Makes the exportable twin of a model.
@@ -57,6 +64,13 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
     if type(model) not in EXPORTABLES:
         known = ", ".join(kind.__name__ for kind in EXPORTABLES)
         raise UserError(f"a {type(model).__name__} cannot be exported; these can: {known}")
+    for one in getattr(model, "encoder", model).config.extensions:
+        if one.name not in _EXTENSIONS:
+            key = REGISTRY[one.name].keys[0]
+            raise UserError(
+                f"exports do not compute {key} {getattr(one, key)!r} yet; ask the model itself, by"
+                " albert_tf.load(...).predict or python -m albert_tf.predict"
+            )
     kind = EXPORTABLES[type(model)]
     if options.dimensions and not issubclass(kind, EmbedderExportable):
         raise UserError(f"--dimensions is of embeddings, and a {type(model).__name__} gives none; leave it out")
