@@ -130,7 +130,7 @@ def load(
     rules = lower_case, keep_accents
     own = read_tokenizer(tokenizer, *rules) if tokenizer else _tokenizer_beside(inside, *rules)
     if own is not None:
-        check_rows(model, own, tokenizer or folder)
+        own = check_rows(model, own, tokenizer or folder)
         if tokenizer and not other_tokenizer:
             check_own(model, own, tokenizer, inside, *rules)
         own = own.with_cls_last(getattr(model, "encoder", model).config.spec.last_token)

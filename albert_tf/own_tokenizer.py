@@ -19,13 +19,25 @@ _PADDING = 128
 _BOS_IS_CLS = ("albert", "roberta")
 
 
-def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> None:
+def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> Tokenizer:
     """Checks that every piece of a tokenizer has a row in a model's table; warns where many rows have no piece.
+
+    Added tokens may have none, as in transformers: a text that holds one of these is refused.
+
+    Returns:
+        The tokenizer, which knows where the table ends if some tokens have no row.
 
     Raises:
         UserError: the tokenizer has more pieces than the model has rows.
     """
     rows, pieces = encoder_of(model).config.vocab_size, tokenizer.vocab_size
+    if pieces > rows and tokenizer.added_ids.issuperset(range(rows, pieces)):
+        if lost := [token.content for token in tokenizer.cut_tokens if token.id >= rows]:
+            logging.warning(
+                "the tokenizer of '%s' adds %s, for which the model's table has no row; texts that hold it are refused",
+                *(where, ", ".join(map(repr, lost[:5]))),
+            )
+        return tokenizer.with_table_rows(rows)
     if pieces > rows:
         raise UserError(
             f"the tokenizer of '{where}' has {pieces} pieces, the model only {rows}; they do not belong together"
@@ -35,6 +47,7 @@ def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLik
             "the tokenizer of '%s' has %d pieces, the model's table %d rows: check that they belong together",
             *(where, pieces, rows),
         )
+    return tokenizer
 
 
 def check_own(

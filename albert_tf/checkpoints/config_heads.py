@@ -20,12 +20,15 @@ def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
     problem = values.get("problem_type")
     if isinstance(model, ClassesModel):
         names = class_names(values, folder / "config.json", model.num_classes)
-        made_up = names is None or all(label == f"LABEL_{number}" for number, label in enumerate(names))
+        made_up = all(label == f"LABEL_{number}" for number, label in enumerate(names))
         model.name_classes(model.num_classes, None if made_up else names)
     if isinstance(model, (AlbertClassifier, AlbertRegressor)):
         classes = getattr(model, "num_classes", 1)
         activation = score_activation(values, folder, classes)
-        if problem == "multi_label_classification" and activation in ("linear", None):
+        is_several = problem == "multi_label_classification"
+        if is_several and activation == "linear" and classes > 1:
+            logging.warning("scores of '%s' are logits there; here each passes through a sigmoid", folder)
+        if is_several and (activation is None or (activation == "linear" and classes > 1)):
             activation = "sigmoid"
     if isinstance(model, AlbertRegressor):
         model.activation = activation or "linear"
@@ -43,8 +46,8 @@ def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
             )
 
 
-def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[str] | None:
-    """Returns the names that a configuration gives its classes, each another; None where it has no `id2label`.
+def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[str]:
+    """Returns the names that a configuration gives its classes, each another; LABEL_0 and so on where it gives none.
 
     Raises:
         UserError: it names another number of classes than there are.
@@ -54,7 +57,8 @@ def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[s
         count = values.get("num_labels", num_classes)
         if count != num_classes:
             raise UserError(f"'{where}': num_labels is {count}, and the weights have {num_classes} classes")
-        return None
+        # As transformers names them.
+        return [f"LABEL_{number}" for number in range(num_classes)]
     if sorted(named, key=str) != sorted(map(str, range(num_classes))):
         raise UserError(
             f"'{where}': id2label names {len(named)} classes ({', '.join(map(str, list(named)[:5]))}), and the weights"

@@ -18,6 +18,7 @@ from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, replacing, write_json
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import tokenizer_in
+from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
 def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
@@ -121,9 +122,9 @@ def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = Tr
         model.save(temporary)
 
 
-_PUBLISHED = {"sentencepiece": "spiece.model", "wordpiece": "vocab.txt"}
 _ASSETS = {"sentencepiece": "assets/tokenizer/vocabulary.spm", "wordpiece": "assets/tokenizer/vocabulary.txt"}
 _CLASSES = {"sentencepiece": "AlbertTokenizer", "wordpiece": "BertTokenizer", "bpe": "RobertaTokenizer"}
+_BY_FILE = "PreTrainedTokenizerFast"
 _SPECIAL = {"cls": "cls_id", "bos": "cls_id", "sep": "sep_id", "eos": "sep_id"} | {
     name: f"{name}_id" for name in ("pad", "unk", "mask")
 }
@@ -154,25 +155,30 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
     if form == "keras":
         tokenizer.save(folder)
         return
-    names = _ASSETS if form == "keras_hub" else _PUBLISHED
-    if tokenizer.kind == "bpe":
-        contents = tokenizer.published_files()
-    else:
-        contents = {names[tokenizer.kind]: tokenizer.vocabulary}
+    contents = tokenizer.published_files()
+    if form == "keras_hub":
+        if tokenizer.lowers_first or "special_tokens_map.json" in contents:
+            logging.warning("keras-hub has no form for all rules of this tokenizer: '%s' has the usual ones", folder)
+        if tokenizer.kind != "bpe":
+            contents = {_ASSETS[tokenizer.kind]: tokenizer.vocabulary}
     for name, content in contents.items():
         make_output_dir((folder / name).parent)
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
     if form != "keras_hub":
-        write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer))
+        write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer, "tokenizer.json" in contents))
+        if tokenizer.lowers_first:
+            write_json(folder / SENTENCE_FILES[0], {"do_lower_case": True})
 
 
-def _tokenizer_config(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What transformers must know beside the vocabulary."""
+def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
+    """Returns what transformers must know besides the vocabulary, or besides a tokenizer.json, which says all."""
     is_xlnet = tokenizer.pieces[tokenizer.cls_id] == "<cls>"
     values: dict[str, Any] = {"tokenizer_class": "XLNetTokenizer" if is_xlnet else _CLASSES[tokenizer.kind]}
-    if tokenizer.kind == "bpe":
-        return values | {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
+    if in_file:
+        # Of BERT's class, transformers makes the steps itself, and does not read those of the file.
+        named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
+        return values | named | ({"tokenizer_class": _BY_FILE} if tokenizer.kind == "wordpiece" else {})
     lower, keep = tokenizer.lower_case, tokenizer.keep_accents
     accents = {"keep_accents": keep} if tokenizer.kind == "sentencepiece" else {"strip_accents": lower and not keep}
     return values | {"do_lower_case": lower} | accents

@@ -15,15 +15,11 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.other_files import SENTENCE_FILES as TRANSFORMER_FILES
 
 # The list of a model's modules, and the folder of each.
 MODULES = "modules.json"
 _SETTINGS = "config_sentence_transformers.json"
-# Of the transformer, the first that is there counts; all but the first are names of older versions.
-TRANSFORMER_FILES = tuple(
-    f"sentence_{name}_config.json"
-    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
 # The order in which several are concatenated where each has a key of its own.
 _POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",

@@ -102,7 +102,7 @@ def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> Non
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Raises UserError when the file is missing or is not JSON."""
+    """Raises UserError when the file is missing or is not JSON; a byte-order mark before it is passed over."""
     try:
         content = Path(path).read_bytes()
         check_content(path, content)

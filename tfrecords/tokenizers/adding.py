@@ -16,7 +16,6 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.carrying import merged
-from tfrecords.tokenizers.characters import normalized
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -56,6 +55,7 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     lengths = _lengths(tokenizer, words)
     new = [word for word, length in zip(words, lengths) if length != 1 and len(word.split()) == 1]
     larger = _ADDERS[tokenizer.kind](tokenizer, new)
+    larger = larger.with_lowers_first() if tokenizer.lowers_first else larger
     parted = [word for word, length in zip(words, _lengths(larger, words)) if length != 1]
     if parted:
         raise UserError(
@@ -75,14 +75,13 @@ def _lengths(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
 
 def _add_to_wordpiece(tokenizer: Any, words: list[str]) -> Tokenizer:
     pieces = list(tokenizer.pieces)
-    normal = [normalized(word, tokenizer.lower_case, tokenizer.keep_accents) for word in words]
+    normal = map(tokenizer.normalized, words)
     new = [word for word in dict.fromkeys(normal) if word and " " not in word and word not in pieces]
     unused = [number for number, piece in enumerate(pieces) if _UNUSED.fullmatch(piece)]
     for number, word in zip(unused, new):
         pieces[number] = word
     pieces += new[len(unused) :]
-    lines = "".join(f"{piece}\n" for piece in pieces)
-    return type(tokenizer)(lines.encode(), tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+    return tokenizer.with_pieces(pieces)
 
 
 def _add_to_sentencepiece(tokenizer: Any, words: list[str]) -> Tokenizer:

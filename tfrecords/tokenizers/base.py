@@ -16,6 +16,7 @@ import numpy as np
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.added_tokens import AddedToken
 
 # The name until version 0.2 is that of another file of the `tokenizers` library, too.
 DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
@@ -47,6 +48,11 @@ class Tokenizer(abc.ABC):
         cls_last: whether rows end with `cls_id`, a segment of its own, as XLNet's do, and do not begin with it. That is
             the model's to say; see `with_cls_last`.
         knows_case: whether the vocabulary file said itself whether text is lower-cased.
+        cut_tokens: added tokens whose strings are cut out of a text.
+        added_ids: of added tokens, for which the table of a model may have no rows.
+        table_rows: of a model with fewer rows than pieces, its rows: `check_ids` refuses others. 0: none is so.
+        lowers_first: whether a text is lower-cased before all else, as sentence-transformers does where a folder says
+            so; see `with_lowers_first`.
     """
 
     kind: str
@@ -62,6 +68,10 @@ class Tokenizer(abc.ABC):
     word_prefix: str = ""
     cls_last: bool = False
     knows_case: bool = False
+    cut_tokens: Sequence[AddedToken] = ()
+    added_ids: set[int] = frozenset()  # type: ignore[assignment]
+    table_rows: int = 0
+    lowers_first: bool = False
 
     def __init__(self, vocabulary: bytes, lower_case: bool, keep_accents: bool = False):
         self.vocabulary = vocabulary
@@ -69,16 +79,53 @@ class Tokenizer(abc.ABC):
 
     def __reduce__(self):
         made_of = (self.vocabulary, self.lower_case, type(self).file_name, self.keep_accents)
-        return type(self), made_of, {"cls_last": self.cls_last}
+        return type(self), made_of, {name: getattr(self, name) for name in ("cls_last", "lowers_first", "table_rows")}
 
     def with_cls_last(self, cls_last: bool) -> Self:
         """Gives a tokenizer of the same ids whose rows end with `cls_id`, or begin with it."""
-        if cls_last == self.cls_last:
-            return self
+        return self if cls_last == self.cls_last else self._with(cls_last=cls_last)
+
+    def with_lowers_first(self) -> Self:
+        """Gives a tokenizer that lower-cases a text by `str.lower` before it does anything else.
+
+        sentence_transformers/models/Transformer.py, `do_lower_case`.
+        """
+        return self if self.lowers_first else self._with(lowers_first=True)
+
+    def with_table_rows(self, rows: int) -> Self:
+        """Gives a tokenizer for a model whose table has fewer rows than there are pieces."""
+        return self._with(table_rows=rows)
+
+    def check_ids(self, ids: np.ndarray) -> None:
+        """Raises UserError for an id that the model's table has no row for."""
+        if self.table_rows and ids.max(initial=0) >= self.table_rows:
+            piece = self.pieces[ids.max()]
+            raise UserError(
+                f"a text holds {piece!r}, an added token, for which the model's table of {self.table_rows} rows has "
+                "none; leave it out of the text, or enlarge the table with transformers (resize_token_embeddings)"
+            )
+
+    def _with(self, **values: bool | int) -> Self:
         # Not copy.copy, which makes a tokenizer anew from its vocabulary.
         other = object.__new__(type(self))
-        other.__dict__ |= self.__dict__ | {"cls_last": cls_last}
+        other.__dict__ |= self.__dict__ | values
+        other.__dict__.pop("sha256", None)
         return other
+
+    def as_read(self, texts: Sequence[str]) -> Sequence[str]:
+        """Returns texts as the tokenizer begins with them: lower-cased where it `lowers_first`."""
+        return [text.lower() for text in texts] if self.lowers_first else texts
+
+    def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        """Turns offsets in texts `as_read` into offsets in the texts themselves, which may be shorter by an İ each."""
+        for row, text in enumerate(texts if self.lowers_first else ()):
+            if len(text.lower()) > len(text):
+                origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
+                own = offsets[row_splits[row] : row_splits[row + 1]]
+                ends = np.where(own[:, 1] > own[:, 0], origins[own[:, 1] - 1] + 1, 0)
+                own[:, 0] = np.append(origins, len(text))[own[:, 0]]
+                own[:, 1] = np.maximum(ends, own[:, 0])
+        return offsets
 
     @property
     def vocab_size(self) -> int:
@@ -88,7 +135,8 @@ class Tokenizer(abc.ABC):
     def sha256(self) -> str:
         """Of kind, lower_case, keep_accents and the vocabulary: equal if and only if the ids are."""
         # Those from before accents could be kept stay what they were.
-        rules = f"{self.kind} {self.lower_case}{' keep_accents' if self.keep_accents else ''}\n"
+        rules = f"{self.kind} {self.lower_case}{' keep_accents' * self.keep_accents}"
+        rules += f"{' lowers_first' * self.lowers_first}\n"
         return hashlib.sha256(rules.encode() + self.vocabulary).hexdigest()
 
     @property
@@ -154,7 +202,7 @@ class Tokenizer(abc.ABC):
             "lower_case": self.lower_case,
             "keep_accents": self.keep_accents,
             "sha256": self.sha256,
-        }
+        } | ({"lowers_first": True} if self.lowers_first else {})
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the vocabulary and its description, which `load_tokenizer(folder)` reads back."""

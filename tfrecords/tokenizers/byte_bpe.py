@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.byte_bpe_file import ROLES, AddedToken, as_tokenizer_json, parse_rules, piece_bytes
+from tfrecords.tokenizers.byte_bpe_file import ROLES, as_tokenizer_json, parse_rules, piece_bytes
 from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
 from tfrecords.tokenizers.byte_words import FIRST_TOKEN, words_by
+from tfrecords.tokenizers.other_files import CONTROL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
@@ -77,7 +79,8 @@ class ByteBPETokenizer(Tokenizer):
             self._check_merges_make_all(str(path))
 
     def __reduce__(self):
-        return _made_again, (type(self), self.vocabulary, self.rules.roles, self.special_in_text)
+        made_of = type(self), self.vocabulary, self.rules.roles, self.special_in_text
+        return _made_again, made_of, {"lowers_first": self.lowers_first}
 
     def _check_merges_make_all(self, where: str) -> None:
         """With ignore_merges a word that is a piece is that piece: the same thing, where merges make every piece."""
@@ -89,12 +92,14 @@ class ByteBPETokenizer(Tokenizer):
 
     def reading_special_strings(self) -> "ByteBPETokenizer":
         """Makes a tokenizer that takes the strings of special tokens in a text, such as `<mask>`, for those tokens."""
-        return _made_again(type(self), self.vocabulary, self.rules.roles, True)
+        other = _made_again(type(self), self.vocabulary, self.rules.roles, True)
+        return other.with_lowers_first() if self.lowers_first else other
 
     @cached_property
     def sha256(self) -> str:
         """Of all that decides ids and offsets, however it is written: equal if and only if they are."""
         values = json.dumps([self.rules.as_values(), self.special_in_text], sort_keys=True)
+        values += " lowers_first" * self.lowers_first
         return hashlib.sha256(f"bpe\n{values}".encode()).hexdigest()
 
     @cached_property
@@ -104,10 +109,18 @@ class ByteBPETokenizer(Tokenizer):
         found = ((contents.get(number), piece) for number, piece in enumerate(self.pieces))
         return [piece_bytes(piece) or piece.encode() if content is None else content for content, piece in found]
 
+    @property
+    def added_ids(self) -> set[int]:
+        """See `Tokenizer`."""
+        unused = {number for number, piece in enumerate(self.pieces) if piece not in self.rules.ids}
+        return unused | {token.id for token in self.rules.added}
+
     @cached_property
     def cut_tokens(self) -> list[AddedToken]:
         """The added tokens whose strings are cut out of a text, longest first."""
-        added = [token for token in self.rules.added if self.special_in_text or not token.special]
+        control = CONTROL_TOKENS | set(self.rules.roles.values())
+        is_text = {token.content for token in self.rules.added if token.special and token.content in control}
+        added = [token for token in self.rules.added if self.special_in_text or token.content not in is_text]
         return sorted(added, key=lambda token: -len(token.content))
 
     @cached_property
@@ -186,14 +199,14 @@ class ByteBPETokenizer(Tokenizer):
         return np.array(sides, np.int32)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        return self._segmenter.encode(*self._reader.read(texts))
+        return self._segmenter.encode(*self._reader.read(self.as_read(texts)))
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Tokenizer`. A token of a part of a character has the offsets of the character.
 
         White space at a token's ends is left out, where the file says so (trim_offsets).
         """
-        codes, text_splits, places, blanks = self._reader.read_with_places(texts)
+        codes, text_splits, places, blanks = self._reader.read_with_places(self.as_read(texts))
         ids, row_splits = self._segmenter.encode(codes, text_splits)
         sizes = np.array([len(data) for data in self.piece_bytes])
         is_token = codes >= FIRST_TOKEN
@@ -212,7 +225,7 @@ class ByteBPETokenizer(Tokenizer):
             lead = np.where((starts == 0) & (lead == 1), 0, lead)
         starts = np.minimum(starts + lead, ends)
         ends = np.maximum(ends - trail, starts)
-        return ids, row_splits, np.stack([starts, ends], axis=1).astype(np.int32)
+        return ids, row_splits, self.as_written(texts, row_splits, np.stack([starts, ends], axis=1).astype(np.int32))
 
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(self.piece_bytes[number] for number in ids).decode("utf-8", "replace")
@@ -234,8 +247,9 @@ class ByteBPETokenizer(Tokenizer):
 
     def in_graph(self):
         from tfrecords.tokenizers.byte_bpe_in_graph import ByteBPEInGraph
+        from tfrecords.tokenizers.in_graph import LoweredInGraph
 
-        return ByteBPEInGraph(self)
+        return LoweredInGraph(ByteBPEInGraph(self)) if self.lowers_first else ByteBPEInGraph(self)
 
 
 def _made_again(

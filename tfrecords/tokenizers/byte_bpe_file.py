@@ -11,7 +11,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers import other_files
+from tfrecords.tokenizers.added_tokens import AddedToken, as_values
 from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.folder_files import added_token
+from tfrecords.tokenizers.row_template import as_template, framing, pair_rules
 
 # openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -25,32 +29,6 @@ ROLES = {
 }
 # Bytes that no UTF-8 text has.
 _NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
-
-
-@dataclasses.dataclass(frozen=True)
-class AddedToken:
-    """A string that is one token wherever it stands: cut out of a text before the rest is tokenized.
-
-    Attributes:
-        content: the string.
-        id: the token.
-        special: whether it is no text ([CLS]); in a user's text its string is text then.
-        lstrip: whether white space before it belongs to it.
-        rstrip: whether white space behind it belongs to it.
-        normalized: whether it is cut out after those that are not, from text that is normalized; None: unless special.
-    """
-
-    content: str
-    id: int
-    special: bool
-    lstrip: bool = False
-    rstrip: bool = False
-    normalized: bool | None = None
-
-    @property
-    def is_cut_first(self) -> bool:
-        """Whether it is cut out of a text before the tokens that are not."""
-        return self.special if self.normalized is None else not self.normalized
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +74,16 @@ class ByteBPERules:
         return values
 
 
+# What RoBERTa's class in transformers makes, by fields of the rules: where it is said, and the value without a word.
+ROBERTA: dict[str, tuple[str, Any]] = {
+    "add_prefix_space": ("add_prefix_space", False),
+    "compose": ("normalizer", False),
+    "patterns": ("pre_tokenizer", (GPT2_PATTERN,)),
+    "separators_between": ("post_processor", 2),
+    "second_segment_id": ("post_processor", 0),
+}
+
+
 @functools.cache
 def byte_characters() -> list[str]:
     """The character that stands for each byte in a piece: itself where it is visible, or one above U+00FF.
@@ -133,89 +121,59 @@ def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> By
         UserError: it is damaged, or (an UnknownTokenizer) no byte-level BPE, or has a rule without a twin in the graph.
     """
     try:
-        return _checked(_parse(values, roles, where), where)
+        parting = other_files.steps_of(values, "pre_tokenizer")
+        if not parting or parting[-1]["type"] != "ByteLevel":
+            raise UnknownTokenizer(
+                f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)"
+            )
+        other_files.check_file(values, where)
+        return _checked(_parse(values, parting, roles, where), where)
     except UserError:
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise UserError(f"'{where}' is no tokenizer that the `tokenizers` library wrote; copy it again") from error
 
 
-def _parse(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
-    model, (patterns, add_prefix_space), compose = values["model"], _parting(values, where), _composes(values, where)
-    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
-        if model.get(key):
-            raise UnknownTokenizer(f"'{where}' has {key}={model[key]!r}; only byte-level BPE without one is known")
+def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[str, str], where: str) -> ByteBPERules:
+    model, steps = values["model"], other_files.steps_of(values, "post_processor")
     merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
-    tokens = [_added(token, where) for token in values.get("added_tokens") or []]
+    tokens = tuple(added_token(token, token["id"]) for token in values.get("added_tokens") or [])
     ids = dict(model["vocab"]) | {token.content: token.id for token in tokens}
-    steps = list(_steps(values.get("post_processor"), "processors"))
-    found = dict(roles)
-    if model.get("unk_token"):
-        found["unk"] = model["unk_token"]
-    pair = {"separators_between": 2, "second_segment_id": 0}
-    for step in steps:
-        if step["type"] in ("RobertaProcessing", "BertProcessing"):
-            found |= {"cls": step["cls"][0], "sep": step["sep"][0]}
-            pair = _pair(2, 0) if step["type"] == "RobertaProcessing" else _pair(1, 1)
-        elif step["type"] == "TemplateProcessing":
-            ends, pair = _template(step, where)
-            found |= ends
+    ends, pair = framing(steps, ids, where)
+    found = roles | ({"unk": model["unk_token"]} if model.get("unk_token") else {}) | ends
     roles = {role: _name(role, found, ids, where) for role in ROLES}
-    if not any(step["type"] != "ByteLevel" for step in steps) and roles["cls"] != ROLES["cls"][0]:
-        pair = _pair(1, 1)
     trimming = [step for step in steps if "trim_offsets" in step]
+    add_prefix_space = parting[-1].get("add_prefix_space", True)
+    if add_prefix_space and len(parting) > 1:
+        raise UnknownTokenizer(
+            f"'{where}' puts a blank before every word (add_prefix_space behind a {parting[0]['type']})"
+        )
+    patterns = [_pattern(step) for step in parting[:-1]]
+    if parting[-1].get("use_regex", True) and patterns != [GPT2_PATTERN]:
+        patterns.append(GPT2_PATTERN)
     return ByteBPERules(
         ids,
         merges,
-        tuple(tokens),
+        tokens,
         roles,
         add_prefix_space,
         any(step["trim_offsets"] for step in trimming),
         any(step.get("add_prefix_space", True) for step in trimming),
-        compose,
-        patterns=patterns,
-        **pair,
+        compose=bool(other_files.steps_of(values, "normalizer")),
+        patterns=tuple(patterns),
+        **(pair or _usual_pair(roles)),
     )
 
 
-def _pair(separators: int, segment: int) -> dict[str, int]:
-    return {"separators_between": separators, "second_segment_id": segment}
+def _usual_pair(roles: dict[str, str]) -> dict[str, int]:
+    return pair_rules(2, 0) if roles["cls"] == ROLES["cls"][0] else pair_rules(1, 1)
 
 
-def _steps(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
-    """A step of the file, or those of a sequence."""
-    if step and step["type"] == "Sequence":
-        for inner in step[name]:
-            yield from _steps(inner, name)
-    elif step:
-        yield step
-
-
-def _added(token: dict[str, Any], where: str) -> AddedToken:
-    if token.get("single_word"):
-        raise UnknownTokenizer(
-            f"'{where}' adds {token['content']!r} as a word of its own (single_word), which is not known"
-        )
-    flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
-    return AddedToken(token["content"], token["id"], *flags, normalized=token.get("normalized"))
-
-
-def _template(step: dict[str, Any], where: str) -> tuple[dict[str, str], dict[str, int]]:
-    """The tokens at the ends of a row and how pairs are separated, of a template `<s> A </s>` and one of pairs."""
-
-    def tokens(name: str) -> list[tuple[str, str, int]]:
-        return [(kind, part["id"], part["type_id"]) for one in step[name] for kind, part in one.items()]
-
-    single, pair = tokens("single"), tokens("pair")
-    kinds = [kind for kind, *_ in single]
-    if kinds != ["SpecialToken", "Sequence", "SpecialToken"]:
-        raise UnknownTokenizer(f"'{where}' does not frame a text as `[CLS] text [SEP]` do (post_processor)")
-    cls, sep = single[0][1], single[2][1]
-    names = [name for _, name, _ in pair]
-    between = names.index("B") - names.index("A") - 1
-    if names != [cls, "A", *[sep] * between, "B", sep] or not between:
-        raise UnknownTokenizer(f"'{where}' does not frame a pair as `[CLS] A [SEP] B [SEP]` does (post_processor)")
-    return {"cls": cls, "sep": sep}, _pair(between, pair[names.index("B")][2])
+def _pattern(step: dict[str, Any]) -> str:
+    if step["type"] == "Digits":
+        return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
+    pattern = step["pattern"]
+    return pattern["Regex"] if "Regex" in pattern else re.escape(pattern["String"])
 
 
 def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
@@ -229,42 +187,6 @@ def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> 
             f'beside it: {{"{role}_token": ...}}'
         )
     return names[0]
-
-
-def _composes(values: dict[str, Any], where: str) -> bool:
-    steps = [step["type"] for step in _steps(values.get("normalizer"), "normalizers")]
-    if set(steps) - {"NFC"}:
-        raise UnknownTokenizer(f"'{where}' normalizes text by {', '.join(steps)}; of byte-level BPE only NFC is known")
-    return bool(steps)
-
-
-def _parting(values: dict[str, Any], where: str) -> tuple[tuple[str, ...], bool]:
-    """The patterns that part a text into words, and whether a blank is put before it."""
-    steps = list(_steps(values.get("pre_tokenizer"), "pretokenizers"))
-    last = steps[-1] if steps else {"type": None}
-    if last["type"] != "ByteLevel":
-        raise UnknownTokenizer(f"'{where}' holds a BPE tokenizer of characters; known is the BPE of bytes (ByteLevel)")
-    add_prefix_space = last.get("add_prefix_space", True)
-    if add_prefix_space and len(steps) > 1:
-        raise UnknownTokenizer(
-            f"'{where}' puts a blank before every word (add_prefix_space behind a {steps[0]['type']})"
-        )
-    patterns = [_pattern(step, where) for step in steps[:-1]]
-    if last.get("use_regex", True) and patterns != [GPT2_PATTERN]:
-        patterns.append(GPT2_PATTERN)
-    return tuple(patterns), add_prefix_space
-
-
-def _pattern(step: dict[str, Any], where: str) -> str:
-    if step["type"] == "Digits":
-        return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
-    if step["type"] != "Split" or step["behavior"] != "Isolated" or step.get("invert"):
-        how = {key: value for key, value in step.items() if key != "type"}
-        raise UnknownTokenizer(
-            f"'{where}' parts text into words by {step['type']} {how}; known are Split (Isolated), Digits and ByteLevel"
-        )
-    pattern = step["pattern"]
-    return pattern["Regex"] if "Regex" in pattern else re.escape(pattern["String"])
 
 
 def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
@@ -300,8 +222,8 @@ def rules_of_files(
         UserError: they are damaged or do not belong together.
     """
     try:
-        ids = json.loads(vocabulary)
-        lines = [line.rstrip("\r") for line in merges.decode().split("\n")]
+        ids = json.loads(vocabulary.decode("utf-8-sig"))
+        lines = [line.rstrip("\r") for line in merges.decode("utf-8-sig").split("\n")]
         pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
         if any(len(pair) != 2 for pair in pairs) or not all(isinstance(number, int) for number in ids.values()):
             raise ValueError
@@ -316,9 +238,8 @@ def rules_of_files(
         raise
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(f"'{where}' and its merges.txt are no byte-level BPE's; copy them again") from error
-    pair = _pair(2, 0) if names["cls"] == ROLES["cls"][0] else _pair(1, 1)
     tokens = tuple(sorted((special | listed).values(), key=lambda token: token.id))
-    return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **pair), where)
+    return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **_usual_pair(names)), where)
 
 
 def as_tokenizer_json(rules: ByteBPERules) -> bytes:
@@ -337,18 +258,14 @@ def as_tokenizer_json(rules: ByteBPERules) -> bytes:
     if (rules.separators_between, rules.second_segment_id) == (2, 0):
         post = {"type": "RobertaProcessing", "sep": sep, "cls": cls} | trimming
     else:
-        post = _as_template(cls, sep, rules)
+        post = as_template(cls, sep, rules.separators_between, rules.second_segment_id)
         if rules.trim_offsets:
             post = {"type": "Sequence", "processors": [{"type": "ByteLevel", "use_regex": True} | trimming, post]}
     values = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {"id": token.id, "content": token.content, "single_word": False, "lstrip": token.lstrip}
-            | {"rstrip": token.rstrip, "normalized": not token.is_cut_first, "special": token.special}
-            for token in sorted(rules.added, key=lambda token: token.id)
-        ],
+        "added_tokens": as_values(rules.added),
         "normalizer": {"type": "NFC"} if rules.compose else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*parting, level]} if parting else level,
         "post_processor": post,
@@ -367,17 +284,3 @@ def as_tokenizer_json(rules: ByteBPERules) -> bytes:
         },
     }
     return json.dumps(values, ensure_ascii=False).encode()
-
-
-def _as_template(cls: tuple[str, int], sep: tuple[str, int], rules: ByteBPERules) -> dict[str, Any]:
-    def token(name: str, segment: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": name, "type_id": segment}}
-
-    def text(name: str, segment: int) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    single = [token(cls[0], 0), text("A", 0), token(sep[0], 0)]
-    second = rules.second_segment_id
-    pair = single + [token(sep[0], 0)] * (rules.separators_between - 1) + [text("B", second), token(sep[0], second)]
-    special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in (cls, sep)}
-    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.byte_bpe_file import AddedToken
 from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 

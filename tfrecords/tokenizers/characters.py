@@ -6,6 +6,7 @@ tokenizer and its twin in the graph. (Python's own lower() looks at neighbours i
 a word: here it is always a middle one.)
 """
 
+import dataclasses
 import functools
 import unicodedata
 from collections.abc import Iterable
@@ -13,9 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from tfrecords.base.compiled import compiled
+from tfrecords.tokenizers import library_characters as library
 
-# Longer words are [UNK].
-MAX_WORD_CHARACTERS = 200
 # An edge is one number, node | character | child: a step of the walk reads one place of memory.
 _CHARACTER_BITS, _CHILD_BITS = 21, 21
 _LARGEST_CHILD = (1 << _CHILD_BITS) - 1
@@ -34,22 +34,88 @@ PAGE = 256
 ITSELF = 0x110000
 
 
+@dataclasses.dataclass(frozen=True)
+class CharacterRules:
+    """What happens to characters before WordPiece looks for pieces.
+
+    Attributes:
+        lower_case: whether they are lower-cased.
+        strip_accents: whether their accents are dropped.
+        clean: whether control characters are dropped.
+        chinese: whether each Chinese character is a word.
+        of_library: whether Unicode's classes are those of the `tokenizers` library, and not google-research/bert's.
+    """
+
+    lower_case: bool = True
+    strip_accents: bool = True
+    clean: bool = True
+    chinese: bool = True
+    of_library: bool = False
+
+    def normal(self, character: str) -> str:
+        """Returns what the normalizer makes of a character; words are not yet separated at punctuation."""
+        code = ord(character)
+        if self.of_library:
+            return "" if self.clean and _within(code, library.NOT_TEXT) else self._changed.get(character, character)
+        category = unicodedata.category(character)
+        if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
+            return " "
+        if code in (0, 0xFFFD) or category in ("Cc", "Cf", "Cs"):
+            return ""
+        normal = character.lower() if self.lower_case else character
+        if self.strip_accents:
+            parts = unicodedata.normalize("NFD", normal)
+            normal = "".join(part for part in parts if unicodedata.category(part) != "Mn")
+        return f" {normal} " if _within(code, _CHINESE) else normal
+
+    @functools.cached_property
+    def _changed(self) -> dict[str, str]:
+        return library.changed_by_bert(self.clean, self.chinese, self.strip_accents, self.lower_case)
+
+    @functools.cached_property
+    def _split(self) -> dict[str, str]:
+        return library.split_by_bert()
+
+    def split(self, character: str) -> str:
+        """Returns a character of normalized text with blanks where words begin and end."""
+        if self.of_library:
+            return self._split.get(character, character)
+        return f" {character} " if _is_punctuation(character) else character
+
+    def changing(self) -> Iterable[int]:
+        """Returns the code points of all characters that may change."""
+        if self.of_library:
+            return map(ord, {*self._changed, *self._split})
+        return (code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co"))
+
+    def all(self, character: str) -> str:
+        """Returns a character normalized and split."""
+        return "".join(map(self.split, self.normal(character)))
+
+
 @functools.cache
-def character_table(lower_case: bool, keep_accents: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What each character becomes, in two levels: row = rows[pages[code // 256] * 256 + code % 256].
+
+    Args:
+        rules: what happens to characters.
+        step: "all", or one of the two steps "normal" and "split".
 
     Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
     text for the character, code points, zeros behind. ITSELF there stands for the character, so that all Chinese ones
-    share a line, and with it their pages.
+    share a line, and with it their pages; line 0 is ITSELF alone.
     """
     rows = np.zeros(0x110000, np.int32)
     expansions = {(ITSELF,): 0}
-    for code in range(0x110000):
+    change = getattr(rules, step)
+
+    if rules.of_library:
+        for first, last in library.NOT_TEXT:
+            target = tuple(map(ord, change(chr(first)))) and (ITSELF,)
+            rows[first : last + 1] = expansions.setdefault(target, len(expansions))
+    for code in rules.changing():
         character = chr(code)
-        if unicodedata.category(character) in ("Cn", "Co"):
-            continue
-        text = _expand(code, character, lower_case, keep_accents)
-        target = tuple(ITSELF if part == character != " " else ord(part) for part in text)
+        target = tuple(ITSELF if part == character != " " else ord(part) for part in change(character))
         rows[code] = expansions.setdefault(target, len(expansions))
     pages, page_of = np.unique(rows.reshape(-1, PAGE), axis=0, return_inverse=True)
     table = np.zeros((len(expansions), max(map(len, expansions))), np.int32)
@@ -58,28 +124,8 @@ def character_table(lower_case: bool, keep_accents: bool = False) -> tuple[np.nd
     return page_of.ravel().astype(np.int32), pages.ravel(), table
 
 
-def normalized(text: str, lower_case: bool, keep_accents: bool = False) -> str:
-    """Gives the words of a text as WordPiece looks for their pieces, with one blank between them.
-
-    >>> normalized("Café (1,5)", lower_case=True)
-    'cafe ( 1 , 5 )'
-    """
-    return " ".join("".join(_expand(ord(one), one, lower_case, keep_accents) for one in text).split())
-
-
-def _expand(code: int, character: str, lower_case: bool, keep_accents: bool) -> str:
-    category = unicodedata.category(character)
-    if character in "\t\n\r" or category == "Zs" or category in ("Zl", "Zp"):
-        return " "
-    if code in (0, 0xFFFD) or category in ("Cc", "Cf", "Cs"):
-        return ""
-    normal = character.lower() if lower_case else character
-    if lower_case and not keep_accents:
-        parts = unicodedata.normalize("NFD", normal)
-        normal = "".join(part for part in parts if unicodedata.category(part) != "Mn")
-    if any(first <= code <= last for first, last in _CHINESE):
-        return f" {normal} "
-    return "".join(f" {part} " if _is_punctuation(part) else part for part in normal)
+def _within(code: int, runs: Iterable[tuple[int, int]]) -> bool:
+    return any(first <= code <= last for first, last in runs)
 
 
 def _is_punctuation(character: str) -> bool:

@@ -41,7 +41,7 @@ def difference(given: Tokenizer, own: Tokenizer) -> str:
     if given.pieces != own.pieces:
         number = next(number for number, piece in enumerate(given.pieces) if piece != own.pieces[number])
         return f"piece {number} is {given.pieces[number]!r}, not {own.pieces[number]!r}"
-    for name in ("lower_case", "keep_accents"):
+    for name in ("lower_case", "keep_accents", "lowers_first"):
         if getattr(given, name) != getattr(own, name):
             return f"{name} is {getattr(given, name)}, not {getattr(own, name)}"
     return _other_rules(given, own) or _other_ids(given, own)
@@ -69,6 +69,8 @@ def _other_rules(given: Any, own: Any) -> str:
     if given.kind == "bpe":
         names = (name for name in _RULES_OF_BYTES if getattr(given.rules, name) != getattr(own.rules, name))
         return "".join(f"other {name.replace('_', ' ')}" for name in [*names][:1])
+    if given.kind == "wordpiece" and given.rules.digest_text() != own.rules.digest_text():
+        return "other rules of WordPiece"
     if given.kind == "sentencepiece" and given.vocabulary != own.vocabulary:
         theirs, ours = (model_pb2.ModelProto.FromString(one.vocabulary).pieces for one in (given, own))
         pairs = [(one.score, two.score) for one, two in zip(theirs, ours) if one.type == two.type == _NORMAL]

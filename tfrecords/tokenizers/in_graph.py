@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
 
-from tfrecords.tokenizers.characters import ITSELF, MAX_WORD_CHARACTERS, PAGE
+from tfrecords.tokenizers.expanding_in_graph import characters_and_tokens, expand, word_of
+from tfrecords.tokenizers.normalization import Blanks
 
 # What str.split and str.strip go by.
 _SPACES = [code for code in range(0x3001) if chr(code).isspace()]
@@ -22,22 +23,49 @@ class SentencePieceInGraph(tf.Module):
     TensorFlow Serving with tensorflow-text has.
     """
 
-    def __init__(self, model: bytes, expansion_values: np.ndarray, expansion_splits: np.ndarray):
+    def __init__(
+        self,
+        model: bytes,
+        expansion_values: np.ndarray,
+        expansion_splits: np.ndarray,
+        blanks: Blanks | None = None,
+        blank_id: int = 0,
+    ):
         super().__init__()
+        self._blanks, self._blank_id = blanks or Blanks("", ""), blank_id
         self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
         self._values, self._splits = stored_once(expansion_values), stored_once(expansion_splits)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """ALBERT's digit-comma rule is a table over the vocabulary: most ids stand for themselves."""
-        ids = self._tokenizer.tokenize(valid(texts))
-        return ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
+        texts = valid(texts)
+        ids = self._tokenizer.tokenize(self._with_first_blanks(texts))
+        ids = ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
+        return self._with_last_blanks(texts, ids, self._blank_id)
+
+    def _with_first_blanks(self, texts: tf.Tensor) -> tf.Tensor:
+        if not self._blanks.no_blank_before:
+            return texts
+        has_none = tf.strings.regex_full_match(texts, self._blanks.no_blank_before)
+        return tf.where(has_none, texts, tf.strings.join([" ", texts]))
+
+    def _with_last_blanks(self, texts: tf.Tensor, rows: tf.RaggedTensor, value: tf.Tensor | int) -> tf.RaggedTensor:
+        """Puts a value at the end of rows whose text ends with a blank, where that is a token."""
+        if not self._blanks.last_blank:
+            return rows
+        more = tf.strings.regex_full_match(texts, self._blanks.last_blank)
+        values = tf.boolean_mask(tf.fill(tf.shape(more), value) if isinstance(value, int) else value, more)
+        return tf.concat([rows, tf.RaggedTensor.from_row_lengths(values, tf.cast(more, tf.int64))], axis=1)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
         texts = valid(texts)
-        ids, begins, ends = self._tokenizer.tokenize_with_offsets(texts)
+        longer = self._with_first_blanks(texts)
+        ids, begins, ends = self._tokenizer.tokenize_with_offsets(longer)
         rows = ids.value_rowids()
-        spans = Characters(texts).spans(rows, *(tf.cast(part.values, tf.int64) for part in (begins, ends)))
+        before = tf.cast(tf.gather(tf.strings.length(longer) - tf.strings.length(texts), rows), tf.int64)
+        places = (tf.maximum(tf.cast(part.values, tf.int64) - before, 0) for part in (begins, ends))
+        spans = Characters(texts).spans(rows, *places)
         expanded = tf.gather(self._table(), ids.values)
         starts, ends = (tf.gather(tf.cast(span, tf.int32), expanded.value_rowids()) for span in spans)
         # Of a piece that ALBERT splits, the comma at its end is a token of its own.
@@ -47,7 +75,9 @@ class SentencePieceInGraph(tf.Module):
         starts = tf.where(split & is_comma, ends - 1, starts)
         ends = tf.where(split & ~is_comma, ends - 1, ends)
         by_row = ids.with_values(expanded).merge_dims(1, 2)
-        return by_row, by_row.with_values(starts), by_row.with_values(ends)
+        size = tf.strings.length(texts, "UTF8_CHAR")
+        parts = (by_row, self._blank_id), (by_row.with_values(starts), size - 1), (by_row.with_values(ends), size)
+        return tuple(self._with_last_blanks(texts, *part) for part in parts)
 
     def _table(self) -> tf.RaggedTensor:
         return tf.RaggedTensor.from_row_splits(self._values, self._splits, validate=False)
@@ -58,18 +88,26 @@ class WordPieceInGraph(tf.Module):
 
     Its one custom op is WordpieceTokenizeWithOffsets; characters are mapped with core operations, since
     tensorflow-text's own BERT normaliser also folds full-width punctuation, which BERT does not.
+
+    Args:
+        ids: of the pieces.
+        unknown: the piece of unknown words.
+        tables: of `characters.character_table`: one, or those of "normal" and "split" where there are `later` tokens.
+        longest: characters of the longest word that is not unknown.
+        first: tokens that are cut out of the text as it is; see `TokenCutter`.
+        later: tokens that are cut out of normalized text.
     """
 
-    def __init__(self, pieces: list[str], unk_id: int, pages: np.ndarray, rows: np.ndarray, expansions: np.ndarray):
+    def __init__(self, ids: dict[str, int], unknown: str, tables: list[tuple], longest: int, first: list, later: list):
         super().__init__()
-        self._pages, self._rows, self._expansions = map(stored_once, (pages, rows, expansions))
-        # The table takes no key twice; of equal lines the last counts.
-        ids = {piece: token_id for token_id, piece in enumerate(pieces)}
+        self._tables = [tuple(map(stored_once, table)) for table in tables]
+        self._longest, self._cut = longest, (first, later)
+        unk_id, ids = ids[unknown], ids | {word_of(token): token.id for token in [*first, *later]}
         initializer = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
         self._table = tf.lookup.StaticHashTable(initializer, unk_id)
-        self._unknown = pieces[unk_id]
+        self._unknown = unknown
         self._tokenizer = text.WordpieceTokenizer(
-            self._table, unknown_token=self._unknown, max_bytes_per_word=4 * MAX_WORD_CHARACTERS
+            self._table, unknown_token=self._unknown, max_bytes_per_word=4 * longest
         )
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -77,13 +115,13 @@ class WordPieceInGraph(tf.Module):
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
-        codes, *origins = self._expand(tf.strings.unicode_decode(texts, "UTF-8", errors="replace"))
+        codes, *origins = self._characters(texts)
         # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
         visible = codes.flat_values != ord(" ")
         first, after = (tf.boolean_mask(origin, visible) for origin in origins)
         words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
         sizes = tf.strings.length(words.flat_values, "UTF8_CHAR")
-        too_long = sizes > MAX_WORD_CHARACTERS
+        too_long = sizes > self._longest
         short = words.with_flat_values(tf.where(too_long, self._unknown, words.flat_values))
         ids, *offsets = self._tokenizer.tokenize_with_offsets(short)
         word = ids.values.value_rowids()
@@ -101,32 +139,40 @@ class WordPieceInGraph(tf.Module):
         by_row = tf.cast(ids.merge_dims(1, 2), tf.int32)
         return by_row, by_row.with_values(starts), by_row.with_values(ends)
 
-    def _expand(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Expands every character (see `characters.character_table`), and says where in its text each result lies.
+    def _characters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """The characters of words and of the blanks between them, and where in its text each begins and ends: int32."""
+        if any(self._cut):
+            return characters_and_tokens(texts, self._tables, *self._cut)
+        codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+        expanded, *places = expand(codes, self._tables[0])
+        row_starts = tf.gather(codes.row_starts(), tf.gather(codes.value_rowids(), places[0]))
+        return expanded, *(tf.cast(place - row_starts, tf.int32) for place in places)
 
-        The places are int32 [results]; a character without expansion belongs to the result before it.
-        """
-        flat = codes.flat_values
-        rows = tf.gather(self._rows, tf.gather(self._pages, flat // PAGE) * PAGE + flat % PAGE)
-        expanded = tf.gather(self._expansions, rows)
-        expanded = tf.where(expanded == ITSELF, flat[:, None], expanded)
-        present = expanded > 0
-        lengths = tf.reduce_sum(tf.cast(present, tf.int64), axis=1)
-        by_character = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(expanded, present), lengths, validate=False)
-        origins = by_character.value_rowids()
-        row_starts, row_limits = (
-            tf.gather(limits, tf.gather(codes.value_rowids(), origins))
-            for limits in (codes.row_starts(), codes.row_limits())
-        )
-        expanded_ones = tf.where(lengths > 0)[:, 0]
-        following = tf.searchsorted(expanded_ones, origins, side="right", out_type=tf.int64)
-        ends = tf.gather(tf.concat([expanded_ones, [tf.int64.max]], axis=0), following)
-        place = tf.range(tf.size(origins, out_type=tf.int64)) + 1
-        is_last = place == tf.gather(by_character.row_limits(), origins)
-        ends = tf.where(is_last, tf.minimum(ends, row_limits), origins + 1)
-        starts, ends = origins - row_starts, ends - row_starts
-        expanded_codes = codes.with_flat_values(by_character).merge_dims(1, 2)
-        return expanded_codes, tf.cast(starts, tf.int32), tf.cast(ends, tf.int32)
+
+class LoweredInGraph(tf.Module):
+    """A tokenizer's graph behind lower case, as `Tokenizer.with_lowers_first` has it."""
+
+    def __init__(self, graph: tf.Module):
+        super().__init__()
+        self._graph = graph
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._graph(tf.strings.lower(valid(texts), encoding="utf-8"))
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Gives ids, and where each starts and ends in its text as it was, in characters."""
+        texts = valid(texts)
+        codes = tf.strings.unicode_decode(texts, "UTF-8")
+        ids, starts, ends = self._graph.with_offsets(tf.strings.lower(texts, encoding="utf-8"))
+        # Of all characters, the capital İ alone becomes two.
+        columns = tf.repeat(_columns(codes), tf.where(codes.values == ord("İ"), 2, 1))
+        sizes = tf.reduce_sum(tf.ones_like(codes) + tf.cast(codes == ord("İ"), tf.int32), axis=1)
+        before = tf.gather(tf.math.cumsum(sizes, exclusive=True), ids.value_rowids())
+        empty = starts.values == ends.values
+        after = tf.gather(columns, tf.maximum(before + ends.values - 1, 0)) + 1
+        first = tf.gather(tf.concat([columns, [0]], axis=0), before + starts.values)
+        first = tf.where(empty, tf.where(ends.values > 0, after, 0), first)
+        return ids, ids.with_values(first), ids.with_values(tf.where(empty, first, after))
 
 
 def stored_once(values: np.ndarray) -> tf.Tensor:

@@ -11,16 +11,9 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import download_hint
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer, description_in
-from tfrecords.tokenizers.published import (
-    TOKENIZERS_FILE,
-    checked,
-    from_merges,
-    from_tokenizers,
-    is_cased,
-    make_tokenizer,
-    said_accents,
-    said_lower_case,
-)
+from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first, read_file
+from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
+from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
 
 # By precedence: a folder may hold copies under other names.
 _VOCABULARIES = (
@@ -76,12 +69,8 @@ def load_tokenizer(
         return tokenizer
     if path.suffix == ".json":
         return read_tokenizer(path, lower_case, keep_accents)
-    try:
-        vocabulary = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
     kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
-    return make_tokenizer(kind, vocabulary, lower_case, keep_accents, path)
+    return make_tokenizer(kind, read_file(path), lower_case, keep_accents, path)
 
 
 def check_tokenizer(path: str | os.PathLike) -> None:
@@ -103,7 +92,9 @@ def _load_folder(folder: Path) -> Tokenizer:
             tokenizer: Tokenizer = ByteBPETokenizer(path.read_bytes(), path=path, **options)
         else:
             rules = description["lower_case"], description.get("keep_accents", False)
-            tokenizer = make_tokenizer(kind, path.read_bytes(), *rules, path)
+            tokenizer = make_tokenizer(
+                kind, path.read_bytes(), *rules, path, WordPieceRules.from_values(description.get("rules", {}))
+            )
         expected = description["sha256"]
     except UnknownTokenizer as error:
         # Whatever was saved was known.
@@ -112,6 +103,8 @@ def _load_folder(folder: Path) -> Tokenizer:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
     except OSError as error:
         raise UserError(f"cannot read the vocabulary of '{folder}': {error.strerror}") from error
+    if description.get("lowers_first"):
+        tokenizer = tokenizer.with_lowers_first()
     if tokenizer.sha256 != expected:
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again")
     return tokenizer
@@ -140,13 +133,9 @@ def read_tokenizer(
         if found is None:
             raise UserError(f"'{path}' holds no tokenizer; give the .model, vocab .txt or vocab.json itself")
         return found
-    if path.suffix == ".json" and path.is_file():
-        if description_in(path.parent) == path:
-            return load_tokenizer(path.parent, lower_case, keep_accents)
-        if "model" in files.read_json(path):
-            return from_tokenizers(path, lower_case, keep_accents)
-        return from_merges(path, lower_case)
-    return _load(path, path.parent, lower_case, keep_accents)
+    if path.suffix == ".json" and path.is_file() and description_in(path.parent) == path:
+        return load_tokenizer(path.parent, lower_case, keep_accents)
+    return _read_file(path, lower_case, keep_accents)
 
 
 def tokenizer_in(
@@ -156,20 +145,15 @@ def tokenizer_in(
     folder = Path(folder)
     if description_in(folder) is not None:
         return load_tokenizer(folder, lower_case, keep_accents)
-    path = next((folder / name for name in _VOCABULARIES if (folder / name).is_file()), None)
-    if path is not None:
-        return _load(path, folder, lower_case, keep_accents)
     described = folder / TOKENIZERS_FILE
-    if described.is_file() and "model" in files.read_json(described):
-        return from_tokenizers(described, lower_case, keep_accents)
-    path = next((folder / name for name in _BPE_VOCABULARIES if (folder / name).is_file()), None)
-    if path is not None:
-        return from_merges(path, lower_case)
-    others = sorted([*folder.glob("*.model"), *folder.glob("*vocab*.txt")])
-    if len(others) > 1:
-        names = ", ".join(path.name for path in others)
-        raise UserError(f"of tokenizers '{folder}' holds {names}; say which is meant by --tokenizer=...")
-    return _load(others[0], folder, lower_case, keep_accents) if others else None
+    is_described = described.is_file() and "model" in files.read_json(described)
+    names = (*_VOCABULARIES, *[TOKENIZERS_FILE] * is_described, *_BPE_VOCABULARIES)
+    found = [folder / name for name in names if (folder / name).is_file()][:1]
+    found = found or sorted([*folder.glob("*.model"), *folder.glob("*vocab*.txt")])
+    if len(found) > 1:
+        listed = ", ".join(path.name for path in found)
+        raise UserError(f"of tokenizers '{folder}' holds {listed}; say which is meant by --tokenizer=...")
+    return _read_file(found[0], lower_case, keep_accents, folder) if found else None
 
 
 def own_sha256(folder: str | os.PathLike) -> str | None:
@@ -178,10 +162,20 @@ def own_sha256(folder: str | os.PathLike) -> str | None:
     return None if path is None else files.read_json(path).get("sha256")
 
 
-def _load(path: Path, folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
-    said = said_lower_case(folder) if lower_case is None else lower_case
-    keep_accents = said_accents(folder) if keep_accents is None else keep_accents
-    tokenizer = load_tokenizer(path, said, keep_accents)
-    if said is None and not tokenizer.knows_case and is_cased(tokenizer):
-        tokenizer = load_tokenizer(path, False, keep_accents)
-    return checked(tokenizer, folder)
+def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, folder: Path | None = None) -> Tokenizer:
+    """Reads a vocabulary by what the files in its folder, or in `folder`, say."""
+    check_tokenizer(path)
+    folder = folder or path.parent
+    try:
+        if path.suffix != ".json":
+            make = wordpiece if path.suffix == ".txt" else sentencepiece
+            tokenizer = make(read_file(path), FolderFiles(folder), lower_case, keep_accents, path)
+        elif "model" in files.read_json(path):
+            tokenizer = from_tokenizers(path, lower_case, keep_accents)
+        else:
+            tokenizer = from_merges(path, lower_case)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise UserError(
+            f"'{path}' or a file next to it is not as transformers and the `tokenizers` library write it; copy it again"
+        ) from error
+    return tokenizer.with_lowers_first() if lowers_first(folder) else tokenizer

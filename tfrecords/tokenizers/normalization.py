@@ -12,7 +12,9 @@ quotes and lower case as above, but characters composed (NFKC) instead of taken 
 
 import functools
 import itertools
+import re
 import unicodedata
+from typing import NamedTuple
 
 from sentencepiece import SentencePieceNormalizer, set_min_log_level
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
@@ -20,6 +22,8 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 set_min_log_level(2)
 
 _ACCENTS = "_accents"
+# The first word of the name of rules that are those of a tokenizer.json, and whole; see `unigram_file`.
+LIBRARY_RULES = "tokenizers"
 
 
 def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
@@ -28,8 +32,11 @@ def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
 
 
 def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
-    """Whether the rules in a SentencePiece model (serialised) lower-case, and keep accents; None if not ALBERT's."""
+    """Whether the rules in a SentencePiece model (serialised) lower-case, and keep accents; None if not its own."""
     name = model_pb2.ModelProto.FromString(model).normalizer_spec.name
+    first, *flags = name.split() or [""]
+    if first == LIBRARY_RULES:
+        return "lower" in flags, "accents" in flags
     known = {rule_name(*rules): rules for rules in itertools.product((True, False), repeat=2)}
     return known.get(name, (None, None))
 
@@ -58,16 +65,49 @@ def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = 
 
 
 def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool = False) -> bytes:
-    """A SentencePiece model (serialised) with ALBERT's normalisation in its rules; unchanged if it has it already."""
+    """A SentencePiece model (serialised) with ALBERT's normalisation in its rules; unchanged if it has its own."""
     proto = model_pb2.ModelProto.FromString(model)
     name = rule_name(lower_case, keep_accents)
-    if proto.normalizer_spec.name == name:
+    if proto.normalizer_spec.name == name or proto.normalizer_spec.name.split()[:1] == [LIBRARY_RULES]:
         return model
     proto.normalizer_spec.precompiled_charsmap = _with_albert_first(
         proto.normalizer_spec.precompiled_charsmap, lower_case, keep_accents
     )
     proto.normalizer_spec.name = name
     return proto.SerializeToString(deterministic=True)
+
+
+class Blanks(NamedTuple):
+    """What blanks at the ends of a text are: regular expressions of whole texts, of Python and RE2.
+
+    Attributes:
+        no_blank_before: matches texts before which no blank is put; "": SentencePiece puts it there.
+        last_blank: matches texts that end with a blank, which is a token; "": no such token.
+    """
+
+    no_blank_before: str
+    last_blank: str
+
+
+def blanks_of(model: bytes) -> Blanks | None:
+    """Returns what blanks are to a SentencePiece model (serialised); None where its rules are not a tokenizer.json's.
+
+    The `tokenizers` library, which knows no dummy prefix, puts a blank before a text that begins with none.
+    """
+    spec = model_pb2.ModelProto.FromString(model).normalizer_spec
+    first, *flags = spec.name.split() or [""]
+    if first != LIBRARY_RULES:
+        return None
+    if not {"all_blanks", "last_blank"} & set(flags):
+        return Blanks("", "")
+    rules = {" ": " "} | {source: target for source, target in decompile(spec.precompiled_charsmap) if len(source) == 1}
+    dropped = "".join(source for source, target in rules.items() if not target)
+    dropped = f"[{re.escape(dropped)}]*" if dropped else ""
+    begins = "".join(source for source, target in rules.items() if target.startswith(" "))
+    ends = "".join(source for source, target in rules.items() if target.endswith(" "))
+    if "all_blanks" in flags:
+        return Blanks(f"(?s:{dropped}([{re.escape(begins)}▁].*)?)", "")
+    return Blanks("", f"(?s:.*[{re.escape(ends)}]{dropped})")
 
 
 @functools.cache

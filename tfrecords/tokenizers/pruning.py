@@ -70,7 +70,8 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
             break
         taken |= more
     kept = np.array(sorted(taken), np.int64)
-    return _PRUNERS[tokenizer.kind](tokenizer, kept), kept
+    small = _PRUNERS[tokenizer.kind](tokenizer, kept)
+    return small.with_lowers_first() if tokenizer.lowers_first else small, kept
 
 
 def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
@@ -136,9 +137,8 @@ def _needed(tokenizer: Tokenizer, counts: np.ndarray) -> np.ndarray:
     )
 
 
-def _prune_wordpiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
-    lines = "".join(f"{tokenizer.pieces[number]}\n" for number in kept)
-    return type(tokenizer)(lines.encode(), tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+def _prune_wordpiece(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
+    return tokenizer.with_pieces([tokenizer.pieces[number] for number in kept])
 
 
 def _prune_sentencepiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:

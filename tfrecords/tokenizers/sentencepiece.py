@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import string
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.normalization import own_rules, with_albert_normalization
+from tfrecords.tokenizers.normalization import Blanks, blanks_of, own_rules, with_albert_normalization
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
 from tfrecords.tokenizers.words import is_spaced_letter
 
@@ -110,6 +111,8 @@ class SentencePieceTokenizer(Tokenizer):
         boundary or the lack of it, and then the comma. (In Python 3 the original compares str with bytes and leaves a
         boundary where none was.) It looks at one piece only, so it is a table over the vocabulary.
         """
+        if self._blanks is not None:  # The `tokenizers` library has no such rule.
+            return {}
         return {
             token_id: self._encode_inside(piece[:-1]) + [self._processor.piece_to_id(",")]
             for token_id, piece in enumerate(self.pieces)
@@ -133,11 +136,19 @@ class SentencePieceTokenizer(Tokenizer):
         proto = model_pb2.ModelProto.FromString(self.vocabulary)
         return UnigramSegmenter(proto, self._digit_comma_table) if can_segment(proto) else None
 
+    @cached_property
+    def _blanks(self) -> Blanks | None:
+        """What blanks at the ends of texts are, where the rules are those of a tokenizer.json."""
+        return blanks_of(self.vocabulary)
+
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """See `Tokenizer`. Of two segmentations with equal scores, the graph and the offsets may have the other."""
-        return self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
+        texts = self.as_read(texts)
+        ids, splits = self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
+        return self._with_last_blanks(texts, ids, splits)[:2]
 
     def _encode_by_library(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        texts = self._with_first_blanks(texts)
         rows = self._processor.encode_as_numpy(list(texts)) if len(texts) else []
         splits = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=splits[1:])
@@ -146,7 +157,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Tokenizer`. Of a piece that the digit-comma rule cuts, the comma is the last character."""
-        rows = self._processor.encode(list(texts), return_type="offset_mapping") if len(texts) else []
+        texts, written = self.as_read(texts), texts
+        longer = self._with_first_blanks(texts)
+        rows = self._processor.encode(longer, return_type="offset_mapping") if len(texts) else []
         splits = np.cumsum([0] + [len(row["ids"]) for row in rows], dtype=np.int64)
         ids = np.fromiter(itertools.chain.from_iterable(row["ids"] for row in rows), np.int32, splits[-1])
         pairs = itertools.chain.from_iterable(itertools.chain.from_iterable(row["offsets"] for row in rows))
@@ -157,15 +170,43 @@ class SentencePieceTokenizer(Tokenizer):
         offsets[np.repeat(cut, parts), 1] -= 1
         commas = ends[cut] - 1
         offsets[commas] = offsets[commas, 1:] + [0, 1]
-        return *expand(ids, splits, *self._digit_comma_table), offsets
+        ids, splits = expand(ids, splits, *self._digit_comma_table)
+        before = np.array([len(one) - len(text) for one, text in zip(longer, texts)], np.int32)
+        offsets = np.maximum(offsets - np.repeat(before, np.diff(splits))[:, None], 0)
+        ids, splits, offsets = self._with_last_blanks(texts, ids, splits, offsets)
+        return ids, splits, self.as_written(written, splits, offsets)
+
+    def _with_first_blanks(self, texts: Sequence[str]) -> list[str]:
+        """The texts, with a blank put before those that need one of them to begin with a word."""
+        if self._blanks is None or not self._blanks.no_blank_before:
+            return list(texts)
+        has_none = re.compile(self._blanks.no_blank_before).fullmatch
+        return [text if has_none(text) else f" {text}" for text in texts]
+
+    def _with_last_blanks(
+        self, texts: Sequence[str], ids: np.ndarray, splits: np.ndarray, offsets: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The ids, with that of a blank at the end of texts that end with one, where the rules say so."""
+        offsets = np.zeros((len(ids), 2), np.int32) if offsets is None else offsets
+        if self._blanks is None or not self._blanks.last_blank:
+            return ids, splits, offsets
+        is_last = re.compile(self._blanks.last_blank).fullmatch
+        more = np.array([bool(is_last(text)) for text in texts], bool)
+        ends = splits[1:][more]
+        places = [(len(text) - 1, len(text)) for text, one in zip(texts, more) if one]
+        ids = np.insert(ids, ends, self._processor.piece_to_id(WORD_BOUNDARY)).astype(np.int32)
+        offsets = np.insert(offsets, ends, np.array(places, np.int32).reshape(-1, 2), axis=0)
+        return ids, splits + np.append(0, np.cumsum(more)), offsets
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._processor.decode([int(i) for i in ids])
 
     def in_graph(self):
-        from tfrecords.tokenizers.in_graph import SentencePieceInGraph
+        from tfrecords.tokenizers.in_graph import LoweredInGraph, SentencePieceInGraph
 
-        return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table)
+        blank_id = self._processor.piece_to_id(WORD_BOUNDARY)
+        graph = SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
+        return LoweredInGraph(graph) if self.lowers_first else graph
 
 
 def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:

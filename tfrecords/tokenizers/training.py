@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import sentencepiece
 
 from tfrecords.base.errors import UserError
-from tfrecords.tokenizers.byte_bpe_file import AddedToken, ByteBPERules, as_tokenizer_json, byte_characters
+from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.byte_bpe_file import ByteBPERules, as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.normalization import albert_normalizer, with_albert_normalization
 
 # google-research/albert's own: ids 0 to 4, and pieces that always stand alone (README, "training a vocabulary").

@@ -4,24 +4,43 @@ Text goes through the table of `characters`; of what a space parts, the longest 
 (google-research/bert tokenization.py).
 """
 
+import dataclasses
+import functools
+import hashlib
+import json
 import os
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from tfrecords.base.compiled import compiled
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
-from tfrecords.tokenizers.characters import ITSELF, MAX_WORD_CHARACTERS, PAGE, build_trie, character_table, child
+from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, build_trie, character_table, child
+from tfrecords.tokenizers.cut_tokens import FIRST_TOKEN, TokenCutter
+from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, WordPieceRules, as_tokenizer_json
 
 _SUFFIX = "##"
 _SPECIAL = re.compile(r"\[(PAD|UNK|CLS|SEP|MASK|unused\d+)\]|<S>|<T>")
+_MARK = b"\xef\xbb\xbf"
 
 
 class WordPieceTokenizer(Tokenizer):
-    """See `Tokenizer`. `vocabulary` is the text file: a piece a line, the line number its id."""
+    """See `Tokenizer`.
+
+    Args:
+        vocabulary: the text file: a piece a line, the line number its id.
+        lower_case: see `Tokenizer`.
+        path: the file's name, for errors.
+        keep_accents: see `Tokenizer`.
+        rules: what else decides ids and offsets; those of google-research/bert.
+
+    Raises:
+        UserError: the file is damaged, or (an UnknownTokenizer) has no special pieces, or a rule is not followed.
+    """
 
     kind = "wordpiece"
     file_name = "vocab.txt"
@@ -32,9 +51,13 @@ class WordPieceTokenizer(Tokenizer):
         lower_case: bool = True,
         path: str | os.PathLike = "vocab.txt",
         keep_accents: bool = False,
+        rules: WordPieceRules = BERT_RULES,
     ):
+        # Windows editors begin a file with a mark of its encoding.
+        vocabulary = vocabulary.removeprefix(_MARK)
         # Without lower case BERT keeps them anyway.
         super().__init__(vocabulary, lower_case, keep_accents and lower_case)
+        self.rules = rules
         try:
             # Some editors begin a file with a byte-order mark.
             lines = vocabulary.decode("utf-8-sig").split("\n")
@@ -42,13 +65,61 @@ class WordPieceTokenizer(Tokenizer):
             raise UserError(f"tokenizer '{path}' is not UTF-8 text; SentencePiece models end in .model") from error
         self.pieces = [line.rstrip("\r") for line in (lines[:-1] if not lines[-1] else lines)]
         self._ids = {piece: token_id for token_id, piece in enumerate(self.pieces)}
-        for name in ("pad", "unk", "cls", "sep", "mask"):
-            piece = f"[{name.upper()}]"
+        self.separators_between, self.second_segment_id = rules.separators_between, rules.second_segment_id
+        names = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")} | dict(rules.names)
+        for role, piece in names.items():
             if piece not in self._ids:
                 raise UnknownTokenizer(
                     f"tokenizer '{path}' has no line {piece}, it is not a WordPiece vocabulary; give one, or {BY_IDS}"
                 )
-            setattr(self, f"{name}_id", self._ids[piece])
+            setattr(self, f"{role}_id", self._ids[piece])
+        self._characters = CharacterRules(
+            lower_case,
+            (lower_case and not keep_accents) or rules.strip_accents,
+            *(rules.clean, rules.chinese, rules.of_library),
+        )
+        added = [token for token in rules.added if token.content in self._ids]
+        self.cut_tokens = [dataclasses.replace(token, id=self._ids[token.content]) for token in added]
+        self._cutter = TokenCutter(self.cut_tokens, self._characters, str(path)) if added else None
+        if any(len(token.content) >= rules.longest_word for token in self.cut_tokens):
+            raise UnknownTokenizer(f"'{path}' adds a token of {rules.longest_word} or more characters")
+
+    def __reduce__(self):
+        made, values, state = super().__reduce__()
+        return functools.partial(made, rules=self.rules), values, state
+
+    def with_pieces(self, pieces: Sequence[str]) -> "WordPieceTokenizer":
+        """Makes a tokenizer of other pieces by the same rules."""
+        lines = "".join(f"{piece}\n" for piece in pieces).encode()
+        return type(self)(lines, self.lower_case, keep_accents=self.keep_accents, rules=self.rules)
+
+    @cached_property
+    def sha256(self) -> str:
+        """See `Tokenizer`."""
+        more = self.rules.digest_text()
+        return hashlib.sha256(f"{super().sha256} {more}".encode()).hexdigest() if more else super().sha256
+
+    def description(self) -> dict[str, Any]:
+        """See `Tokenizer`."""
+        values = self.rules.values()
+        return super().description() | ({"rules": values} if values else {})
+
+    def published_files(self) -> dict[str, bytes]:
+        """See `Tokenizer`; a tokenizer.json where the vocabulary and its case are not all that decides ids."""
+        if not self.rules.digest_text():
+            return super().published_files()
+        names = {f"{role}_token": piece for role, piece in self.rules.names}
+        more = {"tokenizer.json": as_tokenizer_json(self), "special_tokens_map.json": json.dumps(names).encode()}
+        return super().published_files() | more
+
+    def normalized(self, text: str) -> str:
+        """Returns the words of a text as pieces are looked for in them, with one blank between them.
+
+        >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        >>> WordPieceTokenizer("\\n".join(pieces).encode()).normalized("Café (1,5)")
+        'cafe ( 1 , 5 )'
+        """
+        return " ".join("".join(map(self._characters.all, text)).split())
 
     @cached_property
     def word_starts(self) -> np.ndarray:
@@ -61,13 +132,25 @@ class WordPieceTokenizer(Tokenizer):
 
     @cached_property
     def special_ids(self) -> np.ndarray:
-        special = [token_id for token_id, piece in enumerate(self.pieces) if _SPECIAL.fullmatch(piece)]
-        return np.array(special, np.int32)
+        special = {token.id for token in self.cut_tokens if token.special}
+        special |= {token_id for token_id, piece in enumerate(self.pieces) if _SPECIAL.fullmatch(piece)}
+        return np.array(sorted(special | {self._ids[piece] for _, piece in self.rules.names}), np.int32)
+
+    @property
+    def added_ids(self) -> set[int]:
+        """See `Tokenizer`; numbers between those of added tokens, which no file names, are of no text either."""
+        named = {self._ids[piece] for piece in self.rules.outside if piece in self._ids}
+        return named | {number for number, piece in enumerate(self.pieces) if piece.startswith("[unused")}
+
+    @property
+    def _model_ids(self) -> dict[str, int]:
+        """The ids of the pieces that WordPiece looks for; of equal ones the last counts."""
+        return {piece: number for piece, number in self._ids.items() if piece not in self.rules.outside}
 
     @cached_property
     def _trie(self) -> tuple[np.ndarray, np.ndarray, int]:
         """As from `build_trie`, and last the node of "##"."""
-        edges, ids, nodes = build_trie([*zip(self.pieces, range(self.vocab_size)), (_SUFFIX, -1)])
+        edges, ids, nodes = build_trie([*self._model_ids.items(), (_SUFFIX, -1)])
         return edges, ids, nodes[-1]
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -75,27 +158,42 @@ class WordPieceTokenizer(Tokenizer):
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `Tokenizer`. A dropped character belongs to the one before it in its word."""
-        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-        text_splits = np.cumsum([0] + [len(text) for text in texts])
-        return _encode(
-            codes, text_splits, *character_table(self.lower_case, self.keep_accents), *self._trie, self.unk_id
-        )
+        read = self.as_read(texts)
+        if self._cutter is None:
+            codes = np.frombuffer("".join(read).encode("utf-32-le", "surrogatepass"), np.uint32)
+            text_splits = np.cumsum([0] + [len(text) for text in read])
+            ids, row_splits, offsets = self._encode(codes, text_splits, "all")
+            return ids, row_splits, self.as_written(texts, row_splits, offsets)
+        codes, text_splits, places = self._cutter.read(read)
+        ids, row_splits, offsets = self._encode(codes, text_splits, "split" if self._cutter.later else "all")
+        offsets += np.repeat(text_splits[:-1], np.diff(row_splits)).astype(np.int32)[:, None]
+        offsets = np.stack([places[offsets[:, 0], 0], places[offsets[:, 1] - 1, 1]], axis=1)
+        return ids, row_splits, self.as_written(texts, row_splits, offsets)
+
+    def _encode(self, codes: np.ndarray, text_splits: np.ndarray, step: str) -> tuple[np.ndarray, ...]:
+        table = character_table(self._characters, step)
+        return _encode(codes, text_splits, *table, *self._trie, self.unk_id, self.rules.longest_word)
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self.pieces[i] for i in ids).replace(f" {_SUFFIX}", "")
 
     def in_graph(self):
-        from tfrecords.tokenizers.in_graph import WordPieceInGraph
+        from tfrecords.tokenizers.in_graph import LoweredInGraph, WordPieceInGraph
 
-        return WordPieceInGraph(self.pieces, self.unk_id, *character_table(self.lower_case, self.keep_accents))
+        first, later = (self._cutter.first, self._cutter.later) if self._cutter else ([], [])
+        tables = [character_table(self._characters, step) for step in (("normal", "split") if later else ("all",))]
+        graph = WordPieceInGraph(
+            self._model_ids, self.pieces[self.unk_id], tables, self.rules.longest_word, first, later
+        )
+        return LoweredInGraph(graph) if self.lowers_first else graph
 
 
 @compiled
-def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk_id):
+def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk_id, longest):
     width = expansions.shape[1]
-    word = np.empty(MAX_WORD_CHARACTERS + 1, np.int64)
+    word = np.empty(longest + 1, np.int64)
     # Where in its text each character of the word begins and ends; dropped ones belong to the one before.
-    places = np.empty((MAX_WORD_CHARACTERS + 1, 2), np.int32)
+    places = np.empty((longest + 1, 2), np.int32)
     # A character gives at most as many pieces as it has characters after expansion.
     out = np.empty(len(codes) * width + 1, np.int32)
     offsets = np.empty((len(codes) * width + 1, 2), np.int32)
@@ -105,6 +203,13 @@ def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk
         length = 0
         for position in range(text_splits[text], text_splits[text + 1]):
             code = np.int64(codes[position])
+            if code >= FIRST_TOKEN:
+                count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id, longest)
+                length = 0
+                out[count] = code - FIRST_TOKEN
+                offsets[count, 0], offsets[count, 1] = position - text_splits[text], position - text_splits[text] + 1
+                count += 1
+                continue
             row = rows[pages[code // PAGE] * PAGE + code % PAGE]
             place = position - text_splits[text]
             if length and expansions[row, 0] == 0:
@@ -116,21 +221,21 @@ def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk
                 if target == ITSELF:
                     target = code
                 if target == 32:
-                    count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id)
+                    count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id, longest)
                     length = 0
-                elif length <= MAX_WORD_CHARACTERS:
+                elif length <= longest:
                     word[length] = target
                     places[length, 0], places[length, 1] = place, place + 1
                     length += 1
                 else:
-                    places[MAX_WORD_CHARACTERS, 1] = place + 1
-        count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id)
+                    places[longest, 1] = place + 1
+        count = _put_word(word[:length], places, out, offsets, count, edges, ids, suffix, unk_id, longest)
         splits[text + 1] = count
     return out[:count].copy(), splits, offsets[:count].copy()
 
 
 @compiled
-def _put_word(word, places, out, offsets, count, edges, ids, suffix, unk_id):
+def _put_word(word, places, out, offsets, count, edges, ids, suffix, unk_id, longest):
     """Appends the pieces of a word, longest first; a word with a part that is no piece is one [UNK]."""
     first = count
     start = 0
@@ -145,7 +250,7 @@ def _put_word(word, places, out, offsets, count, edges, ids, suffix, unk_id):
             at += 1
             if ids[node] >= 0:
                 end, piece = at, ids[node]
-        if piece < 0 or len(word) > MAX_WORD_CHARACTERS:
+        if piece < 0 or len(word) > longest:
             out[first] = unk_id
             offsets[first, 0], offsets[first, 1] = places[0, 0], places[len(word) - 1, 1]
             return first + 1

@@ -65,6 +65,7 @@ def make_rows(
     numbers: dict[str, int] = {}
     context = [numbers.setdefault(example.context, len(numbers)) for example in examples]
     ids, splits, offsets = tokenizer.encode_with_offsets(list(numbers))
+    tokenizer.check_ids(ids)
     passages = tf.gather(tf.RaggedTensor.from_row_splits(ids, splits, validate=False), context)
     questions = encode(tokenizer, [example.question for example in examples])
     framer = Framer(tokenizer, max_seq_length)

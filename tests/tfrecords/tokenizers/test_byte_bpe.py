@@ -230,7 +230,7 @@ class TestRulesOfTheFile:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"normalizer": {"type": "Lowercase"}}, "normalizes text by Lowercase"),
+            ({"normalizer": {"type": "Lowercase"}}, "has the normalizer Lowercase"),
             ({"pre_tokenizer": {"type": "Metaspace"}}, "known is the BPE of bytes"),
             ({"added_tokens": [token(5000, "whole", single_word=True)]}, "single_word"),
             ({"model": {"dropout": 0.1}}, "dropout=0.1"),

@@ -107,15 +107,13 @@ def test_casing_is_said_by_flag_then_configuration_then_the_pieces(tmp_path):
         ({"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class=BertJapaneseTokenizer"),
         ({"do_lower_case": False, "word_tokenizer_type": "mecab"}, "word_tokenizer_type=mecab"),
         ({"subword_tokenizer_type": "character"}, "subword_tokenizer_type=character"),
-        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars=False"),
-        ({"do_lower_case": False, "strip_accents": True}, "strip_accents=True of text that keeps its capitals"),
     ],
 )
 def test_rules_beside_wordpiece_that_are_not_berts_are_not_passed_over(tmp_path, said, message):
     write_vocabulary(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
     for path in (tmp_path, tmp_path / "vocab.txt"):
-        with pytest.raises(UnknownTokenizer, match=f"{message}, by which text is not parted as BERT's is; tokenize"):
+        with pytest.raises(UnknownTokenizer, match=f"tokenizer_config.json' says {message}, which is not followed"):
             read_tokenizer(path)
     known = {"tokenizer_class": "BertTokenizer", "word_tokenizer_type": "basic", "tokenize_chinese_chars": True}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(known | {"do_lower_case": True, "strip_accents": True}))
@@ -126,20 +124,15 @@ def test_rules_beside_wordpiece_that_are_not_berts_are_not_passed_over(tmp_path,
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"handle_chinese_chars": False}, "handle_chinese_chars=False"),
-        ({"clean_text": False}, "clean_text=False"),
-        ({"normalizer": normalizers.Lowercase()}, "normalizer and pre_tokenizer of BertPreTokenizer, Lowercase"),
-        (
-            {"pre_tokenizer": pre_tokenizers.Whitespace()},
-            "normalizer and pre_tokenizer of BertNormalizer, Whitespace",
-        ),
+        ({"normalizer": normalizers.Lowercase()}, "has the normalizer Lowercase"),
+        ({"pre_tokenizer": pre_tokenizers.Whitespace()}, "has the pre_tokenizer Whitespace"),
     ],
 )
 def test_rules_of_a_tokenizer_json_that_are_not_berts_are_not_passed_over(tmp_path, rules, message, with_file):
     wordpiece(tmp_path, True, **rules)
     if with_file:
         write_vocabulary(tmp_path)
-    with pytest.raises(UnknownTokenizer, match=f"{message}, by which"):
+    with pytest.raises(UnknownTokenizer, match=f"{message}, which is not followed"):
         tokenizer_in(tmp_path)
 
 
@@ -153,15 +146,12 @@ TOKEN = {"content": "covid19", "special": False}
         ("tokenizer_config.json", {"do_lower_case": False, "added_tokens_decoder": {"16": TOKEN}}),
     ],
 )
-def test_tokens_added_beside_a_vocabulary_are_not_passed_over(tmp_path, name, content):
+def test_tokens_added_beside_a_vocabulary_are_cut_out_of_texts(tmp_path, name, content):
     write_vocabulary(tmp_path)
     (tmp_path / name).write_text(json.dumps(content))
-    message = "adds covid19 to the pieces of its vocabulary, which is known of byte-level BPE alone; tokenize"
-    with pytest.raises(UnknownTokenizer, match=message):
-        tokenizer_in(tmp_path)
-    # A special one's string is text, wherever it is said to be one.
+    assert tokenizer_in(tmp_path).encode("the covid19world") == [10, 16, 8]
     (tmp_path / "special_tokens_map.json").write_text('{"additional_special_tokens": ["covid19"]}')
-    assert tokenizer_in(tmp_path).vocab_size == len(SPECIAL + WORDS)
+    assert tokenizer_in(tmp_path).encode("covid19") == [16]
     write_vocabulary(tmp_path, [*WORDS, "covid19"])
     (tmp_path / "special_tokens_map.json").unlink()
     assert tokenizer_in(tmp_path).encode("covid19") == [16]
@@ -173,13 +163,12 @@ def test_tokens_added_in_a_tokenizer_json(tmp_path, with_file):
         write_vocabulary(tmp_path)
     theirs = wordpiece(tmp_path, False)
     theirs.add_special_tokens([*SPECIAL, "[E1]"])
-    theirs.add_tokens(["hello"])
+    theirs.add_tokens(["hello", "covid19"])
     theirs.save(str(tmp_path / "tokenizer.json"))
-    assert tokenizer_in(tmp_path).vocab_size == len(SPECIAL + WORDS)
-    theirs.add_tokens(["covid19"])
-    theirs.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(UnknownTokenizer, match="adds covid19 to the pieces"):
-        tokenizer_in(tmp_path)
+    ours = tokenizer_in(tmp_path)
+    assert ours.vocab_size == len(SPECIAL + WORDS) + 2
+    for text in ("[E1] hello covid19", "helloworld[E1]the", "[e1]covid19a"):
+        assert ours.encode(text) == their_ids(theirs, text)
 
 
 def test_a_preset_of_keras_hub(tmp_path):

@@ -202,9 +202,9 @@ def test_patterns_that_a_graph_cannot_have_are_refused_at_export_and_not_at_load
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda file: split(file, "a", behavior="Removed"), "'Removed'"),
-        (lambda file: split(file, "a", invert=True), "'invert': True"),
-        (lambda file: stepwise(file, type="Punctuation", behavior="Isolated"), "known are Split"),
+        (lambda file: split(file, "a", behavior="Removed"), "behavior=Removed"),
+        (lambda file: split(file, "a", invert=True), "invert=true"),
+        (lambda file: stepwise(file, type="Punctuation", behavior="Isolated"), "has the pre_tokenizer Punctuation"),
         (lambda file: split(file, "(a").encode("a"), r"cannot be parted by one of \['\(a'\]"),
     ],
 )

@@ -1,0 +1,107 @@
+"""Of two files that say a rule of a tokenizer the one that transformers reads decides; a difference is named."""
+
+import json
+import re
+
+import pytest
+
+from tests.tfrecords.tokenizers.twins import changed
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.training import train_bpe
+
+tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Café", "café", "cafe", "Cafe", "中", "国", "中国"]
+TEXT = "Café 中国"
+LOWER, CASED = ["cafe", "中", "国"], ["Café", "中", "国"]
+BERT, OF_FILE = {"tokenizer_class": "BertTokenizer"}, {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+
+def write(folder, config, model=None, vocabulary=True, frames=True, **normalizer):
+    """Writes a folder; of a `normalizer`, with a tokenizer.json."""
+    if vocabulary:
+        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    if normalizer:
+        model_of = tokenizers.models.WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]")
+        theirs = tokenizers.Tokenizer(model_of)
+        theirs.normalizer = tokenizers.normalizers.BertNormalizer(**normalizer)
+        theirs.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        if frames:
+            theirs.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+        theirs.save(str(folder / "tokenizer.json"))
+    for name, values in (("tokenizer_config.json", config), ("config.json", model)):
+        if values is not None:
+            (folder / name).write_text(json.dumps(values))
+
+
+# The pieces are those of transformers 5.23, of the same files.
+@pytest.mark.parametrize(
+    ("config", "normalizer", "pieces", "warning"),
+    [
+        (BERT, {}, LOWER, "has no do_lower_case, so texts are lower-cased"),
+        ({}, {}, LOWER, "has no do_lower_case, so texts are lower-cased"),
+        (BERT | {"do_lower_case": False}, {}, CASED, ""),
+        (BERT | {"do_lower_case": True}, {}, LOWER, ""),
+        (BERT | {"do_lower_case": True, "strip_accents": False}, {}, ["café", "中", "国"], ""),
+        (BERT | {"do_lower_case": True, "tokenize_chinese_chars": False}, {}, ["cafe", "中国"], ""),
+        (BERT, {"lowercase": False}, LOWER, "do_lower_case is False by .* not stated by .*transformers takes True"),
+        (BERT, {"lowercase": True}, LOWER, "has no do_lower_case"),
+        (BERT | {"do_lower_case": True}, {"lowercase": True, "handle_chinese_chars": False}, LOWER, "tokenize_chinese"),
+        (BERT | {"do_lower_case": False}, {"lowercase": False, "strip_accents": True}, CASED, "strip_accents is True"),
+        (OF_FILE, {"lowercase": False}, CASED, ""),
+        (OF_FILE | {"do_lower_case": True}, {"lowercase": False}, CASED, "do_lower_case is False by .* True by"),
+        ({}, {"lowercase": False}, CASED, ""),
+        (None, {"lowercase": False}, CASED, ""),
+    ],
+)
+def test_the_files_are_chosen_between_as_in_transformers(tmp_path, caplog, config, normalizer, pieces, warning):
+    write(tmp_path, config, **normalizer)
+    with caplog.at_level("WARNING"):
+        ours = tokenizer_in(tmp_path)
+    assert [ours.pieces[one] for one in ours.encode(TEXT)] == pieces
+    assert re.search(warning, caplog.text) if warning else not caplog.text
+
+
+def test_the_type_of_the_model_is_its_class_where_none_is_named(tmp_path, caplog):
+    write(tmp_path, {}, {"model_type": "bert"}, lowercase=False)
+    assert tokenizer_in(tmp_path).lower_case and "do_lower_case is False by" in caplog.text
+    assert not tokenizer_in(tmp_path, lower_case=False).lower_case
+
+
+@pytest.mark.parametrize(("config", "warns"), [(None, True), (OF_FILE, True), (BERT | {"do_lower_case": True}, False)])
+def test_a_missing_post_processor_is_named_unless_the_class_frames_rows(tmp_path, caplog, config, warns):
+    write(tmp_path, config, frames=False, lowercase=True)
+    tokenizer_in(tmp_path)
+    assert ("no post_processor frames rows" in caplog.text) == warns
+
+
+@pytest.mark.parametrize(("name", "blank"), [("RobertaTokenizer", False), ("PreTrainedTokenizerFast", True)])
+def test_byte_bpe_begins_with_a_blank_as_the_class_or_the_file_says(tmp_path, caplog, name, blank):
+    values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
+    level = values["pre_tokenizer"] | {"add_prefix_space": True}
+    (tmp_path / "tokenizer.json").write_bytes(changed(json.dumps(values).encode(), pre_tokenizer=level))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    ours = tokenizer_in(tmp_path)
+    assert ours.rules.add_prefix_space == blank and (ours.encode("paris") == ours.encode(" paris")) == blank
+    assert ("add_prefix_space is True by" in caplog.text) != blank
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
+def test_a_byte_order_mark_before_the_files_of_byte_bpe_is_passed_over(tmp_path, name):
+    values = json.loads(train_bpe(["a paris is"] * 3, 300, hard_vocab_limit=False))
+    (tmp_path / "vocab.json").write_text(json.dumps(values["model"]["vocab"]))
+    (tmp_path / "merges.txt").write_text("".join(f"{left} {right}\n" for left, right in values["model"]["merges"]))
+    before = tokenizer_in(tmp_path)
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + (tmp_path / name).read_bytes())
+    assert tokenizer_in(tmp_path).sha256 == before.sha256
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "spiece.model", "tokenizer.json", "vocab.json", "merges.txt"])
+def test_a_pointer_of_git_lfs_is_called_what_it_is(tmp_path, name):
+    if name == "merges.txt":
+        (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n")
+    place = tmp_path / "vocab.json" if name == "merges.txt" else tmp_path / name
+    for path in (tmp_path, place):
+        with pytest.raises(UserError, match=f"{name}' is a Git LFS pointer, not the file itself"):
+            read_tokenizer(path)

@@ -1,0 +1,114 @@
+"""Added tokens cut out of a text before WordPiece reads the rest, as the `tokenizers` library does.
+
+First those whose strings are looked for in the text as it is, then the others, in what is left and normalized.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tfrecords.tokenizers.added_tokens import AddedToken
+from tfrecords.tokenizers.base import UnknownTokenizer
+from tfrecords.tokenizers.byte_text import check_cut_tokens, cut_pattern
+from tfrecords.tokenizers.characters import CharacterRules
+from tfrecords.tokenizers.unicode_classes import SPACE, ranges
+
+# Codes from here on are tokens.
+FIRST_TOKEN = 0x110000
+_SPACES = re.escape("".join(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1)))
+
+
+class TokenCutter:
+    """Cuts tokens out of texts.
+
+    Args:
+        tokens: the tokens, each with its id.
+        rules: how the rest of a text is normalized.
+        where: the file's name, for errors.
+
+    Attributes:
+        first: the tokens that are looked for in the text as it is, the longest first.
+        later: those that are looked for in normalized text, with their strings normalized, the longest first.
+
+    Raises:
+        UnknownTokenizer: the `tokenizers` library may find other tokens in some text.
+    """
+
+    def __init__(self, tokens: Sequence[AddedToken], rules: CharacterRules, where: str):
+        self._rules = rules
+        longest_first = sorted(tokens, key=lambda token: -len(token.content))
+        self.first = [token for token in longest_first if token.is_cut_first]
+        later = [token for token in tokens if not token.is_cut_first]
+        later = [dataclasses.replace(token, content="".join(map(rules.normal, token.content))) for token in later]
+        self.later = sorted(later, key=lambda token: -len(token.content))
+        contents = [token.content for token in self.later]
+        for token in [*self.first, *self.later]:
+            odd_space = any(character.isspace() and character != " " for character in token.content)
+            if not token.content.strip() or odd_space or contents.count(token.content) > 1:
+                raise UnknownTokenizer(
+                    f"'{where}' adds the token {token.content!r}, which is blank, has white space other than blanks, "
+                    "or is equal to another when normalized; this is not followed"
+                )
+        for part in (self.first, self.later):
+            check_cut_tokens(part, where)
+        self._patterns = [re.compile(cut_pattern(part, _SPACES)) if part else None for part in (self.first, self.later)]
+        self._ids = [{token.content: token.id for token in part} for part in (self.first, self.later)]
+
+    def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Reads texts.
+
+        Returns:
+            (codes, splits, places): the characters and tokens of all texts, uint32; where each text's begin, int64
+            [texts + 1]; and the begin and end of each code in its text, int32 [codes, 2]. Where there are `later`
+            tokens, the characters are normalized.
+        """
+        rows, splits = list[tuple[int, int, int]](), [0]
+        for text in texts:
+            rows += self._read(text)
+            splits.append(len(rows))
+        table = np.array(rows, np.int64).reshape(-1, 3)
+        return table[:, 0].astype(np.uint32), np.array(splits, np.int64), table[:, 1:].astype(np.int32)
+
+    def _read(self, text: str) -> Iterator[tuple[int, int, int]]:
+        for found, begin, end in _parts(self._patterns[0], text):
+            if found:
+                yield FIRST_TOKEN + self._ids[0][found[found.lastindex]], begin, end
+                continue
+            if not self.later:
+                yield from ((ord(text[place]), place, place + 1) for place in range(begin, end))
+                continue
+            normal = list(self._normalized(text, begin, end))
+            string = "".join(character for character, *_ in normal)
+            for token, first, last in _parts(self._patterns[1], string):
+                if token:
+                    yield FIRST_TOKEN + self._ids[1][token[token.lastindex]], normal[first][1], normal[last - 1][2]
+                else:
+                    yield from ((ord(character), *place) for character, *place in normal[first:last])
+
+    def _normalized(self, text: str, begin: int, end: int) -> Iterator[tuple[str, int, int]]:
+        """The characters of a part, normalized; a dropped one belongs to the one before it."""
+        last: list[tuple[str, int, int]] = []
+        for place in range(begin, end):
+            new = self._rules.normal(text[place])
+            if new:
+                yield from last
+                *others, final = ((character, place, place + 1) for character in new)
+                yield from others
+                last = [final]
+            elif last and last[0][0] != " ":
+                last = [(*last[0][:2], place + 1)]
+        yield from last
+
+
+def _parts(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match | None, int, int]]:
+    """The matches of a pattern and what is between them (None), each with its begin and end."""
+    at = 0
+    for found in pattern.finditer(text) if pattern else ():
+        if found.start() > at:
+            yield None, at, found.start()
+        yield found, *found.span()
+        at = found.end()
+    if at < len(text):
+        yield None, at, len(text)

@@ -1,0 +1,192 @@
+"""What the files of a folder say about the vocabulary in it, by the rules of the program that reads them.
+
+transformers makes the steps of a class such as BertTokenizer by tokenizer_config.json alone, with a default for every
+key that is missing there; for a class without steps of its own, such as PreTrainedTokenizerFast, it reads
+tokenizer.json (transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers import other_files
+from tfrecords.tokenizers.added_tokens import AddedToken
+
+# The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
+TOKENIZERS_FILE = "tokenizer.json"
+_CONFIG, _MAP, _ADDED, _MODEL = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json"
+ROLES = {"cls": ("cls_token", "bos_token"), "sep": ("sep_token", "eos_token")} | {
+    role: (f"{role}_token",) for role in ("pad", "unk", "mask")
+}
+# The same rule in tokenizer_config.json, as a key of BertNormalizer, and as a step of its own.
+_RULES = {
+    "do_lower_case": ("lowercase", "Lowercase"),
+    "strip_accents": ("strip_accents", "StripAccents"),
+    "tokenize_chinese_chars": ("handle_chinese_chars", ""),
+    "clean_text": ("clean_text", ""),
+}
+# What transformers takes where the key is missing.
+_DEFAULTS = {"do_lower_case": True, "tokenize_chinese_chars": True, "clean_text": True}
+
+
+class FolderFiles:
+    """What the files in the folder of a vocabulary say.
+
+    Args:
+        folder: with the files.
+        described: of a tokenizer.json of the `tokenizers` library; None: of the folder's, {} where there is none.
+        where: the name of that file, for errors.
+
+    Attributes:
+        settings: of tokenizer_config.json and special_tokens_map.json.
+        described: as given.
+        has_config: whether there is a tokenizer_config.json.
+        by_class: whether transformers makes the steps by tokenizer_config.json, and not by tokenizer.json.
+        of_model: whether transformers would take the defaults of BERT's or ALBERT's class by the type of the model.
+        is_of_library: whether any file is there that transformers or the `tokenizers` library wrote.
+    """
+
+    def __init__(self, folder: Path, described: dict[str, Any] | None = None, where: str = ""):
+        self.folder, self.where = folder, where or str(folder / TOKENIZERS_FILE)
+        self._config, self._map, self._added, model, own = (
+            read_object(folder / name) for name in (_CONFIG, _MAP, _ADDED, _MODEL, TOKENIZERS_FILE)
+        )
+        self.settings = self._config | self._map
+        self.described = (own if "model" in own else {}) if described is None else described
+        self._of_keras = own if "class_name" in own else {}
+        self.has_config = (folder / _CONFIG).is_file()
+        self.is_of_library = bool(self.described) or any((folder / one).is_file() for one in (_CONFIG, _MAP, _ADDED))
+        self._class = str(self._config.get("tokenizer_class") or model.get("model_type") or "")
+        self._class = re.sub(r"Tokenizer(Fast)?$", "", self._class).lower()
+        self._kind = other_files.kind_of(self.described) if self.described else ""
+        has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(self._kind, "").split()
+        self.by_class = self.has_config and (has_own_steps or not self.described)
+        self.of_model = not self.has_config and self._class in ("albert", "bert")
+
+    def check(self, kind: str) -> None:
+        """Raises UnknownTokenizer where a step or key is not followed; see `other_files`."""
+        for name, values in ((_CONFIG, self._config), (_MAP, self._map)):
+            other_files.check_config(values, kind, str(self.folder / name))
+        if self.described:
+            other_files.check_file(self.described, self.where)
+            frames = [step for step in self.steps("post_processor") if step["type"] in other_files.FRAMES]
+            if not frames and not self.by_class:
+                logging.warning("'%s': no post_processor frames rows; they get [CLS] and [SEP] here", self.where)
+
+    def steps(self, part: str) -> list[dict[str, Any]]:
+        """The steps of a part of the tokenizer.json; none where there is no file."""
+        return other_files.steps_of(self.described, part) if self.described else []
+
+    def said(self, key: str) -> bool | None:
+        """Whether a rule of normalization holds: the key of tokenizer_config.json, or the tokenizer.json.
+
+        None where nothing says it. Where the two files differ, a warning names both.
+        """
+        of_bert, step_type = _RULES[key]
+        steps = self.steps("normalizer")
+        inside = steps[0].get(of_bert) if steps and "lowercase" in steps[0] else step_type in [s["type"] for s in steps]
+        keras = self._of_keras.get("config", {}).get(of_bert) if key == "do_lower_case" else None
+        found = self.choose(key, inside if self.described else None, self.default(key))
+        return keras if found is None and isinstance(keras, bool) else found
+
+    def default(self, key: str) -> bool | None:
+        """What transformers takes where the key is missing; of Unigram classes, accents go."""
+        of_class = {"do_lower_case": False} if self._class == "xlnet" else {}
+        of_class |= {"strip_accents": True} if self._kind == "Unigram" else {}
+        return (_DEFAULTS | of_class).get(key)
+
+    def choose(self, key: str, inside: Any, default: Any) -> Any:
+        """Chooses between tokenizer_config.json and tokenizer.json as transformers does, and warns where they differ.
+
+        Args:
+            key: of tokenizer_config.json.
+            inside: what the tokenizer.json says; None: nothing.
+            default: what transformers takes where the key is missing.
+        """
+        stated = self.settings.get(key)
+        stated = stated if isinstance(stated, bool) else None
+        if not self.by_class:
+            found = inside if self.described else stated
+        else:
+            found = default if stated is None else stated
+        if (self.described and inside != found) or stated not in (None, found):
+            logging.warning(
+                "%s is %s by '%s' and %s by %s; transformers takes %s, and so it is done here",
+                *(key, inside, self.where, "not stated" if stated is None else stated, _CONFIG, found),
+            )
+        return found
+
+    def strips_accents(self) -> bool | None:
+        """Whether accents are dropped; None where nothing is said, and it goes by the case."""
+        keeps = self.settings.get("keep_accents")
+        return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
+
+    def roles(self, others: bool = True) -> dict[str, str]:
+        """The strings of special tokens that the files name; `others`: with bos for cls and eos for sep."""
+        found = {role: [self.settings.get(one) for one in names[: 1 + others]] for role, names in ROLES.items()}
+        return {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
+
+    def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
+        """The tokens that the files add, by id; those that have none yet come after all others.
+
+        Args:
+            ids: of the pieces of the vocabulary.
+        """
+        listed = self.described.get("added_tokens") or []
+        tokens = {token["content"]: added_token(token, token["id"]) for token in listed}
+        for number, token in (self.settings.get("added_tokens_decoder") or {}).items():
+            tokens.setdefault(token["content"], added_token(token, int(number)))
+        named = [self.settings[key] for key in other_files.ROLE_KEYS if self.settings.get(key)]
+        for key in other_files.MORE_TOKENS_KEYS:
+            more = self.settings.get(key) or []
+            named += more.values() if isinstance(more, dict) else more
+        special = {_content(token): token for token in named}
+        for content, number in self._added.items():
+            tokens.setdefault(content, AddedToken(content, int(number), content in special))
+        for content, token in special.items():
+            if content not in tokens:
+                number = ids.get(content, max([*ids.values(), *(one.id for one in tokens.values())]) + 1)
+                flags = token if isinstance(token, dict) else {}
+                tokens[content] = added_token({"content": content, "special": True} | flags, number)
+        return sorted(tokens.values(), key=lambda token: token.id)
+
+
+def added_token(token: dict[str, Any], number: int) -> AddedToken:
+    """Returns an added token of a file; raises UnknownTokenizer for one that is to be a word of its own."""
+    if token.get("single_word"):
+        other_files.refuse(TOKENIZERS_FILE, f"adds {token['content']!r} as a word of its own (single_word)")
+    flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
+    return AddedToken(token["content"], number, *flags, normalized=token.get("normalized"))
+
+
+def _content(token: str | dict[str, Any]) -> str:
+    return token["content"] if isinstance(token, dict) else token
+
+
+def lowers_first(folder: Path) -> bool:
+    """Returns whether a folder's transformer, as sentence-transformers reads it, gets its texts in lower case.
+
+    The first of `other_files.SENTENCE_FILES` that is there says it, by "do_lower_case".
+    """
+    found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
+    return bool(read_object(next(found, folder)).get("do_lower_case"))
+
+
+def read_file(path: Path) -> bytes:
+    """Reads a vocabulary's file; raises UserError where that is not possible, or it is a pointer of Git LFS."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
+    files.check_content(path, content)
+    return content
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Reads an object of JSON; {} where there is no file, or another value in it."""
+    values = files.read_json(path) if path.is_file() else {}
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,271 @@
+"""The one table of what is known of the files next to a vocabulary that other programs wrote.
+
+Every key of a tokenizer_config.json and special_tokens_map.json, and every step and key of a tokenizer.json, is
+followed, has no effect here (the table says why), or is refused by its name and value: the folder then loads without a
+tokenizer. A key of a tokenizer_config.json that is not in the table is warned of: transformers passes over keys that
+its code never reads. The readers in `published`, `unigram_file` and `byte_bpe_file` follow what the table lets pass.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from tfrecords.tokenizers.base import BY_IDS, UnknownTokenizer
+
+# Files of sentence-transformers: whether it lower-cases a text before any tokenizer. The first is the name of today.
+SENTENCE_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+ANY = None
+
+
+class Known(NamedTuple):
+    """What is known of a key.
+
+    Attributes:
+        why: "followed", or why it has no effect.
+        values: the values that are let pass; ANY: all. A missing or null value always is.
+        kinds: kinds of tokenizers to which `values` apply; others take any. Empty: to all.
+    """
+
+    why: str
+    values: tuple | None = ANY
+    kinds: tuple[str, ...] = ()
+
+    def lets_pass(self, value: Any, kind: str) -> bool:
+        """Returns whether a value of a tokenizer's file is known."""
+        applies = self.values is not ANY and (not self.kinds or kind in self.kinds)
+        return value is None or not applies or value in self.values
+
+
+FOLLOWED = "followed"
+_ROWS = "rows are framed, cut and padded by max_seq_length, not by the file"
+_DECODING = "it changes texts made of ids, and no ids"
+_NOTE = "a note of who wrote the file"
+_ONLY = "followed where it is the usual value"
+
+
+def _all(why: str, *keys: str, values: tuple | None = ANY, kinds: tuple[str, ...] = ()) -> dict[str, Known]:
+    return dict.fromkeys(keys, Known(why, values, kinds))
+
+
+ROLE_KEYS = ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token", "eos_token")
+MORE_TOKENS_KEYS = ("additional_special_tokens", "extra_special_tokens")
+# Byte-level BPE and Unigram files say all themselves; classes of these kinds read them.
+_CLASSES = {
+    "wordpiece": "Bert Electra Albert MobileBert DistilBert RetriBert ConvBert MPNet Funnel LayoutLM Splinter",
+    "sentencepiece": "Albert XLNet Bert",
+    "bpe": "Roberta GPT2 Longformer Bart LED Deberta GPTNeoX CodeGen Qwen2 Llama Bloom MPNet ModernBert Bert",
+}
+_ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "PythonBackend")
+CLASSES = {
+    kind: (*_ANY_CLASS, *(f"{name}Tokenizer{fast}" for name in names.split() for fast in ("", "Fast")))
+    for kind, names in _CLASSES.items()
+}
+# Of these classes, or types of models, transformers makes the steps itself; see `folder_files`.
+CLASSES_WITH_STEPS = {
+    "WordPiece": "bert electra mobilebert distilbert retribert convbert mpnet funnel layoutlm splinter",
+    "Unigram": "albert xlnet",
+    "BPE": "roberta longformer bart led",
+}
+
+# tokenizer_config.json and special_tokens_map.json.
+CONFIG = {
+    **_all(FOLLOWED, *ROLE_KEYS, *MORE_TOKENS_KEYS, "added_tokens_decoder", "do_lower_case", "strip_accents"),
+    **_all(FOLLOWED, "keep_accents", "tokenize_chinese_chars", "trim_offsets"),
+    **_all(FOLLOWED, "model_max_length", "max_len"),
+    **_all(_ONLY, "add_prefix_space", values=(True,), kinds=("sentencepiece",)),
+    **_all(_ONLY, "do_basic_tokenize", "remove_space", "do_word_tokenize", "do_subword_tokenize", values=(True,)),
+    **_all(_ONLY, "never_split", values=([],), kinds=("wordpiece",)),
+    **_all(_ONLY, "sp_model_kwargs", values=({},), kinds=("sentencepiece",)),
+    **_all(_ONLY, "split_special_tokens", "normalization", "add_bos_token", "add_eos_token", values=(False,)),
+    **_all(_ONLY, "word_tokenizer_type", values=("basic",)),
+    **_all(_ONLY, "subword_tokenizer_type", values=("wordpiece",)),
+    **_all(_ONLY, "wordpieces_prefix", values=("##",)),
+    **_all(_ONLY, "padding_side", values=("right",), kinds=("wordpiece", "bpe")),
+    **_all(_ONLY, "truncation_side", values=("right",)),
+    **_all(_ROWS, "truncation", "truncation_strategy", "padding", "stride", "max_length", "pad_to_multiple_of"),
+    **_all(_ROWS, "pad_token_type_id", "model_input_names", "return_token_type_ids", "only_label_first_subword"),
+    **_all(_DECODING, "clean_up_tokenization_spaces", "spaces_between_special_tokens", "errors"),
+    **_all("chats are no input here", "chat_template", "use_default_system_prompt"),
+    **_all("tokenizers of other languages write it, with null", "mecab_kwargs", "sudachi_kwargs", "jumanpp_kwargs"),
+    **_all(_NOTE, "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "merges_file", "backend"),
+    **_all(_NOTE, "transformers_version", "use_fast", "from_slow", "is_local", "local_files_only", "processor_class"),
+    **_all(
+        _NOTE, "tokenizer_class", "model_type", "legacy", "device", "init_inputs", "full_tokenizer_file", "revision"
+    ),
+    **_all(_NOTE, "trust_remote_code", "use_auth_token", "cache_dir", "unk_id", "bos_token_id", "eos_token_id"),
+    **_all(_NOTE, "pad_token_id", "cls_token_id", "sep_token_id", "mask_token_id", "unk_token_id", "verbose"),
+}
+
+# tokenizer.json: the parts, in each its steps, and of each step its keys.
+_MORE = {"version": ("1.0",), "truncation": ANY, "padding": ANY, "decoder": ANY}
+WITHOUT_EFFECT = {"truncation": _ROWS, "padding": _ROWS, "decoder": _DECODING}
+_TRUE_OR_FALSE = (True, False)
+_BERT = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), (True, False))
+_BYTES = {"add_prefix_space": _TRUE_OR_FALSE, "trim_offsets": _TRUE_OR_FALSE, "use_regex": _TRUE_OR_FALSE}
+FRAMES = {
+    "TemplateProcessing": {"single": ANY, "pair": ANY, "special_tokens": ANY},
+    "BertProcessing": {"cls": ANY, "sep": ANY},
+    "RobertaProcessing": {"cls": ANY, "sep": ANY, "trim_offsets": _TRUE_OR_FALSE, "add_prefix_space": _TRUE_OR_FALSE},
+}
+_NOTHING = dict[str, Any]()
+STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
+    "WordPiece": {
+        "normalizer": {"BertNormalizer": _BERT},
+        "pre_tokenizer": {"BertPreTokenizer": _NOTHING},
+        "post_processor": FRAMES,
+        "model": {
+            "WordPiece": {
+                "vocab": ANY,
+                "unk_token": ANY,
+                "max_input_chars_per_word": ANY,
+                "continuing_subword_prefix": ("##",),
+            }
+        },
+    },
+    "Unigram": {
+        "normalizer": {
+            **dict.fromkeys(("NFD", "NFKD", "StripAccents", "Lowercase"), _NOTHING),
+            "Precompiled": {"precompiled_charsmap": ANY},
+            "Replace": {
+                "pattern": ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"}),
+                "content": ('"', " "),
+            },
+        },
+        "pre_tokenizer": {
+            "WhitespaceSplit": _NOTHING,
+            "Metaspace": {
+                "replacement": ("▁",),
+                "str_rep": ("▁",),
+                "prepend_scheme": ("always",),
+                "add_prefix_space": (True,),
+                "split": (True,),
+            },
+        },
+        "post_processor": FRAMES,
+        "model": {"Unigram": {"vocab": ANY, "unk_id": ANY, "byte_fallback": (False,)}},
+    },
+    "BPE": {
+        "normalizer": {"NFC": _NOTHING},
+        "pre_tokenizer": {
+            "ByteLevel": _BYTES,
+            "Digits": {"individual_digits": _TRUE_OR_FALSE},
+            "Split": {"pattern": ANY, "behavior": ("Isolated",), "invert": (False,)},
+        },
+        "post_processor": FRAMES | {"ByteLevel": _BYTES},
+        "model": {
+            "BPE": {
+                **dict.fromkeys(("vocab", "merges", "unk_token", "ignore_merges")),
+                # No text is unknown to bytes.
+                **dict.fromkeys(("fuse_unk", "byte_fallback"), _TRUE_OR_FALSE),
+                "dropout": (0.0,),
+                "continuing_subword_prefix": ("",),
+                "end_of_word_suffix": ("",),
+            }
+        },
+    },
+}
+_TOKEN = {"content": ANY, "id": ANY, "single_word": (False,)} | dict.fromkeys(
+    ("lstrip", "rstrip", "normalized", "special"), _TRUE_OR_FALSE
+)
+# Special tokens of published models. Their strings in a text are text, as those of the rows' own special tokens are:
+# whoever writes a text must not write the model's control tokens.
+CONTROL_TOKENS = {"<s>", "</s>", "<pad>", "<unk>", "<mask>", "<cls>", "<sep>", "<eod>", "<eop>", "<|endoftext|>"}
+CONTROL_TOKENS |= {"<|padding|>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+
+
+def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
+    """Checks the keys of a tokenizer_config.json or special_tokens_map.json; warns of unknown ones.
+
+    Args:
+        settings: the file's values.
+        kind: of the tokenizer, as `Tokenizer.kind`.
+        where: the file's name.
+
+    Raises:
+        UnknownTokenizer: a known key has a value that is not followed.
+    """
+    table = CONFIG | {"tokenizer_class": Known(_ONLY, CLASSES[kind]), "auto_map": Known(_ONLY, ())}
+    for key, value in settings.items():
+        if key in table and not table[key].lets_pass(value, kind):
+            raise _refused(where, f"says {key}={_short(value)}")
+    unknown = [f"{key}={_short(value)}" for key, value in settings.items() if key not in table and value is not None]
+    if unknown:
+        logging.warning("of '%s', %s is unknown here and not followed", where, ", ".join(unknown))
+
+
+def kind_of(values: dict[str, Any]) -> str:
+    """Returns the kind of a tokenizer.json's model; files of its first versions do not name it."""
+    model = values["model"]
+    unnamed = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
+    return model.get("type") or unnamed
+
+
+def check_file(values: dict[str, Any], where: str) -> None:
+    """Checks all parts, steps and keys of a tokenizer.json.
+
+    Raises:
+        UnknownTokenizer: one is not followed; the message names it with its value.
+    """
+    kind = kind_of(values)
+    if kind not in STEPS:
+        raise UnknownTokenizer(
+            f"'{where}' holds a {kind} tokenizer, known are WordPiece, Unigram and BPE of bytes; {BY_IDS}"
+        )
+    for part, value in values.items():
+        if part in STEPS[kind]:
+            for step in steps_of(values, part):
+                _check_step(step, STEPS[kind][part], part, where)
+        elif part == "added_tokens":
+            for token in value or []:
+                _check_keys(token, _TOKEN, f"added token {token['content']!r}", where)
+        else:
+            _check_keys({part: value}, _MORE, "file", where)
+
+
+def steps_of(values: dict[str, Any], part: str) -> list[dict[str, Any]]:
+    """Returns the steps of a part of a tokenizer.json, out of whatever sequences they are in."""
+    if part == "model":
+        return [{"type": kind_of(values)} | values["model"]]
+    names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
+    return list(_flat(values.get(part), names[part]))
+
+
+def _flat(step: dict[str, Any] | None, name: str) -> Iterable[dict[str, Any]]:
+    if step and step.get("type") == "Sequence":
+        for inner in step[name]:
+            yield from _flat(inner, name)
+    elif step:
+        yield step
+
+
+def _check_step(step: dict[str, Any], known: dict[str, dict[str, tuple | None]], part: str, where: str) -> None:
+    keys = {key: value for key, value in step.items() if key != "type"}
+    if step["type"] not in known:
+        raise _refused(where, f"has the {part} {step['type']}{f' {_short(keys)}' if keys else ''}")
+    _check_keys(keys, known[step["type"]], f"{part} {step['type']}", where)
+
+
+def _check_keys(values: dict[str, Any], known: dict[str, tuple | None], name: str, where: str) -> None:
+    for key, value in values.items():
+        if value is not None and (key not in known or (known[key] is not ANY and value not in known[key])):
+            raise _refused(where, f"has {key}={_short(value)} ({name})")
+
+
+def _refused(where: str, said: str) -> UnknownTokenizer:
+    return UnknownTokenizer(f"'{where}' {said}, which is not followed; {BY_IDS}")
+
+
+def refuse(where: str | Path, said: str) -> None:
+    """Raises the UnknownTokenizer of a file that says what is not followed."""
+    raise _refused(str(where), said)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,87 @@
+"""How a tokenizer.json frames rows: its post_processor."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from tfrecords.tokenizers.base import UnknownTokenizer
+
+
+def pair_rules(separators: int, segment: int) -> dict[str, int]:
+    """Returns what a tokenizer says of pairs."""
+    return {"separators_between": separators, "second_segment_id": segment}
+
+
+def framing(
+    steps: Sequence[dict[str, Any]], ids: dict[str, int], where: str, may_end_with_cls: bool = False
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last, as XLNet's are.
+
+    Args:
+        steps: of a post_processor.
+        ids: of all pieces; those that the steps say must be the same.
+        where: the file's name, for errors.
+        may_end_with_cls: whether [CLS] may be last.
+
+    Returns:
+        The strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing where no step frames.
+
+    Raises:
+        UnknownTokenizer: they are framed otherwise.
+    """
+    ends, pair = dict[str, str](), dict[str, int]()
+    for step in steps:
+        if step["type"] in ("RobertaProcessing", "BertProcessing"):
+            ends = {"cls": step["cls"][0], "sep": step["sep"][0]}
+            numbers = {name: number for name, number in (step["cls"], step["sep"])}
+            pair = pair_rules(2, 0) if step["type"] == "RobertaProcessing" else pair_rules(1, 1)
+        elif step["type"] == "TemplateProcessing":
+            ends, pair = _template(step, where, may_end_with_cls)
+            numbers = {name: token["ids"] for name, token in step["special_tokens"].items() if name in ends.values()}
+        else:
+            continue
+        for name, number in numbers.items():
+            if number not in (ids.get(name), [ids.get(name)]):
+                raise UnknownTokenizer(f"'{where}' frames rows with {name!r} as {number}, which is {ids.get(name)}")
+    return ends, pair
+
+
+def _template(step: dict[str, Any], where: str, may_end_with_cls: bool) -> tuple[dict[str, str], dict[str, int]]:
+    single, pair = (
+        [(kind, part["id"], part["type_id"]) for one in step[name] for kind, part in one.items()]
+        for name in ("single", "pair")
+    )
+    special = [name for kind, name, _ in single if kind == "SpecialToken"]
+    for last in (False, True)[: 1 + may_end_with_cls] if len(special) == 2 else ():
+        cls, sep = reversed(special) if last else special
+        end = [("SpecialToken", cls, 2 if last else 0)]
+        for between, segment in itertools.product((1, 2), (0, 1)):
+            rows = _row("A", 0, sep, 1), _row("A", 0, sep, between) + _row("B", segment, sep, 1)
+            if [single, pair] == [[*row, *end] if last else [*end, *row] for row in rows]:
+                return {"cls": cls, "sep": sep}, pair_rules(between, segment)
+    raise UnknownTokenizer(
+        f"'{where}' does not frame a text as `[CLS] text [SEP]` do, or a pair as `[CLS] A [SEP] B [SEP]` does "
+        "(post_processor)"
+    )
+
+
+def _row(text: str, segment: int, sep: str, count: int) -> list[tuple[str, str, int]]:
+    return [("Sequence", text, segment), *[("SpecialToken", sep, segment)] * count]
+
+
+def as_template(
+    cls: tuple[str, int], sep: tuple[str, int], separators_between: int, second_segment_id: int
+) -> dict[str, Any]:
+    """Returns the post_processor that frames rows so; see `framing`."""
+
+    def token(name: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    def text(name: str, segment: int) -> dict[str, Any]:
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single = [token(cls[0], 0), text("A", 0), token(sep[0], 0)]
+    last = [text("B", second_segment_id), token(sep[0], second_segment_id)]
+    pair = single + [token(sep[0], 0)] * (separators_between - 1) + last
+    special = {name: {"id": name, "ids": [number], "tokens": [name]} for name, number in (cls, sep)}
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}

@@ -1,0 +1,116 @@
+"""A Unigram tokenizer.json as a SentencePiece model that carries the file's steps of normalization.
+
+All steps that are followed change single characters (but for ALBERT's doubled quotes), so together they are one set of
+rules as SentencePiece has them. What a blank at the end of a text becomes is not SentencePiece's to say; it is written
+into the name of the rules.
+"""
+
+import base64
+from typing import Any
+
+from sentencepiece import SentencePieceNormalizer
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
+
+from tfrecords.tokenizers import library_characters as library
+from tfrecords.tokenizers.normalization import LIBRARY_RULES, decompile, normalizer_of
+from tfrecords.tokenizers.unicode_classes import SPACE, ranges
+from tfrecords.tokenizers.unigram import WORD_BOUNDARY
+
+_KINDS = model_pb2.ModelProto.SentencePiece
+_QUOTES = ("``", "''")
+
+
+def is_step_of_blanks(step: dict[str, Any]) -> bool:
+    """Returns whether a step replaces several blanks by one."""
+    return step["type"] == "Replace" and step["pattern"] == {"Regex": " {2,}"} and step["content"] == " "
+
+
+def is_step_of_quotes(step: dict[str, Any]) -> bool:
+    """Returns whether a step replaces doubled quotes as ALBERT does."""
+    return step["type"] == "Replace" and step["pattern"].get("String") in _QUOTES and step["content"] == '"'
+
+
+def as_model(
+    model: dict[str, Any],
+    steps: list[dict[str, Any]],
+    splits_at_white_space: bool,
+    special: set[str],
+    lower_case: bool | None,
+    keep_accents: bool | None,
+) -> bytes:
+    """Writes a SentencePiece model (serialized).
+
+    Args:
+        model: the file's "model".
+        steps: of normalization, all known.
+        splits_at_white_space: whether words end at all white space, and not at blanks alone.
+        special: pieces that are no text.
+        lower_case: whether text is lower-cased; None: as the steps say.
+        keep_accents: whether accents stay; None: as the steps say.
+    """
+    proto = model_pb2.ModelProto()
+    for number, (piece, score) in enumerate(model["vocab"]):
+        # The library splits words before it looks for pieces, so that none goes over their ends.
+        kind = _KINDS.CONTROL if piece in special else _KINDS.UNUSED if WORD_BOUNDARY in piece[1:] else _KINDS.NORMAL
+        proto.pieces.add(piece=piece, score=score, type=_KINDS.UNKNOWN if number == model["unk_id"] else kind)
+    proto.trainer_spec.model_type = model_pb2.TrainerSpec.UNIGRAM
+    proto.trainer_spec.unk_id = model["unk_id"]
+    proto.trainer_spec.unk_piece = model["vocab"][model["unk_id"]][0]
+    # Absent ones: the library must not look for its defaults <s> and </s>.
+    proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = proto.trainer_spec.pad_id = -1
+    steps = _with_case_and_accents(steps, lower_case, keep_accents)
+    types = {step["type"] for step in steps}
+    one_blank = any(map(is_step_of_blanks, steps))
+    flags = {"lower": "Lowercase" in types, "accents": bool(types) and "StripAccents" not in types}
+    if not splits_at_white_space:
+        flags |= {"last_blank": one_blank, "all_blanks": not one_blank}
+    spec = proto.normalizer_spec
+    spec.name = " ".join([LIBRARY_RULES, *(name for name, is_so in flags.items() if is_so)])
+    if flags.get("all_blanks"):
+        spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
+    rules = _rules(steps, splits_at_white_space)
+    if rules:
+        compiled = SentencePieceNormalizer(norm_map=rules)
+        found = model_pb2.NormalizerSpec.FromString(compiled.serialized_normalizer_spec())
+        spec.precompiled_charsmap = found.precompiled_charsmap
+    return proto.SerializeToString(deterministic=True)
+
+
+def _with_case_and_accents(steps: list[dict], lower_case: bool | None, keep_accents: bool | None) -> list[dict]:
+    """The steps with those that a user adds or leaves out."""
+    types = [step["type"] for step in steps]
+    drop = {"Lowercase": lower_case is False, "NFD": bool(keep_accents), "NFKD": bool(keep_accents)}
+    drop |= {"StripAccents": bool(keep_accents)}
+    changed = [step for step in steps if not drop.get(step["type"])]
+    quotes = sum(map(is_step_of_quotes, changed))
+    strip = [{"type": "NFKD"}, {"type": "StripAccents"}] * (keep_accents is False and "StripAccents" not in types)
+    lower = [{"type": "Lowercase"}] * (bool(lower_case) and "Lowercase" not in types)
+    return changed[:quotes] + strip + lower + changed[quotes:]
+
+
+def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tuple[str, str]]:
+    """(source, target) pairs of all steps together."""
+    at = next((number for number, step in enumerate(steps) if step["type"] == "Precompiled"), len(steps))
+    charsmap = b"".join(base64.b64decode(step["precompiled_charsmap"]) for step in steps[at : at + 1])
+    base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
+    before, after = (
+        library.normalizing([step["type"] for step in part if step["type"] != "Replace"])
+        for part in (steps[:at], steps[at + 1 :])
+    )
+    white = {code: " " for first, last in ranges(SPACE) for code in range(first, last + 1)} | {ord(WORD_BOUNDARY): " "}
+
+    def end(text: str) -> str:
+        return after(text).translate(white if splits_at_white_space else {})
+
+    # Of single characters, all together: that is fast. No step looks over the signs between them.
+    characters = library.characters()
+    changed = dict(zip(characters, before(library.BETWEEN.join(characters)).split(library.BETWEEN)))
+    mapped = [one for one, new in changed.items() if charsmap and (new != one or new in base_rules)]
+    rules = changed | dict(zip(mapped, base.normalize([changed[one] for one in mapped]) if mapped else []))
+    rules = dict(zip(rules, end(library.BETWEEN.join(rules.values())).split(library.BETWEEN)))
+    # With a character that a step before changes, a sequence cannot be in what the map reads.
+    gone = {one for one, new in changed.items() if new != one}
+    sequences = [source for source in base_rules if len(source) > 1 and gone.isdisjoint(source)]
+    rules |= {source: end(base_rules[source]) for source in sequences}
+    rules |= {step["pattern"]["String"]: end('"') for step in steps if is_step_of_quotes(step)}
+    return sorted((source, target) for source, target in rules.items() if source != target)

@@ -1,0 +1,99 @@
+"""What decides the ids and offsets of a WordPiece tokenizer besides its vocabulary and its case."""
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+from tfrecords.tokenizers.added_tokens import AddedToken, as_values
+from tfrecords.tokenizers.row_template import as_template
+
+if TYPE_CHECKING:
+    from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+# google-research/bert tokenization.py, and the default of the `tokenizers` library: longer words are unknown.
+LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
+
+
+@dataclasses.dataclass(frozen=True)
+class WordPieceRules:
+    """All but the vocabulary, the case and the accents.
+
+    Attributes:
+        of_library: whether Unicode's classes are those of the `tokenizers` library, and not google-research/bert's.
+        clean: whether control characters are dropped.
+        chinese: whether each Chinese character is a word.
+        strip_accents: whether accents are dropped though capitals stay.
+        longest_word: characters of the longest word that is not unknown.
+        names: (role, piece) of those special pieces that are not called [CLS], [SEP], [PAD], [UNK] and [MASK].
+        separators_between: see `Tokenizer`.
+        second_segment_id: see `Tokenizer`.
+        added: tokens that are cut out of a text; those without a piece are left out.
+        outside: those of them that WordPiece itself does not look for, since they are not in the file's vocabulary.
+    """
+
+    of_library: bool = False
+    clean: bool = True
+    chinese: bool = True
+    strip_accents: bool = False
+    longest_word: int = LONGEST_WORD
+    names: tuple[tuple[str, str], ...] = ()
+    separators_between: int = 1
+    second_segment_id: int = 1
+    added: tuple[AddedToken, ...] = ()
+    outside: tuple[str, ...] = ()
+
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> "WordPieceRules":
+        """Reads what `values` wrote.
+
+        >>> rules = WordPieceRules(longest_word=50, added=(AddedToken("[E1]", 7, True),))
+        >>> WordPieceRules.from_values(json.loads(json.dumps(rules.values()))) == rules
+        True
+        """
+        names = tuple((role, piece) for role, piece in values.get("names", ()))
+        added = tuple(AddedToken(**token) for token in values.get("added", ()))
+        return cls(**values | {"names": names, "added": added, "outside": tuple(values.get("outside", ()))})
+
+    def values(self) -> dict[str, Any]:
+        """Returns, as JSON holds it, in what they differ from those of google-research/bert."""
+        values, plain = dataclasses.asdict(self), dataclasses.asdict(BERT_RULES)
+        return {name: value for name, value in values.items() if value != plain[name]}
+
+    def digest_text(self) -> str:
+        """Returns what of them is part of a tokenizer's SHA-256.
+
+        Not part of it are the two usual sets of rules: the same vocabulary with and without a tokenizer.json next to it
+        is one tokenizer, though the two read private characters and words of more than 100 characters differently.
+        """
+        return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
+
+
+BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, longest_word=_LIBRARY_LONGEST_WORD)
+
+
+def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
+    """Writes a tokenizer as a tokenizer.json, which the `tokenizers` library reads too."""
+    rules = tokenizer.rules
+    cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
+    roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
+    control = [AddedToken(tokenizer.pieces[number], number, special=True) for number in roles]
+    normalizer = {"clean_text": rules.clean, "handle_chinese_chars": rules.chinese, "lowercase": tokenizer.lower_case}
+    normalizer["strip_accents"] = (tokenizer.lower_case and not tokenizer.keep_accents) or rules.strip_accents
+    values = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": as_values([*control, *tokenizer.cut_tokens]),
+        "normalizer": {"type": "BertNormalizer"} | normalizer,
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": as_template(cls, sep, rules.separators_between, rules.second_segment_id),
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": tokenizer.pieces[tokenizer.unk_id],
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": rules.longest_word,
+            "vocab": {piece: number for number, piece in enumerate(tokenizer.pieces) if piece not in rules.outside},
+        },
+    }
+    return json.dumps(values, ensure_ascii=False).encode()
