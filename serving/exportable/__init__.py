@@ -69,7 +69,7 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
             key = REGISTRY[one.name].keys[0]
             raise UserError(
                 f"exports do not compute {key} {getattr(one, key)!r} yet; ask the model itself, by"
-                " albert_tf.load(...).predict or python -m albert_tf.predict"
+                " albert_tf.load(...).predict(...)"
             )
     kind = EXPORTABLES[type(model)]
     if options.dimensions and not issubclass(kind, EmbedderExportable):
