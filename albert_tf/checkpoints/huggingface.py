@@ -1,6 +1,7 @@
 """Checkpoints of HuggingFace transformers: ALBERT, BERT, RoBERTa, MPNet and XLNet, with or without heads.
 
-They are safetensors. PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed; both also in several files with an index.
+They are safetensors. PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed; both also in several
+files with an index.
 """
 
 import os
@@ -202,10 +203,10 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
 
 
 def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
-    own = ("sharing", "factorization", "always_project", "position_offset")
-    groups = () if family == "albert" else ("num_hidden_groups", "inner_group_num", "embedding_size")
-    groups += ("type_vocab_size",) if family == "mpnet" else ()
-    values = {key: value for key, value in config.to_dict().items() if key not in own + groups}
+    own: tuple[str, ...] = ("sharing", "factorization", "always_project", "position_offset")
+    own += () if family == "albert" else ("num_hidden_groups", "inner_group_num", "embedding_size")
+    own += ("type_vocab_size",) if family == "mpnet" else ()
+    values = {key: value for key, value in config.to_dict().items() if key not in own}
     if config.position_offset:
         # From which positions are counted there.
         values["pad_token_id"] = config.position_offset - 1

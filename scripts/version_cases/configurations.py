@@ -88,7 +88,8 @@ CONFIGURATIONS = PLAIN | NORMS | EXTENSIONS | XLNET
 # One of every kind, for what takes longer: graphs, JAX, mixed precision.
 OF_EACH_KIND = (
     *("albert", "bert", "roberta", "modern rotary", "random depth", "hyper-connections 2", "low rank", "halting act"),
-    *("window global", "mpnet", "six at once", "fixed point phantom", "anderson implicit", "relative uni clamped", "xlnet"),
+    *("window global", "six at once", "fixed point phantom", "anderson implicit", "relative uni clamped", "xlnet"),
+    "mpnet",
 )
 
 

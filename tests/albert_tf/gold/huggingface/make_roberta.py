@@ -1,7 +1,7 @@
-"""Makes random tiny RoBERTas and MPNets with transformers, and what they answer: `python make_roberta.py` writes the gold here.
+"""Makes random tiny RoBERTas and MPNets with transformers, and what they answer.
 
-Needs PyTorch and transformers (made with torch 2.13.0 and transformers 5.23.0). Each folder holds what
-`save_pretrained` wrote, `inputs.npz` and `outputs.npz`.
+`python make_roberta.py` writes the gold here. Needs PyTorch and transformers (made with torch 2.13.0 and transformers
+5.23.0). Each folder holds what `save_pretrained` wrote, `inputs.npz` and `outputs.npz`.
 """
 
 import sys
