@@ -75,7 +75,7 @@ def test_what_transformers_does_not_compute_is_refused_or_passed_over(caplog):
 
 
 def test_segments_change_nothing_and_distances_are_those_of_columns():
-    encoder, ids = alike(tiny()), np.array([[0, 9, 10, 11, 12, 2]])
+    encoder, ids = alike(tiny(type_vocab_size=2)), np.array([[0, 9, 10, 11, 12, 2]])
     expected = encoder(ids)["sequence_output"]
     np.testing.assert_array_equal(encoder({"input_ids": ids, "segment_ids": ids // 11})["sequence_output"], expected)
     places = {"input_ids": ids, "position_ids": np.array([[0, 1, 2, 11, 12, 13]])}
