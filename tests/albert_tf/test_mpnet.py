@@ -18,6 +18,7 @@ import pytest
 import albert_tf
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints import load_huggingface, save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints.factorizing import factorize_embeddings
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.convert_checkpoint import convert
 from albert_tf.extensions.distance_buckets import MOST, buckets
@@ -131,6 +132,14 @@ def test_blocks_that_become_one_keep_the_table():
     model = alike(tiny())
     shared = share_blocks(model, model.config.replace(sharing="all", depth_plan="1x2"))
     np.testing.assert_array_equal(shared.distance_buckets.table, model.distance_buckets.table)
+
+
+def test_words_are_factorized_though_there_is_no_table_of_segments():
+    # All but one column of what the words differ by.
+    model = alike(tiny(vocab_size=8))
+    narrow = factorize_embeddings(model, 7)
+    ids = np.array([[0, 7, 6, 5, 4, 2]])
+    np.testing.assert_allclose(narrow(ids)["sequence_output"], model(ids)["sequence_output"], atol=1e-4)
 
 
 def tokenizer_json() -> dict:
