@@ -136,6 +136,7 @@ class Extension:
         fuses: whether attention by one kernel, as cuDNN has it, computes the same.
         packs: whether several examples may share a row.
         draws: whether something is drawn for each batch of training.
+        numbers_heads: whether heads of one number have something in common in all blocks, so that none may change its.
     """
 
     name: ClassVar[str] = ""
@@ -152,6 +153,7 @@ class Extension:
     fuses: ClassVar[bool] = True
     packs: ClassVar[bool] = True
     draws: ClassVar[bool] = False
+    numbers_heads: ClassVar[bool] = False
 
     def spec(self, spec: Spec) -> Spec:
         """Returns what embeddings and blocks are made of."""

@@ -29,7 +29,7 @@ class DistanceBuckets(Extension):
         relative_attention_num_buckets: how many there are, half of them for keys after their query; 0: none.
     """
 
-    name, fuses = "distance_buckets", False
+    name, fuses, numbers_heads = "distance_buckets", False, True
     published = ("relative_attention_num_buckets",)
     limits = {"relative_attention_num_buckets": ("a multiple of 4", lambda value: value % 4 == 0)}
     relative_attention_num_buckets: int = 0

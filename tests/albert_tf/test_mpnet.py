@@ -18,6 +18,7 @@ import pytest
 import albert_tf
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
 from albert_tf.checkpoints import load_huggingface, save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.checkpoints.factorizing import factorize_embeddings
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.convert_checkpoint import convert
@@ -132,6 +133,14 @@ def test_blocks_that_become_one_keep_the_table():
     model = alike(tiny())
     shared = share_blocks(model, model.config.replace(sharing="all", depth_plan="1x2"))
     np.testing.assert_array_equal(shared.distance_buckets.table, model.distance_buckets.table)
+
+
+def test_blocks_in_one_order_answer_the_same():
+    # Heads stay: each has its own column of the table.
+    model, ids = alike(tiny(num_attention_heads=8)), np.array([[0, 9, 10, 11, 12, 2]])
+    aligned = align_blocks(model, [[0, 1]])
+    np.testing.assert_allclose(aligned(ids)["sequence_output"], model(ids)["sequence_output"], atol=1e-5)
+    assert any((one != other).any() for one, other in zip(aligned.get_weights(), model.get_weights()))
 
 
 def test_words_are_factorized_though_there_is_no_table_of_segments():
