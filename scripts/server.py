@@ -64,10 +64,11 @@ def running_server(models: dict[str, Path], folder: Path, port: int, rest_api_po
 
 
 @contextlib.contextmanager
-def running_gateway(target: str, model: str, folder: Path, port: int) -> Iterator[str]:
-    """The gateway in front of a model of the server at `target`; yields its address once it answers."""
+def running_gateway(target: str, model: str, folder: Path, port: int, *flags: str) -> Iterator[str]:
+    """The gateway in front of models, by commas, of the server at `target`; yields its address once it answers."""
     log, url = folder / "gateway.log", f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}"]
+    command += flags
     with _running(command, log) as process:
         _wait(process, log, {"gateway": lambda: _is_healthy(url)})
         yield url

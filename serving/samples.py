@@ -39,10 +39,10 @@ def sample_inputs(exportable: Exportable, signature: Signature, length: int, bat
     strings = [name for name, spec in signature.inputs.items() if spec.dtype == tf.string]
     # A question is short, and so is a choice; the rest of the row is for the context.
     short = max(length // 8, 1)
-    sizes = dict.fromkeys(strings, (length - 3) // max(len(strings), 1))
-    sizes |= {"question": short, "choices": short, "context": length - 2 * short, "text": length - 2}
+    sizes = dict.fromkeys(strings, max((length - 3) // max(len(strings), 1), 1))
+    sizes |= {"prompt_name": 0, "question": short, "choices": short, "context": length - 2 * short, "text": length - 2}
     return {
-        name: _texts(exportable, (batch, *spec.shape[1:]), max(sizes[name], 1), random)
+        name: _texts(exportable, (batch, *spec.shape[1:]), sizes[name], random)
         if name in strings
         else _numbers(name, spec, exportable, length, batch, random)
         for name, spec in signature.inputs.items()
@@ -100,6 +100,9 @@ def _numbers(name: str, spec: tf.TensorSpec, exportable: Exportable, length: int
         "segment_ids": lambda: np.broadcast_to(np.arange(length) >= length // 3, rows),
         "masked_lm_positions": lambda: np.full((batch, 1), length // 2),
         "threshold": lambda: np.full(batch, 0.9),
+        "truncate_left": lambda: np.ones(batch),
+        "skip_special_tokens": lambda: np.ones(batch),
+        "ids": lambda: _ids(exportable, rows, random),
         "memory": lambda: np.zeros((batch, config.num_steps, config.memory_length, config.hidden_size)),
         "memory_lengths": lambda: np.zeros(batch),
     }

@@ -14,6 +14,7 @@ GROUPS = {
     "serving": ("tests/serving",),
     "tfrecords": ("tests/tfrecords",),
     "experiments": ("tests/experiments", "tests/examples", "tests/benchmarks", "tests/scripts"),
+    "clients": ("tests/clients",),
     # By their markers alone.
     "browser": (),
     "jax": (),

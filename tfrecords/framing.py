@@ -132,21 +132,31 @@ class Framer:
         """Makes rows of single texts or of pairs, whichever is given."""
         return self.single(first) if second is None else self.pair(first, second)
 
-    def single(self, tokens: tf.RaggedTensor) -> FramedRows:
-        """Makes rows [CLS] tokens [SEP]; what does not fit is cut off the end."""
-        tokenizer = self.tokenizer
-        ids = self._between([], tokens[:, : self.max_seq_length - 2])
+    def single(self, tokens: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
+        """Makes rows [CLS] tokens [SEP]; what does not fit is cut off the end.
+
+        Args:
+            tokens: ids, ragged int32 [batch, tokens].
+            cut_left: bool [batch], whether a row is cut at its beginning instead; None: no row is.
+        """
+        tokenizer, room = self.tokenizer, self.max_seq_length - 2
+        if cut_left is None:
+            tokens = tokens[:, :room]
+        else:
+            tokens = _some(tokens, tf.minimum(tokens.row_lengths(), room), cut_left)
+        ids = self._between([], tokens)
         return FramedRows(ids, self._segments(ids, ids.values < 0), tokenizer.pad_id)
 
-    def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> FramedRows:
+    def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
         """Makes rows [CLS] first [SEP] second [SEP]; what does not fit is cut off the end of the longer one.
 
         It is as many tokens as a loop would cut one by one (google-research/albert:classifier_utils.py,
         `_truncate_seq_pair`): both keep at least half of the room, and a short one leaves the rest to the other.
+        By `cut_left`, as in `single`, each loses as many tokens at its beginning instead.
         """
         room, sizes = self._pair_room, (first.row_lengths(), second.row_lengths())
         size = tf.minimum(sizes[1], tf.maximum(room - sizes[0], room // 2))
-        return self._join(_first(first, tf.minimum(sizes[0], room - size)), _first(second, size))
+        return self._join(_some(first, tf.minimum(sizes[0], room - size), cut_left), _some(second, size, cut_left))
 
     def choices(self, contexts: tf.RaggedTensor, choices: tf.RaggedTensor) -> FramedRows:
         """Makes rows [CLS] context [SEP] choice [SEP], of a choice its last 128 tokens, the context cut at its end.
@@ -156,7 +166,7 @@ class Framer:
         room = self._pair_room
         choices = choices[:, -min(MAX_CHOICE_LENGTH, room) :]
         size = tf.minimum(contexts.row_lengths(), room - choices.row_lengths())
-        return self._join(_first(contexts, size), choices)
+        return self._join(_some(contexts, size), choices)
 
     def words(self, pieces: tf.RaggedTensor) -> tuple[FramedRows, tf.RaggedTensor]:
         """Makes rows [CLS] pieces of all words [SEP], cut at the end; a word without a piece becomes an unknown one.
@@ -326,9 +336,12 @@ def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, co
     return tf.concat([windows - 1 - best % windows, [0]], axis=0)
 
 
-def _first(tokens: tf.RaggedTensor, sizes: tf.Tensor) -> tf.RaggedTensor:
-    """Cuts each row to its first `sizes[row]` tokens, int64 [batch]."""
-    places = tf.ragged.range(tokens.row_starts(), tokens.row_starts() + sizes)
+def _some(tokens: tf.RaggedTensor, sizes: tf.Tensor, last: tf.Tensor | None = None) -> tf.RaggedTensor:
+    """Cuts each row to its first `sizes[row]` tokens, int64 [batch], or where `last`, bool [batch], is set its last."""
+    starts = tokens.row_starts()
+    if last is not None:
+        starts += tf.where(last, tokens.row_lengths() - sizes, 0)
+    places = tf.ragged.range(starts, starts + sizes)
     return places.with_values(tf.gather(tokens.values, places.values))
 
 

@@ -3,6 +3,7 @@
 Every key of its files is followed, listed here as without effect on a vector, or refused by name.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,13 +117,12 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
         # Tokenizers without a limit say 1e30.
         found["max_seq_length"] = int(min(length, 2**31 - 1))
     values = _read(_SETTINGS, folder / _SETTINGS)
-    if prompts := {name: text for name, text in (values.get("prompts") or {}).items() if text}:
-        found["prompts"] = prompts
+    if prompts := values.get("prompts") or {}:
+        found["prompts"] = {name: text or "" for name, text in prompts.items()}
     if (name := values.get("default_prompt_name")) is not None:
-        if name not in (values.get("prompts") or {}):
+        if name not in prompts:
             raise UserError(f"'{folder / _SETTINGS}': default_prompt_name '{name}' is none of its prompts")
-        if name in prompts:
-            found["default_prompt_name"] = name
+        found["default_prompt_name"] = name
     return found
 
 
@@ -132,7 +132,7 @@ def default_prompt(task: Mapping[str, Any]) -> str:
 
 
 def make_embedder(
-    encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: Mapping[str, Any]
+    encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
     """Makes the model of an encoder and the modules after it.
 
@@ -140,7 +140,7 @@ def make_embedder(
         encoder: the first module.
         folder: of the model.
         modules: as from `read_modules`.
-        task: as from `read_settings`.
+        task: as from `read_settings`; it loses prompts that cannot be followed.
 
     Raises:
         UserError: a module, or an order of them, is not known here.
@@ -164,6 +164,12 @@ def make_embedder(
                     f"'{path / 'config.json'}': include_prompt false, with a default prompt in '{_SETTINGS}', is not"
                     " followed here; remove default_prompt_name there to embed texts without a prompt"
                 )
+            if values.get("include_prompt") is False and any(task.get("prompts", {}).values()):
+                logging.warning(
+                    "'%s': include_prompt false is not followed here; requests cannot ask for the prompts of '%s'",
+                    path / "config.json", _SETTINGS,
+                )  # fmt: skip
+                task["prompts"] = {name: text for name, text in task["prompts"].items() if not text}
         elif kind == "Dense":
             projections.append(_dense(values, path / "config.json"))
             tensors.append(read_tensors(_weights(path)))

@@ -156,14 +156,18 @@ class PaddedRows(RectangleRows):
         seed: Tensor = None,
         draw_seed: Tensor = None,
     ):
-        mask = features.get("input_mask")
-        super().__init__(ops.ones_like(features["input_ids"]) if mask is None else mask)
         self.config, self.features, self.attention = config, features, attention
         self.dtype, self.seed, self.draw_seed = dtype, seed, draw_seed
         self.length = self.keys = ops.shape(features["input_ids"])[1]
         self.positions = token_positions(features, config)
-        bias = attention_bias(mask, features.get("sequence_ids"), dtype)
+        bias = attention_bias(features.get("input_mask"), features.get("sequence_ids"), dtype)
         self.pairs = Pairs(bias, {})
+
+    @property
+    def weights(self) -> Tensor:  # type: ignore[override]
+        """Returns float32 [batch, length], 1 for tokens and 0 for padding."""
+        mask = self.features.get("input_mask")
+        return ops.cast(ops.ones_like(self.features["input_ids"]) if mask is None else mask, "float32")
 
     def token_positions(self) -> Tensor:
         """Returns int32 [batch or 1, length]."""

@@ -115,30 +115,54 @@ class Client(ClientBase):
         return self._run(self._text_steps(texts, batch_size, outputs, timeout_s))
 
     def embed(
-        self, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        prompt_name: str = "",
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
     ) -> np.ndarray:
         """Vectors of texts, float32 [texts, size], in order.
 
-        `max_batch_tokens`: what one call may hold, guessed from the texts' length; texts of like length travel
-        together. `timeout_s`: of each call. Raises UserError for a model that gives no vectors of single texts.
+        `prompt_name`: of the prompt before each text, one of the exported folder's; "": the default one.
+        `truncate_left`: whether a text that is too long is cut at its beginning. `max_batch_tokens`: what one call may
+        hold, guessed from the texts' length; texts of like length travel together. `timeout_s`: of each call. Raises
+        UserError for a model that gives no vectors of single texts, or does not take such an option.
         """
-        return self._run(self._embed_steps(texts, max_batch_tokens, timeout_s))
+        options: dict[str, Any] = {"prompt_name": prompt_name, "truncate_left": truncate_left}
+        return self._run(self._embed_steps(texts, max_batch_tokens, timeout_s, **options))
 
     def rerank(
-        self, query: str, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+        self,
+        query: str,
+        texts: Sequence[str],
+        *,
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
     ) -> np.ndarray:
         """How well each text answers the query, float32 [texts] from 0 to 1, in order; for models that take pairs.
 
         A classifier of two classes gives its probability of class 1, a regressor the logistic function of its value.
+        `truncate_left` as in embed.
         """
-        return self._run(self._rerank_steps(query, texts, max_batch_tokens, timeout_s))
+        return self._run(self._rerank_steps(query, texts, max_batch_tokens, timeout_s, truncate_left=truncate_left))
 
-    def classify(self, texts: Sequence, *, max_batch_tokens: int = 4096, timeout_s: float | None = None) -> Arrays:
+    def classify(
+        self,
+        texts: Sequence,
+        *,
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
+    ) -> Arrays:
         """`label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
 
-        A model that takes pairs wants `texts` to be a list of (first, second).
+        A model that takes pairs wants `texts` to be a list of (first, second). `truncate_left` as in embed.
         """
-        return self._run(self._task_steps("classify", texts, max_batch_tokens, timeout_s))[1]
+        steps = self._task_steps("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
+        return self._run(steps)[1]
 
 
 class AsyncClient(ClientBase):
@@ -226,16 +250,37 @@ class AsyncClient(ClientBase):
         return await self._run(self._text_steps(texts, batch_size, outputs, timeout_s))
 
     async def embed(
-        self, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        prompt_name: str = "",
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
     ) -> np.ndarray:
-        return await self._run(self._embed_steps(texts, max_batch_tokens, timeout_s))
+        options: dict[str, Any] = {"prompt_name": prompt_name, "truncate_left": truncate_left}
+        return await self._run(self._embed_steps(texts, max_batch_tokens, timeout_s, **options))
 
     async def rerank(
-        self, query: str, texts: Sequence[str], *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+        self,
+        query: str,
+        texts: Sequence[str],
+        *,
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
     ) -> np.ndarray:
-        return await self._run(self._rerank_steps(query, texts, max_batch_tokens, timeout_s))
+        return await self._run(
+            self._rerank_steps(query, texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
+        )
 
     async def classify(
-        self, texts: Sequence, *, max_batch_tokens: int = 4096, timeout_s: float | None = None
+        self,
+        texts: Sequence,
+        *,
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
     ) -> Arrays:
-        return (await self._run(self._task_steps("classify", texts, max_batch_tokens, timeout_s)))[1]
+        steps = self._task_steps("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
+        return (await self._run(steps))[1]

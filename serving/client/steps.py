@@ -222,39 +222,37 @@ class ClientBase:
             parts.append((yield from self._predict_steps(inputs, outputs, signature, timeout_s)))
         return messages.join_batches(parts, numbers)
 
-    def _embed_steps(self, texts: Sequence[str], max_batch_tokens: int, timeout_s: float | None) -> Steps[np.ndarray]:
-        task, answer = yield from self._task_steps("embed", texts, max_batch_tokens, timeout_s)
+    def _embed_steps(
+        self, texts: Sequence[str], max_batch_tokens: int, timeout_s: float | None, **options: str | bool
+    ) -> Steps[np.ndarray]:
+        task, answer = yield from self._task_steps("embed", texts, max_batch_tokens, timeout_s, **options)
         return tasks.vectors_of(task, answer)
 
     def _rerank_steps(
-        self, query: str, texts: Sequence[str], max_batch_tokens: int, timeout_s: float | None
+        self, query: str, texts: Sequence[str], max_batch_tokens: int, timeout_s: float | None, **options: str | bool
     ) -> Steps[np.ndarray]:
         pairs = [(query, text) for text in tasks.check_texts(texts)]
-        _, answer = yield from self._task_steps("rerank", pairs, max_batch_tokens, timeout_s)
+        _, answer = yield from self._task_steps("rerank", pairs, max_batch_tokens, timeout_s, **options)
         return tasks.relevance(tasks.raw_scores(answer))
 
     def _task_steps(
-        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None
+        self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
     ) -> Steps[tuple[tasks.Task, Arrays]]:
         """The answer of the signature that does what is wanted, to rows in batches of so many tokens."""
         task = self._tasks.get(kind) or self._find_task(kind, (yield from self._metadata_steps())[1])
         encoded = tasks.encode_rows(rows, len(task.inputs))
         sizes = [tasks.estimated_tokens(row) for row in encoded]
         numbers = list(messages.token_batches(sizes, max_batch_tokens))
-        calls = [task.columns([encoded[i] for i in batch]) for batch in numbers]
-        return task, (yield from self._joined_steps(numbers, calls, task.outputs, task.signature, timeout_s))
+        asked = task.asked_with(**options)
+        calls = [asked.columns([encoded[i] for i in batch]) for batch in numbers]
+        return task, (yield from self._joined_steps(numbers, calls, task.outputs, asked.signature, timeout_s))
 
     def _find_task(self, kind: str, signatures: dict[str, Signature]) -> tasks.Task:
-        find, gives = _TASKS[kind]
-        task = find(signatures)
+        task = tasks.find_tasks(signatures).get(kind)
         if task is None:
-            raise UserError(f"model '{self.model}' gives no {gives}; its signatures are {', '.join(signatures)}")
+            raise UserError(f"model '{self.model}' gives no {_GIVEN[kind]}; its signatures are {', '.join(signatures)}")
         return self._tasks.setdefault(kind, task)
 
 
-# What each method needs, and what a model without it lacks.
-_TASKS = {
-    "embed": (tasks.embedding_task, "embedding of a text"),
-    "rerank": (tasks.scores_task, "score of pairs"),
-    "classify": (tasks.classes_task, "class of a text"),
-}
+# What a model lacks that cannot do what a method needs.
+_GIVEN = {"embed": "embedding of a text", "rerank": "score of pairs", "classify": "class of a text"}

@@ -10,6 +10,9 @@ from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 DEFAULT = "serving_default"
+# The signature that answers as DEFAULT does with options as inputs, and the value of each that changes nothing.
+WITH_OPTIONS = "with_options"
+OPTIONS: dict[str, str | bool] = {"prompt_name": "", "truncate_left": False}
 _EMBEDDINGS = ("embedding", "embeddings", "sentence_embedding")
 _PAIR = ("first", "second")
 # Outputs of regressors that may be any number, the first that is there: a value may have passed through an activation.
@@ -29,22 +32,46 @@ class Task:
         signature: The name of the signature to call.
         inputs: The names of its string inputs, in the order of a row's texts.
         outputs: The names of the outputs that are wanted.
-        numbers: Names and values of float inputs that are the same for all rows.
+        numbers: Names and values of inputs that are the same for all rows: float32, bool, or strings.
         tells_truncation: Whether the signature has the outputs TRUNCATION.
+        options: The names of the OPTIONS that may be asked for.
     """
 
     signature: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    numbers: tuple[tuple[str, float], ...] = ()
+    numbers: tuple[tuple[str, float | str | bool], ...] = ()
     tells_truncation: bool = False
+    options: tuple[str, ...] = ()
+
+    def asked_with(self, **options: str | bool) -> "Task":
+        """Returns the task with OPTIONS, which also gives `lengths`, the tokens of each row; itself where all are off.
+
+        Raises:
+            UserError: for an option that the model does not take.
+        """
+        wanted = {name: value for name, value in options.items() if value}
+        if unknown := sorted(wanted.keys() - set(self.options)):
+            raise UserError(f"{unknown[0]} is none of the options of this model ({', '.join(self.options) or 'none'})")
+        if not wanted:
+            return self
+        constants = tuple((name, options.get(name, OPTIONS[name])) for name in self.options)
+        outputs = (*self.outputs, "lengths")
+        return replace(self, signature=WITH_OPTIONS, outputs=outputs, numbers=constants, tells_truncation=True)
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
         """Returns rows of texts as the inputs of the signature, each [rows]."""
         columns = {name: np.empty(len(rows), object) for name in self.inputs}
         for number, name in enumerate(self.inputs):
             columns[name][:] = [row[number] for row in rows]
-        return columns | {name: np.full(len(rows), value, np.float32) for name, value in self.numbers}
+        return columns | {name: constant(value, len(rows)) for name, value in self.numbers}
+
+
+def constant(value: float | str | bool, rows: int) -> np.ndarray:
+    """Returns an input that is the same for all rows, [rows]: float32, bool, or UTF-8."""
+    if isinstance(value, str):
+        return np.full(rows, value.encode(), object)
+    return np.full(rows, value, bool if isinstance(value, bool) else np.float32)
 
 
 def embedding_task(signatures: Mapping[str, Signature]) -> Task | None:
@@ -82,8 +109,9 @@ def tokens_task(signatures: Mapping[str, Signature]) -> Task | None:
 
 
 def masks_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the likeliest words for the masks of a text: `pieces` and `probabilities`."""
-    return _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
+    """Finds the likeliest words for the masks of a text: `pieces` and `probabilities`, of newer exports more."""
+    more = _named(signatures, "fill_mask", 1, ("ids", "pieces", "probabilities", "texts"))
+    return more or _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
 
 
 def order_task(signatures: Mapping[str, Signature]) -> Task | None:
@@ -94,6 +122,18 @@ def order_task(signatures: Mapping[str, Signature]) -> Task | None:
 def terms_task(signatures: Mapping[str, Signature]) -> Task | None:
     """Finds the weights of terms for a text: `ids`, `terms` and `weights`, those of weight 0 at the end."""
     return _named(signatures, "sparse", 1, ("ids", "terms", "weights"))
+
+
+def token_vectors_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds a vector for each token of a text: `sequence_output`, and how many tokens there are."""
+    return _named(signatures, "tokens", 1, ("lengths", "sequence_output"))
+
+
+def decode_task(signatures: Mapping[str, Signature]) -> Task | None:
+    """Finds the text of token ids, which are its input in place of texts."""
+    signature = signatures.get("decode")
+    is_known = signature is not None and signature.inputs.keys() == {"ids", "lengths", "skip_special_tokens"}
+    return Task("decode", (), ("text",)) if is_known else None
 
 
 def spans_task(signatures: Mapping[str, Signature]) -> Task | None:
@@ -154,14 +194,21 @@ FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
     "sentence_order": order_task,
     "early_exit": exits_task,
     "tokenize": tokens_task,
+    "embed_all": token_vectors_task,
+    "decode": decode_task,
 }
 
 
 def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, Task]:
     """Returns all that a model can do, by the names of FINDERS."""
     found = {name: find(signatures) for name, find in FINDERS.items()}
+    more = signatures[WITH_OPTIONS].inputs if WITH_OPTIONS in signatures else {}
     return {
-        name: replace(task, tells_truncation=set(TRUNCATION) <= signatures[task.signature].outputs.keys())
+        name: replace(
+            task,
+            tells_truncation=set(TRUNCATION) <= signatures[task.signature].outputs.keys(),
+            options=tuple(sorted(OPTIONS.keys() & more)) if task.signature == DEFAULT else (),
+        )
         for name, task in found.items()
         if task is not None
     }

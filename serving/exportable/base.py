@@ -12,6 +12,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.features import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel, check_exit
 from serving.cpu import NEEDS, CpuCheck
+from serving.exportable.decoding import Decoder
 from serving.exportable.ways import IDS_WAYS, PREDICT, IdsWays, Signature, Way, specs
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
 from serving.inference.dense import dense
@@ -23,6 +24,8 @@ from tfrecords.tokenizers.base import Tokenizer
 # The score of what only fills up a row of answers: finite, below that of any answer, and of probability 0 by softmax.
 NO_ANSWER = -1e4
 THRESHOLD = specs("threshold", dtype=tf.float32)
+_DECODED = specs("ids", dtype=tf.int32, shape=(None, None)) | specs("lengths", dtype=tf.int32)
+_DECODED |= specs("skip_special_tokens", dtype=tf.bool)
 # What the encoder says of each row beside its vectors.
 _OF_ENCODER = ("residual", "steps", "memory", "memory_lengths")
 
@@ -122,6 +125,7 @@ class Exportable(tf.Module, abc.ABC):
         self.framer = None
         if options.tokenizer is not None:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)
+            self.decoder = Decoder(self.framer)
         # None where nobody said whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
@@ -239,7 +243,7 @@ class Exportable(tf.Module, abc.ABC):
         by_text = {
             name: self._checking(self._counting(signature)) for name, signature in self.text_signatures().items()
         }
-        return by_text | {"ids": by_ids["serving_default"]} | others
+        return by_text | {"ids": by_ids["serving_default"], "decode": Signature(self.decode, _DECODED)} | others
 
     def ids_signatures(self) -> dict[str, Signature]:
         """Gives what a model offers that takes token ids."""
@@ -269,7 +273,21 @@ class Exportable(tf.Module, abc.ABC):
         examples = Way(specs("inputs"), lambda inputs: default.read(**_strings(inputs, default.inputs)))
         table = self.answers(Ways(default, single, pair, examples)) | {"tokenize": default.to(self.framer.describe)}
         table = table if self.takes_pairs is not None else table | {"pair": pair.to(self.answer)}
+        table["with_options"] = self.with_options(default)
         return {name: self._reporting(signature) for name, signature in table.items()}
+
+    def with_options(self, default: Way) -> Signature:
+        """Returns the signature that answers as the default one, and has as inputs what a request may ask besides.
+
+        These are `truncate_left`, bool [batch]: whether a text that is too long is cut at its beginning; and those that
+        a subclass adds. Further outputs are `lengths`, int32 [batch], and what was truncated.
+        """
+        way = Way(default.inputs | specs("truncate_left", dtype=tf.bool), default.read)
+        return way.to(lambda batch: self.answer(batch) | {"lengths": batch.lengths})
+
+    def decode(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Gives the `text` of ids, string [batch]; see `Decoder`."""
+        return {"text": self.decoder(**inputs)}
 
     def answers(self, ways: Ways) -> dict[str, Signature]:
         """Gives what the model answers whichever way rows come in; subclasses add to it."""
@@ -329,15 +347,15 @@ class Exportable(tf.Module, abc.ABC):
         self.note_truncation(total, rows.input_ids.row_lengths() - self.framer.special_tokens(len(tokens)))
         return rows.padded()
 
-    def single(self, text: tf.Tensor) -> TokenBatch:
-        """Reads strings [batch]."""
+    def single(self, text: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
+        """Reads strings [batch]; `truncate_left`, bool [batch]: those cut at their beginning."""
         (tokens,) = self.framer.tokenize(text)
-        return self.framed(self.framer.single(tokens), tokens)
+        return self.framed(self.framer.single(tokens, truncate_left), tokens)
 
-    def pair(self, first: tf.Tensor, second: tf.Tensor) -> TokenBatch:
-        """Reads pairs of strings, each [batch]."""
+    def pair(self, first: tf.Tensor, second: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
+        """Reads pairs of strings, each [batch]; `truncate_left` as in `single`."""
         tokens = self.framer.tokenize(first, second)
-        return self.framed(self.framer.pair(*tokens), *tokens)
+        return self.framed(self.framer.pair(tokens[0], tokens[1], truncate_left), *tokens)
 
 
 class DenseHeadExportable(Exportable):

@@ -10,7 +10,7 @@ from albert_tf.layers.heads import pool, unit_length, vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable, ExportOptions, RememberingBatch, Ways
-from serving.exportable.ways import Way, specs
+from serving.exportable.ways import Signature, Way, specs
 from serving.inference import InferenceEncoder
 from serving.inference.dense import LayerNorm, dense
 from tfrecords.base.errors import UserError
@@ -37,9 +37,44 @@ class EmbedderExportable(Exportable):
         size = model.dimensions if is_embedder else self.encoder.config.hidden_size
         self.dimensions = self._dimensions_of(options.dimensions, size)
 
-    def single(self, text: tf.Tensor) -> TokenBatch:
-        prompt = default_prompt(self.options.task)
-        return super().single(tf.strings.join([prompt, text]) if prompt else text)
+    def single(
+        self, text: tf.Tensor, truncate_left: tf.Tensor | None = None, prompt_name: tf.Tensor | None = None
+    ) -> TokenBatch:
+        """Reads strings [batch], each after the default prompt, or that of its `prompt_name` where one is given."""
+        if prompt_name is not None:
+            text = tf.strings.join([self._prompt(prompt_name), text])
+        elif prompt := default_prompt(self.options.task):
+            text = tf.strings.join([prompt, text])
+        return super().single(text, truncate_left)
+
+    def _prompt(self, name: tf.Tensor) -> tf.Tensor:
+        """The prompts of these names, string [batch]; "" is the default one's."""
+        prompts = {"": default_prompt(self.options.task)} | self.prompts
+        matches = name[:, tf.newaxis] == tf.constant(list(prompts))
+        message = f"prompt_name must be one of {', '.join(self.prompts)}, or empty for the default"
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(tf.reduce_any(matches, axis=1)), [message])]):
+            return tf.gather(tf.constant(list(prompts.values())), tf.argmax(tf.cast(matches, tf.int32), axis=1))
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The prompts that a request may name."""
+        return self.options.task.get("prompts", {})
+
+    def with_options(self, default: Way) -> Signature:
+        """See `Exportable`: where there are prompts, texts have a `prompt_name`, string [batch].
+
+        Their names are an output, `prompt_names`, string [batch, prompts].
+        """
+        if not self.prompts or self.takes_pairs:
+            return super().with_options(default)
+        signature = super().with_options(Way(default.inputs | specs("prompt_name"), default.read))
+        names = tf.constant(list(self.prompts))
+
+        def function(**inputs):
+            rows = [tf.size(inputs["text"]), 1]
+            return signature.function(**inputs) | {"prompt_names": tf.tile(names[tf.newaxis], rows)}
+
+        return signature._replace(function=function)
 
     def _dimensions_of(self, asked: int, size: int) -> int:
         if asked > size:
@@ -131,17 +166,21 @@ class PretrainerExportable(EmbedderExportable):
     def fill_text(self, batch: TokenBatch):
         """Gives for each "[MASK]" of a text its likeliest `pieces` (string) and `probabilities`, [batch, masks, top_k].
 
-        RoBERTa's masks are "<mask>". Rows with fewer masks than the fullest are filled up with empty pieces of
-        probability 0.
+        Also `ids` int32 and `texts`, what pieces are without marks of words. RoBERTa's masks are "<mask>". Rows with
+        fewer masks than the fullest are filled up with empty pieces of id and probability 0.
         """
         masked = tf.equal(batch.input_ids, self.framer.tokenizer.mask_id)
         columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
         positions = tf.ragged.boolean_mask(columns, masked)
         present = tf.sequence_mask(positions.row_lengths())[:, :, tf.newaxis]
         best = self.fill_positions(batch, positions.to_tensor())
+        flat = tf.reshape(best["ids"], [-1, 1])
+        texts = self.decoder(flat, tf.ones_like(flat[:, 0]), tf.zeros_like(flat[:, 0], tf.bool))
         return {
+            "ids": tf.where(present, best["ids"], 0),
             "pieces": tf.where(present, tf.gather(self.framer.pieces, best["ids"]), ""),
             "probabilities": tf.where(present, best["probabilities"], 0.0),
+            "texts": tf.where(present, tf.reshape(texts, tf.shape(best["ids"])), ""),
         }
 
     def sparse(self, batch: TokenBatch):

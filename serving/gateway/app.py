@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Awaitable
 
 import grpc
-import msgspec
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -34,7 +33,8 @@ class Gateway:
         self.options, self.metrics = options, Metrics()
         self.grpc_port = 0
         self.service: Service | None = None
-        posts = [StarletteRoute(route.path, _Post(self, route)) for route in ROUTES]
+        # Of one path both: POST is the one, all else the page's.
+        posts = [StarletteRoute(route.path, _Post(self, route), methods=_OF_BOTH.get(route.path)) for route in ROUTES]
         gets = [StarletteRoute(page.path, _Get(self, page)) for page in PAGES]
         infers = [StarletteRoute(path, _Infer(self, path)) for path in INFER_PATHS]
         application = Starlette(
@@ -52,7 +52,7 @@ class Gateway:
         """The application: without the prefix that a proxy has put before paths, or a slash at their end."""
         if scope["type"] == "http":
             path = scope["path"].removeprefix(self.options.root_path) if self.options.root_path else scope["path"]
-            scope = scope | {"path": path.rstrip("/") or "/"}
+            scope = scope | {"path": path.rstrip("/") or "/", "slash": path.endswith("/")}
         await self._application(scope, receive, send)
 
     @contextlib.asynccontextmanager
@@ -148,6 +148,8 @@ class _Endpoint:
         return _inflated(await read_body(receive, size, limit), headers, limit)
 
 
+# The path that has a page and takes bodies.
+_OF_BOTH = {"/": ["POST"]}
 # KServe's version 2.
 INFER_PATHS = ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer")
 
@@ -172,13 +174,7 @@ class _Post(_Endpoint):
         self._handler, self._body = route.handler, route.body
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        raw = await self._body_of(headers, receive)
-        try:
-            body = read_object(raw, self._body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise bad_request(f"the body is not what this route takes: {error}"[:500]) from None
-        except RecursionError:
-            raise bad_request("the body is nested too deeply") from None
+        body = read_object(await self._body_of(headers, receive), self._body)
         with tracing.request_span(self._path, headers) as call.trace:
             handled = self._handler(self._gateway.service, body, call)
             return Reply(encode(await _unless_gone(handled, receive)))
@@ -221,11 +217,15 @@ async def _unless_gone(handled: Awaitable[Answer], receive) -> Answer:
 class _Get(_Endpoint):
     def __init__(self, gateway: Gateway, page: Page):
         family = "openai" if page.path.startswith("/v1") else "tei"
-        super().__init__(gateway, page.path, ("GET", "HEAD"), family, page.is_open)
+        super().__init__(gateway, page.path, ("GET", "HEAD", *_OF_BOTH.get(page.path, ())), family, page.is_open)
         self._draw = page.draw
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        return self._draw(self._gateway.service, **scope["path_params"])
+        reply = self._draw(self._gateway.service, **scope["path_params"])
+        if self._path == "/docs" and scope["slash"]:
+            # Its links are relative to its address.
+            reply = reply._replace(body=reply.body.replace(b'href="', b'href="../'))
+        return reply
 
 
 def _timing(call: Call, seconds: float) -> bytes:
@@ -240,9 +240,16 @@ def _error(family: str, refusal: Refusal) -> bytes:
     if family == "tei":
         return encode({"error": refusal.message, "error_type": refusal.code})
     kind = "invalid_request_error" if refusal.status < 500 else "server_error"
-    return encode({"error": {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}})
+    # Cohere's clients share some paths, and read the message outside.
+    error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
+    return encode({"error": error, "message": refusal.message})
 
 
 async def _not_found(request, error) -> Response:
     refusal = Refusal(404, "there is no such route; /docs lists them", "not_found")
-    return Response(_error("openai", refusal), 404, media_type="application/json")
+    path = request.scope["path"]
+    body = _error("openai" if path.startswith("/v1/") else "tei", refusal)
+    if path.startswith("/v2/"):
+        # KServe's clients read a string there, and Cohere's the message.
+        body = encode({"error": refusal.message, "error_type": refusal.code, "message": refusal.message})
+    return Response(body, 404, media_type="application/json")

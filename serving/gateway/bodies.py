@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from serving.gateway.errors import bad_request
+from serving.gateway.errors import Refusal, bad_request
 
 Text = str | list[str | int | list[int]]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -28,15 +28,35 @@ def read_object(raw: bytes, kind: type["Body"]) -> Any:
         kind: What it must be.
 
     Raises:
-        msgspec.DecodeError: it is no JSON, or not of this kind.
-        Refusal: it has a field that may change the answer and is not known here.
+        Refusal: it is no JSON, or not of this kind, or has a field that may change the answer and is not known here.
     """
-    values = msgspec.json.decode(raw)
+    try:
+        values = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _other(error) from None
+    except RecursionError:
+        raise bad_request("the body is nested too deeply") from None
+    return read_values(values, kind)
+
+
+def _other(error: Exception) -> Refusal:
+    return bad_request(f"the body is not what this route takes: {error}"[:500])
+
+
+def read_values(values: Any, kind: type["Body"]) -> Any:
+    """Reads a body as `read_object` does; Hugging Face's clients put some fields into `parameters`."""
     if isinstance(values, dict):
+        if isinstance(values.get("parameters"), dict):
+            values = values.pop("parameters") | values
+        if kind is AnyBody:
+            return values
         for name in values.keys() - set(kind.__struct_fields__) - WITHOUT_EFFECT:
             if values[name] not in (None, "", [], {}):
                 raise bad_request(f"the field '{str(name)[:50]}' is not known at this route; leave it out")
-    return msgspec.convert(values, kind)
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise _other(error) from None
 
 
 class Body(msgspec.Struct, kw_only=True):
@@ -47,6 +67,12 @@ class Body(msgspec.Struct, kw_only=True):
     """
 
     model: str | None = None
+
+
+class AnyBody(Body, kw_only=True):
+    """What the route of the model's first task takes."""
+
+    inputs: Any = None
 
 
 class EmbeddingsBody(Body, kw_only=True):
@@ -78,41 +104,81 @@ class Cut(Body, kw_only=True):
 
     Attributes:
         truncate: False: a text that fills the model's longest row is an error; else it is cut at its end.
-        truncation_direction: Only at the end.
+        truncation_direction: Whether it is cut at its beginning, of models that can.
+        prompt_name: Of the prompt before each text, of models that have some.
     """
 
     truncate: bool | None = None
-    truncation_direction: Literal["right", "Right"] | None = None
+    truncation_direction: Literal["left", "Left", "right", "Right"] | None = None
+    prompt_name: str | None = None
 
 
 class EmbedBody(Cut, kw_only=True):
     """Texts to embed."""
 
     inputs: Text
-    normalize: bool = True
+    normalize: bool | None = None
     dimensions: Positive | None = None
+    encoding_format: Literal["float"] | None = None
+
+
+class Sentences(msgspec.Struct):
+    """A sentence, and others."""
+
+    source_sentence: str
+    sentences: list[str]
+
+
+class SimilarityBody(Cut, kw_only=True):
+    """Sentences to compare with one."""
+
+    inputs: Sentences
 
 
 class RerankBody(Cut, kw_only=True):
-    """Texts to put in order."""
+    """Texts to put in order, or documents as Cohere's clients name them."""
 
     query: str
-    texts: list[str]
+    texts: list[str] | None = None
+    documents: list[str | dict[str, Any]] | None = None
     raw_scores: bool = False
     return_text: bool = False
+    top_n: Positive | None = None
+    return_documents: bool | None = None
+    rank_fields: list[str] | None = None
 
 
 class PredictBody(Cut, kw_only=True):
-    """A text, a list of texts, or of models that take pairs a pair or a list of pairs."""
+    """A text, a list of texts, or of models that take pairs a pair or a list of pairs.
+
+    Attributes:
+        top_k: How many classes are wanted.
+        function_to_apply: To the model's logits, in place of its own; raw_scores: none.
+    """
 
     inputs: str | list[str | list[str]]
     raw_scores: bool = False
+    top_k: Positive | None = None
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
 
 
 class TextsBody(Cut, kw_only=True):
     """A text or several."""
 
     inputs: str | list[str]
+
+
+class MasksBody(TextsBody, kw_only=True):
+    """Texts with masked words, and how many words are wanted for each."""
+
+    top_k: Positive | None = None
+
+
+class EntitiesBody(TextsBody, kw_only=True):
+    """Texts whose words are classified one by one, or joined where neighbours are of one class."""
+
+    aggregation_strategy: Literal["none", "first"] | None = None
+    ignore_labels: list[str] | None = None
 
 
 class PairsBody(Cut, kw_only=True):
@@ -136,9 +202,48 @@ class Question(msgspec.Struct):
 
 
 class AnswerBody(Body, kw_only=True):
-    """A question with its context, or several."""
+    """A question with its context, or several, and how many answers are wanted."""
 
     inputs: Question | list[Question]
+    top_k: Positive | None = None
+
+
+class DecodeBody(Body, kw_only=True):
+    """Ids of tokens."""
+
+    ids: list[int | list[int]]
+    skip_special_tokens: bool = True
+
+
+# The prompts that sentence-transformers' encode_query and encode_document look for, and others by their own names.
+_PROMPTS = {"search_query": ("query",), "search_document": ("document", "passage", "corpus")}
+
+
+class CohereEmbedBody(Body, kw_only=True):
+    """Cohere's, of both versions.
+
+    Attributes:
+        input_type: Whose prompt goes before each text: the model's default one where it has none of that name.
+        truncate: NONE: a text that is too long is an error; START, END: where it is cut.
+    """
+
+    texts: list[str]
+    input_type: Literal["search_query", "search_document", "classification", "clustering"] | None = None
+    embedding_types: list[Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]] | None = None
+    truncate: Literal["NONE", "START", "END"] | None = None
+    output_dimension: Positive | None = None
+
+
+class CohereTokensBody(Body, kw_only=True):
+    """A text to cut into pieces."""
+
+    text: str
+
+
+class CohereIdsBody(Body, kw_only=True):
+    """Ids of tokens."""
+
+    tokens: list[int]
 
 
 class TokenizeBody(Body, kw_only=True):
@@ -146,6 +251,29 @@ class TokenizeBody(Body, kw_only=True):
 
     inputs: str | list[str]
     add_special_tokens: bool = True
+
+
+def cuts(body: Body) -> bool:
+    """Returns whether texts that are too long are cut."""
+    return getattr(body, "truncate", None) not in (False, "NONE")
+
+
+def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
+    """Returns by option of models (serving.client.tasks.OPTIONS) the field that asks for it, and its value.
+
+    Args:
+        body: Of a request.
+        prompts: The names of the model's prompts; None where it does not tell.
+    """
+    if isinstance(body, Cut):
+        is_left = (body.truncation_direction or "").lower() == "left"
+        return {"truncate_left": ("truncation_direction", is_left), "prompt_name": ("prompt_name", body.prompt_name)}
+    if not isinstance(body, CohereEmbedBody):
+        return {}
+    kind = body.input_type or ""
+    names = (kind, *_PROMPTS.get(kind, ()))
+    prompt = kind if prompts is None else next((name for name in names if name in prompts), "")
+    return {"truncate_left": ("truncate", body.truncate == "START"), "prompt_name": ("input_type", prompt)}
 
 
 def texts_of(value: Text, name: str) -> list[str]:
@@ -166,7 +294,7 @@ def listed(value: Any) -> tuple[list, bool]:
     return (value, False) if isinstance(value, list) else ([value], True)
 
 
-def documents_of(body: CohereRerankBody) -> list[str]:
+def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
     """Returns the texts of documents, of which version 1 takes objects too.
 
     Raises:
@@ -174,7 +302,7 @@ def documents_of(body: CohereRerankBody) -> list[str]:
     """
     if body.rank_fields and body.rank_fields != ["text"]:
         raise bad_request("rank_fields: only the field 'text' is read; send the documents as strings")
-    texts = [one.get("text") if isinstance(one, dict) else one for one in body.documents]
+    texts = [one.get("text") if isinstance(one, dict) else one for one in body.documents or ()]
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise bad_request(f"documents[{number}] has no string 'text'")

@@ -45,6 +45,11 @@ def from_server(error: ServingError) -> Refusal:
     return Refusal(502, f"the model server failed ({error.code.name})", "server_error")
 
 
+def is_passing(error: ServingError) -> bool:
+    """Returns whether the server may answer the same request at another time."""
+    return error.code in (*_TOO_BUSY, *_GONE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
 def gone() -> Refusal:
     """Returns the answer while no model server is there."""
     return Refusal(503, "the model server does not answer at present", "unavailable", RETRY_S)

@@ -94,9 +94,7 @@ async def infer(
         Refusal: they are not what the model takes, or it gave what is no number.
         ServingError: of the call.
     """
-    if unknown := parameters.keys() - {"signature_name", "binary_data_output"}:
-        raise bad_request(f"the parameter '{min(unknown)[:50]}' is not known; leave it out")
-    name = str(parameters.get("signature_name", DEFAULT))
+    name = str(_known(parameters, "signature_name", "binary_data_output").get("signature_name", DEFAULT))
     signature = _signature(model, name)
     if inputs.keys() != signature.inputs.keys():
         raise bad_request(f"the inputs are {', '.join(sorted(inputs))}; '{name}' takes {', '.join(signature.inputs)}")
@@ -111,6 +109,13 @@ async def infer(
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Refusal(502, f"the model '{model.name}' gave NaN or infinity ({output})", "not_a_number")
     return Answered(model.name, str(model.version), found)
+
+
+def _known(parameters: Mapping | None, *names: str) -> Mapping:
+    """Returns the parameters of a request or a tensor; raises Refusal for others, which might change the answer."""
+    if unknown := (parameters or {}).keys() - set(names):
+        raise bad_request(f"the parameter '{min(unknown)[:50]}' is not known; leave it out")
+    return parameters or {}
 
 
 def _signature(model: Model, name: str) -> Signature:
@@ -190,11 +195,11 @@ async def infer_http(service: Service, model: Model, raw: bytes, header_length: 
         asked = json.loads(raw[:size])
         inputs, place = {}, size
         for tensor in asked["inputs"]:
-            length = (tensor.get("parameters") or {}).get("binary_data_size")
+            length = _known(tensor.get("parameters"), "binary_data_size").get("binary_data_size")
             values = _flat(tensor["data"]) if length is None else raw[place : place + length]
             place += length or 0
             inputs[tensor["name"]] = _array(tensor["name"], tensor["datatype"], tensor["shape"], values)
-        wanted = {one["name"]: (one.get("parameters") or {}).get("binary_data") for one in asked.get("outputs") or []}
+        wanted = {one["name"]: _known(one.get("parameters"), "binary_data") for one in asked.get("outputs") or []}
         parameters = asked.get("parameters") or {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise bad_request(f"the body is no request for inference: {error!r}"[:300]) from None
@@ -202,7 +207,7 @@ async def infer_http(service: Service, model: Model, raw: bytes, header_length: 
     outputs, tail = [], b""
     for name, array in answered.outputs.items():
         output = {"name": name, "datatype": _NAMES[array.dtype], "shape": list(array.shape)}
-        is_binary = wanted.get(name)
+        is_binary = wanted.get(name, {}).get("binary_data")
         if parameters.get("binary_data_output", False) if is_binary is None else is_binary:
             packed = _packed(array)
             output["parameters"], tail = {"binary_data_size": len(packed)}, tail + packed
@@ -273,6 +278,8 @@ class GrpcService(grpc.GenericRpcHandler):
         model = find_model(service, asked.model_name, asked.model_version)
         if asked.raw_input_contents and len(asked.raw_input_contents) != len(asked.inputs):
             raise bad_request(f"{len(asked.raw_input_contents)} raw_input_contents for {len(asked.inputs)} inputs")
+        for tensor in (*asked.inputs, *asked.outputs):
+            _known(tensor.parameters)
         inputs = {}
         for number, tensor in enumerate(asked.inputs):
             if asked.raw_input_contents:

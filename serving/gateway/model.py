@@ -21,8 +21,8 @@ from serving.client.tasks import (
     find_tasks,
 )
 from serving.gateway import tracing
-from serving.gateway.errors import Refusal, not_ready, unreadable
-from serving.gateway.scheduler import Batch, BatchAnswer
+from serving.gateway.errors import Refusal, is_passing, not_ready, unreadable
+from serving.gateway.scheduler import Batch, BatchAnswer, Work
 from serving.wire import protos
 from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
@@ -99,6 +99,8 @@ class Model:
         self.tasks: dict[str, Task] = {}
         self.signatures: dict[str, Signature] = {}
         self.labels: list[str] = []
+        # The names of prompts; None where the model does not tell whether it has some.
+        self.prompts: tuple[str, ...] | None = None
         self.mask = ""
         self.special: frozenset[int] = frozenset()
         self.steps: dict[str, int] = {}
@@ -161,12 +163,19 @@ class Model:
         if "tokenize" in tasks:
             estimate.longest = await self._longest_row(tasks["tokenize"])
             self.special = await self._special_ids(tasks["tokenize"])
+        self.prompts = await self._prompt_names(tasks.get("embed"))
         serve(unknown=("classify", "early_exit"))
         self.labels = await self._class_names(signatures)
         serve(unknown=("early_exit",))
         self.mask = await self._mask_of(tasks["fill_mask"]) if "fill_mask" in tasks else ""
         self.steps = await self._steps_of(tasks["early_exit"]) if "early_exit" in tasks else {}
         serve()
+
+    async def _prompt_names(self, task: Task | None) -> tuple[str, ...] | None:
+        if task is None or "prompt_name" not in task.options:
+            return () if task is not None and task.options else None
+        answer = await self._tried(task.asked_with(truncate_left=True), [(b"",)], ("prompt_names",))
+        return tuple(name.decode(errors="replace") for name in answer["prompt_names"][0]) if answer else None
 
     async def _mask_of(self, task: Task) -> str:
         """What stands for a masked word; "" where it is not known."""
@@ -215,6 +224,8 @@ class Model:
         try:
             answer = await self._client.predict(inputs, outputs=("classes",), signature="classify")
         except ServingError as error:
+            if is_passing(error):
+                raise
             _LOG.warning("model %s does not name its classes: %s", self.name, error)
             return []
         return [label.decode(errors="replace") for label in answer["classes"][0]]
@@ -228,7 +239,7 @@ class Model:
         counter = self.tasks.get("tokenize")
         self._batches += 1
         wanted = batch.counts or self._batches % _COUNT_EVERY == 1
-        counts = wanted and counter is not None and counter != task and counter.inputs == task.inputs
+        counts = wanted and counter is not None and "lengths" not in task.outputs and counter.inputs == task.inputs
         estimated = sum(row.size for row in batch.rows)
         try:
             with tracing.batch_span(batch.contexts, len(batch.rows), estimated):
@@ -241,12 +252,16 @@ class Model:
         except ServingError:
             self.is_gone()
             raise
-        told = (outputs if counter == task else counted) or {}
+        told = (outputs if "lengths" in task.outputs else counted) or {}
         tokens = told.get("lengths")
         if tokens is not None:
             self.estimate.learn(batch.texts, tokens)
         of_texts = told | outputs
         return BatchAnswer(outputs, tokens, of_texts.get(TEXT_TOKENS), of_texts.get(TRUNCATED_TOKENS))
+
+    def count(self, work: Work, rows: list[tuple[str]]) -> int:
+        """Returns the tokens of answered rows; guessed where they were not counted."""
+        return sum(work.tokens or [self.estimate.of((text.encode(),)) for (text,) in rows])
 
     def may_truncate(self, task: Task, rows: list[tuple[bytes, ...]]) -> bool:
         """Whether only another call can tell that a text is truncated, and one is long enough.

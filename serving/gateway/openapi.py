@@ -22,7 +22,7 @@ _STATUSES = {
 }
 _GETS = {
     "/": "A page to try the models on; needs no key, its questions do.",
-    "/v1/models": "The models, as OpenAI's clients list them.",
+    "/v1/models": "The models, as OpenAI's and Cohere's clients list them.",
     "/info": "What the gateway and its models are.",
     "/v2": "KServe's protocol, version 2: health and metadata below it, and POST /v2/models/NAME/infer.",
     "/health": "200 while every model answers, else 503 with the reasons; needs no key.",
@@ -40,7 +40,7 @@ def document(root_path: str = "") -> dict[str, Any]:
     _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {route.path: {"post": _operation(route)} for route in ROUTES}
     for path, summary in _GETS.items():
-        paths[path] = {"get": {"summary": summary, "responses": {"200": {"description": summary}}}}
+        paths.setdefault(path, {})["get"] = {"summary": summary, "responses": {"200": {"description": summary}}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Gateway to TensorFlow Serving", "version": "1"},
@@ -97,7 +97,7 @@ def page(models: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _section(route: Route, models: Mapping[str, tuple[str, ...]]) -> str:
-    answering = [name for name, tasks in models.items() if route.task in tasks]
+    answering = [name for name, tasks in models.items() if route.is_for(tasks)]
     fields = ", ".join(f"<code>{one.name}</code>" for one in msgspec.structs.fields(route.body))
     by = f"answered by {html.escape(', '.join(answering))}" if answering else "no model here can"
     command = f"curl -d '{json.dumps(route.example)}' http://HOST:PORT{route.path}"

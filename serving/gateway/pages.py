@@ -73,7 +73,9 @@ def _ok_unless(absences: dict[str, Refusal]) -> Reply:
 
 
 def _models(service: Service) -> Reply:
-    return Reply(encode({"object": "list", "data": [_model_card(service, name) for name in service.models]}))
+    # As OpenAI's clients read it, and Cohere's.
+    cards = [_model_card(service, name) for name in service.models]
+    return Reply(encode({"object": "list", "data": cards, "models": cards}))
 
 
 def _model(service: Service, name: str) -> Reply:
@@ -83,7 +85,10 @@ def _model(service: Service, name: str) -> Reply:
 
 
 def _model_card(service: Service, name: str) -> dict:
-    return {"id": name, "object": "model", "created": service.started, "owned_by": "tensorflow-serving"}
+    model = service.models[name]
+    of_openai = {"id": name, "object": "model", "created": service.started, "owned_by": "tensorflow-serving"}
+    endpoints = [task for task in ("embed", "rerank") if task in model.tasks]
+    return of_openai | {"name": name, "endpoints": endpoints, "context_length": model.estimate.longest}
 
 
 def _info(service: Service) -> Reply:
@@ -106,7 +111,7 @@ def _described(model: Model) -> dict[str, Any]:
         "version": model.version,
         "live": model.live,
         "can": list(model.tasks),
-        "routes": [route.path for route in ROUTES if route.task in model.tasks],
+        "routes": [route.path for route in ROUTES if route.is_for(model.tasks)],
         "inputs": {name: task.inputs for name, task in model.tasks.items()},
         "max_input_length": model.estimate.longest,
         "labels": model.labels,

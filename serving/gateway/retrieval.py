@@ -2,10 +2,11 @@
 
 import base64
 import uuid
+from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import raw_scores, relevance, vectors_of
+from serving.client.tasks import Task, raw_scores, relevance, vectors_of
 from serving.gateway import bodies
 from serving.gateway.errors import Refusal, bad_request
 from serving.gateway.scheduler import Work
@@ -17,15 +18,15 @@ async def embeddings(service: Service, body: bodies.EmbeddingsBody, call: Call) 
     """Answers as OpenAI does: vectors of length 1, and how many tokens they took."""
     model, task = service.model(body.model, "embed")
     rows = [(text,) for text in bodies.texts_of(body.input, "input")]
-    work = await service.answer(model, task, rows, call, counts=True)
-    vectors = _of_length_one(_shortened(vectors_of(task, _outputs(work, task.outputs)), body.dimensions))
+    work = await service.answer(model, task, rows, call, body, counts=True)
+    vectors = of_length_one(shortened(vectors_of(task, outputs_of(work, task)), body.dimensions))
     as_text = body.encoding_format == "base64"
     data = [
-        {"object": "embedding", "index": number, "embedding": _base64(vector) if as_text else vector.tolist()}
+        {"object": "embedding", "index": number, "embedding": as_base64(vector) if as_text else vector.tolist()}
         | work.flagged(number)
         for number, vector in enumerate(vectors)
     ]
-    tokens = sum(work.tokens or [model.estimate.of((text.encode(),)) for (text,) in rows])
+    tokens = model.count(work, rows)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": model.name, "usage": usage}
 
@@ -34,16 +35,16 @@ async def embed(service: Service, body: bodies.EmbedBody, call: Call) -> Answer:
     """Answers as text-embeddings-inference does: vectors alone."""
     model, task = service.model(body.model, "embed")
     rows = [(text,) for text in bodies.texts_of(body.inputs, "inputs")]
-    work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
-    vectors = _shortened(vectors_of(task, _outputs(work, task.outputs)), body.dimensions)
-    return (_of_length_one(vectors) if body.normalize or body.dimensions else vectors).tolist()
+    work = await service.answer(model, task, rows, call, body)
+    vectors = shortened(vectors_of(task, outputs_of(work, task)), body.dimensions)
+    return (of_length_one(vectors) if body.normalize is not False or body.dimensions else vectors).tolist()
 
 
 async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
     """Answers as text-embeddings-inference does: of each text the terms that weigh something, heaviest first."""
     model, task = service.model(body.model, "embed_sparse")
     texts, _ = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(text,) for text in texts], call, cut=body.truncate is not False)
+    work = await service.answer(model, task, [(text,) for text in texts], call, body)
     rows = zip(work.rows("ids"), work.rows("terms"), work.rows("weights"), strict=True)
     return [
         [
@@ -53,6 +54,24 @@ async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> 
         ]
         for ids, terms, weights in rows
     ]
+
+
+async def similarity(service: Service, body: bodies.SimilarityBody, call: Call) -> Answer:
+    """Answers as text-embeddings-inference does: the cosine of each sentence to the first one."""
+    model, task = service.model(body.model, "embed")
+    asked = body.inputs
+    rows = [(text,) for text in (asked.source_sentence, *asked.sentences)]
+    work = await service.answer(model, task, rows, call, body)
+    first, *others = of_length_one(vectors_of(task, outputs_of(work, task)))
+    return [float(first @ other) for other in others]
+
+
+async def embed_all(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
+    """Answers as text-embeddings-inference does: of each text the vectors of all tokens, [CLS] and [SEP] too."""
+    model, task = service.model(body.model, "embed_all")
+    texts, _ = bodies.listed(body.inputs)
+    work = await service.answer(model, task, [(text,) for text in texts], call, body)
+    return [row[:size].tolist() for row, size in zip(work.rows("sequence_output"), work.rows("lengths"), strict=True)]
 
 
 async def cohere_v1(service: Service, body: bodies.CohereRerankBody, call: Call) -> Answer:
@@ -65,48 +84,63 @@ async def cohere_v2(service: Service, body: bodies.CohereRerankBody, call: Call)
     return await _cohere(service, body, call, "2")
 
 
-async def _cohere(service: Service, body: bodies.CohereRerankBody, call, version: str) -> Answer:
-    model, task = service.model(body.model, "rerank")
-    texts, longest = bodies.documents_of(body), model.estimate.longest
+async def _cohere(service: Service, body: bodies.CohereRerankBody, call: Call, version: str) -> Answer:
+    texts, longest = bodies.documents_of(body), service.model(body.model, "rerank")[0].estimate.longest
     if body.max_tokens_per_doc is not None and (longest is None or body.max_tokens_per_doc < longest):
         raise bad_request(f"max_tokens_per_doc is not followed below the model's {longest} tokens; leave it out")
-    work = await service.answer(model, task, [(body.query, text) for text in texts], call)
-    scores = relevance(_scores(work, task.outputs))
-    results = []
-    for index in best_first(scores)[: body.top_n]:
-        found = {"index": int(index), "relevance_score": float(scores[index])} | work.flagged(index)
-        results.append(found | ({"document": {"text": texts[index]}} if body.return_documents else {}))
-    meta = {"api_version": {"version": version}, "billed_units": {"search_units": 1}}
-    return {"id": str(uuid.uuid4()), "results": results, "meta": meta}
+    work, raw = await _pairs(service, body, texts, call)
+    return _of_cohere(
+        _ranked(work, relevance(raw), body.top_n, "relevance_score"), texts, body.return_documents, version
+    )
 
 
-async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answer:
-    """Answers as text-embeddings-inference does: best first."""
+async def _pairs(service: Service, body: Any, texts: list[str], call: Call) -> tuple[Work, np.ndarray]:
+    """Has pairs of the query and each text answered; also their raw scores, [texts]."""
     model, task = service.model(body.model, "rerank")
-    rows = [(body.query, text) for text in body.texts]
-    work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
-    raw = _scores(work, task.outputs)
-    scores = raw if body.raw_scores else relevance(raw)
-    return [
-        {"index": int(index), "score": float(scores[index])}
-        | ({"text": body.texts[index]} if body.return_text else {})
-        | work.flagged(index)
-        for index in best_first(scores)
-    ]
-
-
-def _outputs(work: Work, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    return {name: work.output(name) for name in names}
-
-
-def _scores(work: Work, outputs: tuple[str, ...]) -> np.ndarray:
+    work = await service.answer(model, task, [(body.query, text) for text in texts], call, body)
     try:
-        return raw_scores(_outputs(work, outputs))
+        return work, raw_scores(outputs_of(work, task))
     except UserError as error:
         raise bad_request(str(error)) from None
 
 
-def _shortened(vectors: np.ndarray, size: int | None) -> np.ndarray:
+def _ranked(work: Work, scores: np.ndarray, count: int | None, key: str) -> list[dict[str, Any]]:
+    order = best_first(scores)[:count]
+    return [{"index": int(index), key: float(scores[index])} | work.flagged(index) for index in order]
+
+
+def _of_cohere(results: list[dict], texts: list[str], returns: bool | None, version: str) -> Answer:
+    for found in results if returns else ():
+        found["document"] = {"text": texts[found["index"]]}
+    return {"id": str(uuid.uuid4()), "results": results, "meta": meta_of(version, search_units=1)}
+
+
+def meta_of(version: str, **units: int) -> dict[str, Any]:
+    """Returns what Cohere's answers say of themselves."""
+    return {"api_version": {"version": version}, "billed_units": units}
+
+
+async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answer:
+    """Answers best first: `texts` as text-embeddings-inference does, `documents` as Cohere, Jina and vLLM do."""
+    if (body.texts is None) == (body.documents is None):
+        raise bad_request("give either texts or documents")
+    texts = bodies.documents_of(body) if body.texts is None else body.texts
+    work, raw = await _pairs(service, body, texts, call)
+    key = "relevance_score" if body.texts is None else "score"
+    found = _ranked(work, raw if body.raw_scores else relevance(raw), body.top_n, key)
+    returns = body.return_text or body.return_documents
+    if body.texts is None:
+        return _of_cohere(found, texts, returns, "2")
+    return [one | ({"text": texts[one["index"]]} if returns else {}) for one in found]
+
+
+def outputs_of(work: Work, task: Task) -> dict[str, np.ndarray]:
+    """Returns a task's outputs, arrays [rows, ...] by name."""
+    return {name: work.output(name) for name in task.outputs}
+
+
+def shortened(vectors: np.ndarray, size: int | None) -> np.ndarray:
+    """Returns the first `size` numbers of vectors, or all; raises Refusal where there are not so many."""
     if size is None:
         return vectors
     if size > vectors.shape[1]:
@@ -114,10 +148,12 @@ def _shortened(vectors: np.ndarray, size: int | None) -> np.ndarray:
     return vectors[:, :size]
 
 
-def _of_length_one(vectors: np.ndarray) -> np.ndarray:
+def of_length_one(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors [rows, size] of length 1."""
     lengths = np.sqrt(np.sum(np.square(vectors), axis=1, keepdims=True))
     return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
-def _base64(vector: np.ndarray) -> str:
+def as_base64(vector: np.ndarray) -> str:
+    """Returns a vector as base64 of float32."""
     return base64.b64encode(np.ascontiguousarray(vector, "<f4")).decode()

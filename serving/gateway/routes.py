@@ -1,10 +1,11 @@
 """The routes: what each takes, whose clients speak it, and what answers it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from serving.gateway import bodies, retrieval, understanding
+from serving.gateway import bodies, cohere, huggingface, retrieval, understanding
+from serving.gateway.errors import bad_request
 from serving.gateway.service import Answer, Call, Service
 
 
@@ -15,7 +16,7 @@ class Route:
     Attributes:
         path: Of the URL.
         family: Whose clients speak it; errors have the form that they read.
-        task: What the model must be able to do.
+        task: What the model must be able to do; "": anything.
         body: The type of the body.
         handler: Answers it.
         summary: One line for the page.
@@ -30,15 +31,60 @@ class Route:
     summary: str
     example: dict[str, Any] = field(default_factory=dict)
 
+    def is_for(self, tasks: Collection[str]) -> bool:
+        """Returns whether a model that can do these answers it."""
+        return self.task in tasks or (not self.task and bool(tasks))
 
+
+async def first(service: Service, values: dict[str, Any], call: Call) -> Answer:
+    """Answers by the first task of the model, or by the one whose fields the body has."""
+    name = values.get("model")
+    if not isinstance(name, str | None):
+        raise bad_request("the body is not what this route takes: `$.model` is no string")
+    model, task = service.model(name, *_FIRST)
+    can = next(one for one in _FIRST if model.tasks.get(one) == task)
+    path, inputs = _FIRST[can], values.get("inputs")
+    if "query" in values and "rerank" in model.tasks:
+        path = "/rerank"
+    elif isinstance(inputs, dict) and "source_sentence" in inputs:
+        path = "/similarity"
+    (route,) = (route for route in ROUTES if route.path == path)
+    return await route.handler(service, bodies.read_values(values | {"model": model.name}, route.body), call)
+
+
+# What answers the route of the first task.
+_FIRST = {
+    "embed": "/embed", "classify": "/pipeline/text-classification", "rerank": "/rerank",
+    "answer": "/pipeline/question-answering", "tag": "/pipeline/token-classification",
+    "fill_mask": "/pipeline/fill-mask", "embed_sparse": "/embed_sparse", "tokenize": "/tokenize",
+}  # fmt: skip
+_QUESTION = {"question": "Where is Paris?", "context": "Paris is in France."}
+_SENTENCES = {"source_sentence": "a fine film", "sentences": ["a good film", "a dull one"]}
 ROUTES = (
+    Route(
+        "/", "tei", "", bodies.AnyBody, first,
+        "The first task of the model, as text-embeddings-inference and Hugging Face's clients ask for it.",
+        {"inputs": "a fine film"},
+    ),
     Route(
         "/v1/embeddings", "openai", "embed", bodies.EmbeddingsBody, retrieval.embeddings,
         "Vectors of texts, as OpenAI's clients ask for them.", {"input": ["a fine film", "a dull one"]},
     ),
     Route(
+        "/embeddings", "openai", "embed", bodies.EmbeddingsBody, retrieval.embeddings,
+        "The same.", {"input": ["a fine film", "a dull one"]},
+    ),
+    Route(
         "/embed", "tei", "embed", bodies.EmbedBody, retrieval.embed,
         "Vectors of texts, as text-embeddings-inference gives them.", {"inputs": "a fine film"},
+    ),
+    Route(
+        "/embed_all", "tei", "embed_all", bodies.TextsBody, retrieval.embed_all,
+        "Vectors of all tokens of texts, as text-embeddings-inference gives them.", {"inputs": "a fine film"},
+    ),
+    Route(
+        "/similarity", "tei", "embed", bodies.SimilarityBody, retrieval.similarity,
+        "The cosines of sentences to one, as text-embeddings-inference gives them.", {"inputs": _SENTENCES},
     ),
     Route(
         "/embed_sparse", "tei", "embed_sparse", bodies.TextsBody, retrieval.embed_sparse,
@@ -52,6 +98,22 @@ ROUTES = (
     Route(
         "/v1/rerank", "cohere", "rerank", bodies.CohereRerankBody, retrieval.cohere_v1,
         "The same by version 1 of that API.", {"query": "capital of France", "documents": ["Paris", "London"]},
+    ),
+    Route(
+        "/v2/embed", "cohere", "embed", bodies.CohereEmbedBody, cohere.embed_v2,
+        "Vectors of texts, as Cohere's clients ask.", {"texts": ["a fine film"], "embedding_types": ["float", "int8"]},
+    ),
+    Route(
+        "/v1/embed", "cohere", "embed", bodies.CohereEmbedBody, cohere.embed_v1,
+        "The same by version 1 of that API.", {"texts": ["a fine film"]},
+    ),
+    Route(
+        "/v1/tokenize", "cohere", "tokenize", bodies.CohereTokensBody, cohere.tokenize,
+        "The pieces of a text, as Cohere's clients ask.", {"text": "a fine film"},
+    ),
+    Route(
+        "/v1/detokenize", "cohere", "decode", bodies.CohereIdsBody, cohere.detokenize,
+        "The text of ids, as Cohere's clients ask.", {"tokens": [5, 6]},
     ),
     Route(
         "/rerank", "tei", "rerank", bodies.RerankBody, retrieval.rerank,
@@ -68,7 +130,7 @@ ROUTES = (
         {"inputs": "a fine film", "threshold": 0.9},
     ),
     Route(
-        "/fill_mask", "tei", "fill_mask", bodies.TextsBody, understanding.fill_mask,
+        "/fill_mask", "tei", "fill_mask", bodies.MasksBody, understanding.fill_mask,
         "The likeliest pieces for each mask of texts.", {"inputs": "a [MASK] film"},
     ),
     Route(
@@ -78,7 +140,7 @@ ROUTES = (
     Route(
         "/answer", "tei", "answer", bodies.AnswerBody, understanding.answer,
         "Answers to questions as spans of their contexts, in characters.",
-        {"inputs": {"question": "Where is Paris?", "context": "Paris is in France."}},
+        {"inputs": _QUESTION},
     ),
     Route(
         "/tag", "tei", "tag", bodies.TextsBody, understanding.tag,
@@ -87,5 +149,20 @@ ROUTES = (
     Route(
         "/tokenize", "tei", "tokenize", bodies.TokenizeBody, understanding.tokenize,
         "The pieces that texts become.", {"inputs": "a fine film"},
+    ),
+    Route(
+        "/decode", "tei", "decode", bodies.DecodeBody, understanding.decode,
+        "The texts of ids, as text-embeddings-inference gives them.", {"ids": [5, 6]},
+    ),
+    *(
+        Route(f"/pipeline/{name}", "tei", task, body, handler, "As Hugging Face's clients read it.", {"inputs": inputs})
+        for name, task, body, handler, inputs in (
+            ("feature-extraction", "embed", bodies.EmbedBody, retrieval.embed, "a fine film"),
+            ("sentence-similarity", "embed", bodies.SimilarityBody, retrieval.similarity, _SENTENCES),
+            ("text-classification", "classify", bodies.PredictBody, huggingface.text_classification, "a fine film"),
+            ("token-classification", "tag", bodies.EntitiesBody, huggingface.token_classification, "a fine film"),
+            ("fill-mask", "fill_mask", bodies.MasksBody, huggingface.fill_mask, "a [MASK] film"),
+            ("question-answering", "answer", bodies.AnswerBody, huggingface.question_answering, _QUESTION),
+        )
     ),
 )  # fmt: skip

@@ -4,15 +4,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from serving.client import Connection
-from serving.client.tasks import Task
+from serving.client.tasks import DEFAULT, WITH_OPTIONS, Task
 from serving.gateway import tracing
+from serving.gateway.bodies import Body, cuts, options_of
 from serving.gateway.errors import Refusal, bad_request, gone
 from serving.gateway.keys import Keys
 from serving.gateway.metrics import Metrics
@@ -101,12 +102,12 @@ class Service:
         """Tells whether every model is there."""
         return all(model.live for model in self.models.values())
 
-    def model(self, name: str | None, task: str) -> tuple[Model, Task]:
+    def model(self, name: str | None, *wanted: str) -> tuple[Model, Task]:
         """Chooses who answers.
 
         Args:
             name: The model's; None for the first that can.
-            task: What it must be able to do.
+            wanted: What it must be able to do: the first of these that it can.
 
         Returns:
             The model, and how it is asked.
@@ -120,14 +121,17 @@ class Service:
             raise Refusal(404, f"the model '{name[:100]}' does not exist; there is {known}", "model_not_found")
         asked = list(self.models.values()) if name is None else [self.models[name]]
         for model in asked:
-            if task in model.tasks:
-                return model, model.tasks[task]
+            task = next((model.tasks[one] for one in wanted if one in model.tasks), None)
+            # Which is the first of several is known when all are.
+            if task and (model.version is not None or len(wanted) == 1):
+                return model, task
             # No later model takes its place: the same request would be answered by another one a moment later.
             if model.version is None and (name is not None or not model.is_missing):
                 raise model.absence or gone()
         if all(model.is_missing for model in asked):
             raise asked[0].absence or gone()
-        raise bad_request(f"no model here can {task}" if name is None else f"the model '{name}' cannot {task}")
+        can = wanted[0] if len(wanted) == 1 else "answer texts"
+        raise bad_request(f"no model here can {can}" if name is None else f"the model '{name}' cannot {can}")
 
     async def answer(
         self,
@@ -135,8 +139,8 @@ class Service:
         task: Task,
         rows: Sequence[Sequence[str]],
         call: Call,
+        body: Body,
         counts: bool = False,
-        cut: bool = True,
     ) -> Work:
         """Has rows answered, in order.
 
@@ -145,32 +149,33 @@ class Service:
             task: How it is asked.
             rows: Texts; each row has as many as the task takes.
             call: The request; how long it took is noted there.
+            body: What says whether texts that are too long are cut, and which options are asked for.
             counts: Whether their tokens are counted.
-            cut: Whether texts that are too long are cut; else they are refused.
 
         Returns:
             The rows' answers.
 
         Raises:
-            Refusal: for no or too many rows, texts that are no Unicode, texts that are too long, a full queue.
+            Refusal: for no or too many rows, texts that are no Unicode, texts that are too long, a full queue, and an
+                option that the model does not take.
             ServingError: of the call.
             TimeoutError: for a request that took too long.
         """
-        if not rows:
-            raise bad_request("there is no text in the request")
-        if len(rows) > self.options.max_inputs:
-            raise bad_request(f"{len(rows)} inputs are more than the {self.options.max_inputs} of one request")
+        self.check_count(len(rows))
+        task = _with_options(model, task, body)
         try:
             encoded = [tuple(text.encode() for text in row) for row in rows]
         except UnicodeEncodeError:
             raise bad_request("a text holds half a surrogate pair: it is no Unicode") from None
-        if not cut:
+        if not cuts(body) and task.signature != WITH_OPTIONS:
             await self._check_lengths(model, task, encoded, call)
         sizes = [model.estimate.of(row) for row in encoded]
         key, timeout_s = (model.name, task), self.options.timeout_s
         counts = counts or model.may_truncate(task, encoded)
         work = await self.scheduler.answer(key, encoded, sizes, timeout_s, counts, call.trace)
         _check_numbers(model, work, task)
+        if not cuts(body):
+            _check_whole(model, work.truncated or ())
         call.queue_ns += work.started_ns - work.queued_ns
         call.model_ns += work.ended_ns - work.started_ns
         call.truncated = None if work.truncated is None else sum(work.truncated)
@@ -186,11 +191,14 @@ class Service:
         key = (model.name, counter)
         work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=call.trace)
         # Where it is not told what was cut, a row that is full counts as cut.
-        too_long = work.truncated or [count >= longest for count in work.tokens]
-        for number, is_too_long in enumerate(too_long):
-            if is_too_long:
-                message = f"input {number} does not fit into the model's {longest} tokens; leave out truncate=false"
-                raise Refusal(413, message, "too_long")
+        _check_whole(model, work.truncated or [count >= longest for count in work.tokens])
+
+    def check_count(self, rows: int) -> None:
+        """Raises Refusal for no rows, or more than a request may have."""
+        if not rows:
+            raise bad_request("there is no text in the request")
+        if rows > self.options.max_inputs:
+            raise bad_request(f"{rows} inputs are more than the {self.options.max_inputs} of one request")
 
     async def _run(self, batch: Batch) -> BatchAnswer:
         name, task = batch.key
@@ -212,6 +220,33 @@ class Service:
             _LOG.info("model %s version %s: %s", model.name, model.version, ", ".join(model.tasks) or "no texts")
         else:
             _LOG.warning("model %s is not there: %s", model.name, model.error)
+
+
+# What exports of today do with options.
+_OPTIONAL = ("embed", "classify", "rerank")
+
+
+def _with_options(model: Model, task: Task, body: Body) -> Task:
+    """Returns the task as a body asks for it; raises Refusal naming the field that the model does not follow."""
+    asked = options_of(body, model.prompts)
+    for name, (field_name, value) in asked.items():
+        if value and name not in task.options:
+            may_have = task.signature == DEFAULT and task in (model.tasks.get(one) for one in _OPTIONAL)
+            newer = ", or export the model again" if may_have and not task.options else ""
+            raise bad_request(f"{field_name}: the model '{model.name}' does not follow it here; leave it out{newer}")
+        if value and name == "prompt_name" and value not in (model.prompts or ()):
+            known = ", ".join(model.prompts or ())
+            raise bad_request(f"{field_name}: the model '{model.name}' has no prompt '{value[:50]}'; it has {known}")
+    return task.asked_with(**{name: value for name, (_, value) in asked.items() if value})
+
+
+def _check_whole(model: Model, too_long: Iterable[bool]) -> None:
+    """Raises Refusal for the first row that is too long."""
+    for number, is_too_long in enumerate(too_long):
+        if is_too_long:
+            longest = model.estimate.longest
+            message = f"input {number} does not fit into the model's {longest} tokens; let it be truncated"
+            raise Refusal(413, message, "too_long")
 
 
 def _check_numbers(model: Model, work: Work, task: Task) -> None:

@@ -1,11 +1,13 @@
 """What is asked about a text itself: its class, pieces, masked words, order, answers, words, and how deep it went."""
 
+import time
 from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import Task
+from serving.client.tasks import Task, constant
 from serving.gateway import bodies
+from serving.gateway.errors import bad_request
 from serving.gateway.model import Model, task_at
 from serving.gateway.scheduler import Work
 from serving.gateway.service import Answer, Call, Service, best_first
@@ -17,10 +19,12 @@ _NO_ANSWER = 1e4
 async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
     """Answers as text-embeddings-inference does: of each row all classes, likeliest first."""
     model, task = service.model(body.model, "classify")
+    if body.function_to_apply and "value" in task.outputs:
+        raise bad_request("function_to_apply is for classes, and the model gives a value; leave it out")
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
-    work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
-    found = _classes(model, work, task.outputs, body.raw_scores)
-    answers = [_flagged(work, row, classes) for row, classes in enumerate(found)]
+    work = await service.answer(model, task, rows, call, body)
+    found = _classes(model, work, task.outputs, body.function_to_apply or ("none" if body.raw_scores else None))
+    answers = [_flagged(work, row, classes[: body.top_k]) for row, classes in enumerate(found)]
     return answers[0] if lone else answers
 
 
@@ -29,11 +33,19 @@ def _flagged(work: Work, row: int, found: list[dict]) -> list[dict]:
     return [one | work.flagged(row) for one in found]
 
 
-def _classes(model: Model, work: Work, outputs: tuple[str, ...], raw: bool) -> list[list[dict]]:
+# Of logits, by the names that transformers' pipelines have for them.
+_FUNCTIONS = {
+    "none": lambda logits: logits,
+    "sigmoid": lambda logits: np.exp(-np.logaddexp(0, -logits)),
+    "softmax": lambda logits: np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)),
+}
+
+
+def _classes(model: Model, work: Work, outputs: tuple[str, ...], function: str | None) -> list[list[dict]]:
     if "value" in outputs:
         return [[{"label": "value", "score": float(value)}] for value in work.output("value")]
     probabilities, best = work.output("probabilities"), work.rows("label")
-    scores = work.output("logits") if raw else probabilities
+    scores = _FUNCTIONS[function](work.output("logits")) if function else probabilities
     answers = []
     for row, label in enumerate(best):
         names = model.labels if len(model.labels) == scores.shape[1] else list(map(str, range(scores.shape[1])))
@@ -51,7 +63,7 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
     texts, _ = bodies.listed(body.inputs)
     # A model of pairs is shown the text as its first.
     rows = [(text, *[""] * (len(task.inputs) - 1)) for text in texts]
-    work = await service.answer(model, task, rows, call)
+    work = await service.answer(model, task, rows, call, body)
     answers = []
     for ids, pieces, length in zip(work.rows("input_ids"), work.rows("pieces"), work.tokens, strict=True):
         tokens = [
@@ -62,17 +74,46 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
     return answers
 
 
-async def fill_mask(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
+async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answer:
+    """Answers as text-embeddings-inference does: the texts of lists of ids."""
+    model, _ = service.model(body.model, "decode")
+    rows = body.ids if any(isinstance(one, list) for one in body.ids) else [body.ids]
+    service.check_count(len(rows))
+    if not all(isinstance(row, list) and all(0 <= one < 2**31 for one in row) for row in rows):
+        raise bad_request("ids must be a list of numbers from 0 on, or a list of such lists")
+    sizes = np.array([len(row) for row in rows], np.int32)
+    ids = np.array([row + [0] * (sizes.max() - len(row)) for row in rows], np.int32)
+    inputs = {"ids": ids, "lengths": sizes, "skip_special_tokens": constant(body.skip_special_tokens, len(rows))}
+    begin = time.time_ns()
+    found = await model.predict(inputs, ("text",), "decode", service.options.timeout_s)
+    call.model_ns += time.time_ns() - begin
+    return [_text(text) for text in found["text"]]
+
+
+async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
     """Returns the likeliest pieces for each mask of each text, likeliest first."""
-    model, task = service.model(body.model, "fill_mask")
     texts, lone = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(text,) for text in texts], call, cut=body.truncate is not False)
+    _, work = await masks(service, texts, body, call)
     answers = [
         # What a batch is filled up with are masks of empty pieces.
-        [_flagged(work, number, _scored(*mask, "text")) for mask in zip(*row, strict=True) if mask[0][0]]
+        [_flagged(work, number, _scored(*mask, "text")[: body.top_k]) for mask in zip(*row, strict=True) if mask[0][0]]
         for number, row in enumerate(zip(work.rows("pieces"), work.rows("probabilities"), strict=True))
     ]
     return answers[0] if lone else answers
+
+
+async def masks(service: Service, texts: list[str], body: bodies.MasksBody, call: Call) -> tuple[Model, Work]:
+    """Has texts with masks answered; raises Refusal where the export proposes fewer words than are wanted."""
+    model, task = service.model(body.model, "fill_mask")
+    work = await service.answer(model, task, [(text,) for text in texts], call, body)
+    check_top_k(body.top_k, work.rows("pieces"))
+    return model, work
+
+
+def check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
+    """Raises Refusal where more are wanted than the rows [..., top_k] have."""
+    if wanted is not None and wanted > rows[0].shape[-1]:
+        raise bad_request(f"top_k is {wanted}; the export gives {rows[0].shape[-1]} (its --top_k)")
 
 
 def _scored(names: Any, scores: Any, key: str) -> list[dict]:
@@ -83,7 +124,7 @@ async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -
     """Returns for each pair whether it stands in its order and whether not, likelier first."""
     model, task = service.model(body.model, "sentence_order")
     rows, lone = bodies.rows_of(body.inputs, 2)
-    work = await service.answer(model, task, rows, call, cut=body.truncate is not False)
+    work = await service.answer(model, task, rows, call, body)
     answers = [
         _flagged(work, row, _scored((b"in order", b"not in order"), probabilities, "label"))
         for row, probabilities in enumerate(work.output("probabilities"))
@@ -95,9 +136,10 @@ async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answe
     """Returns the answer to each question, with its place in the context in characters, and the best few."""
     model, task = service.model(body.model, "answer")
     asked, lone = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(one.context, one.question) for one in asked], call)
+    work = await service.answer(model, task, [(one.context, one.question) for one in asked], call, body)
+    check_top_k(body.top_k, work.rows("answers"))
     found = [
-        _answers({name: values[place] for name, values in _places(work, task)}) | work.flagged(place)
+        _answers({name: values[place] for name, values in _places(work, task)}, body.top_k) | work.flagged(place)
         for place in range(len(asked))
     ]
     return found[0] if lone else found
@@ -107,7 +149,7 @@ def _places(work: Work, task: Task) -> list[tuple[str, list]]:
     return [(name, work.rows(name)) for name in task.outputs]
 
 
-def _answers(row: dict[str, Any]) -> dict[str, Any]:
+def _answers(row: dict[str, Any], count: int | None) -> dict[str, Any]:
     several = list(zip(row["answers"], row["starts"], row["ends"], row["probabilities"], strict=True))
     ranked = [several[place] for place in best_first(row["probabilities"])]
     # The best one's probability; none has one where the context holds no answer.
@@ -116,7 +158,7 @@ def _answers(row: dict[str, Any]) -> dict[str, Any]:
         **_span(row["answer"], row["start"], row["end"], score),
         "log_odds": _limited(row["score"]),
         "no_answer_score": _limited(row["no_answer_score"]),
-        "answers": [_span(*one) for one in ranked if one[0]],
+        "answers": [_span(*one) for one in ranked if one[0]][:count],
     }
 
 
@@ -133,7 +175,7 @@ async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
     """Gives the words of each text with their class and their place in characters."""
     model, task = service.model(body.model, "tag")
     texts, lone = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(text,) for text in texts], call, cut=body.truncate is not False)
+    work = await service.answer(model, task, [(text,) for text in texts], call, body)
     names = ("words", "labels", "starts", "ends", "probabilities")
     answers = []
     for number, one in enumerate(zip(*(work.rows(name) for name in names), strict=True)):
@@ -151,8 +193,8 @@ async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Ans
     model, task = service.model(body.model, "early_exit")
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     at = task_at(task, body.threshold)
-    work = await service.answer(model, at, rows, call, cut=body.truncate is not False)
-    classes = _classes(model, work, task.outputs, raw=False) if len(task.outputs) > 1 else None
+    work = await service.answer(model, at, rows, call, body)
+    classes = _classes(model, work, task.outputs, None) if len(task.outputs) > 1 else None
     answers = [
         {"steps": int(steps), "of": max(model.steps.values(), default=None)}
         | work.flagged(row)

@@ -7,6 +7,7 @@ python -m serving.score --target=127.0.0.1:8500 --model=sst2 --input='rows/*.jso
 import os
 from dataclasses import dataclass
 
+from serving.client.tasks import DEFAULT, WITH_OPTIONS
 from serving.score.job import score
 from serving.score.models import ModelSource
 from serving.score.tables import FORMATS
@@ -24,6 +25,10 @@ class Settings(CheckedSettings):
     target: str = setting("", help="HOST:PORT of a model server's gRPC port; empty: the model is loaded here")
     version: int | None = setting(None, help="version of a model behind --target; left out: the newest", at_least=1)
     signature: str = setting("serving_default", help="signature to call")
+    prompt_name: str = setting(
+        "", help="prompt before each text, of those that the exported folder had; empty: its default"
+    )
+    truncate_left: bool = setting(False, help="cut a text that is too long at its beginning")
     input: str = setting(help="comma-separated globs: JSON lines (.jsonl), or plain text, a text a line")
     output_dir: str = setting(help="folder for a table of each file, bad_rows.jsonl and manifest.json")
     fields: str = setting("", help="fields of JSON rows for the model's inputs, by commas; empty: the inputs' names")
@@ -41,15 +46,21 @@ def main(settings: Settings) -> None:
     """Scores what the settings name."""
     if settings.version and not settings.target:
         raise UserError("--version is for a model behind --target; of a folder give the version's: --model=FOLDER/3")
+    options = {"prompt_name": settings.prompt_name, "truncate_left": settings.truncate_left}
+    if any(options.values()) and settings.signature != DEFAULT:
+        raise UserError(
+            "--prompt_name and --truncate_left are for the signature serving_default; leave out --signature"
+        )
     ray, cores = settings.runner == "ray", len(os.sched_getaffinity(0))
     source = ModelSource(
         settings.model,
         settings.target,
         settings.version,
-        settings.signature,
+        WITH_OPTIONS if any(options.values()) else settings.signature,
         # Ray lends a task one core.
         threads=1 if ray else 0 if settings.workers == 1 else max(1, cores // settings.workers),
         timeout_s=settings.timeout_s,
+        options=tuple(options.items()) if any(options.values()) else (),
     )
     score(
         settings.input,

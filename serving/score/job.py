@@ -130,6 +130,7 @@ def _described(paths, source: ModelSource, fields, outputs, keep, format: str, m
         "format_version": _FORMAT_VERSION,
         "model": named if source.target else fingerprint(Path(source.model)),
         "signature": source.signature,
+        **({"options": dict(source.options)} if source.options else {}),
         "fields": list(fields),
         "outputs": list(outputs),
         "keep": list(keep),

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from serving.client.tasks import constant
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -30,6 +31,7 @@ class ModelSource:
         version: Of a model behind a server; all rows are answered by one.
         signature: Which is called.
         threads: That a model which is loaded here computes with; 0: as TensorFlow chooses.
+        options: Names and values of inputs that are the same for all rows; see serving.client.tasks.OPTIONS.
         timeout_s: The longest that a server may take for a batch, in seconds.
     """
 
@@ -39,6 +41,7 @@ class ModelSource:
     signature: str = "serving_default"
     threads: int = 0
     timeout_s: float = 300.0
+    options: tuple[tuple[str, str | bool], ...] = ()
 
 
 class Model(Protocol):
@@ -65,7 +68,8 @@ def open_model(source: ModelSource) -> Model:
     Raises:
         UserError: there is none, or it has no such signature.
     """
-    return _Served(source) if source.target else _Loaded(source)
+    model = _Served(source) if source.target else _Loaded(source)
+    return _WithOptions(model, source) if source.options else model
 
 
 def version_folder(model: str) -> Path:
@@ -152,6 +156,28 @@ class _Served:
             raise
 
 
+class _WithOptions:
+    """A model each of whose rows has the same options besides its texts."""
+
+    def __init__(self, model: Model, source: ModelSource):
+        self._model = model
+        if missing := [name for name, value in source.options if value and name not in model.inputs]:
+            raise UserError(f"--{missing[0]} is not known to the model; it takes {', '.join(model.inputs)}")
+        self._options = {name: value for name, value in source.options if name in model.inputs}
+        self.inputs = tuple(name for name in model.inputs if name not in self._options)
+        self.wrong_inputs = tuple(name for name in model.wrong_inputs if name not in self._options)
+        self.outputs = model.outputs
+        try:
+            self({name: np.array([b""], object) for name in self.inputs}, ("lengths",))
+        except Refused as refused:
+            asked = ", ".join(f"--{name}={value}" for name, value in self._options.items() if value)
+            raise UserError(f"{asked}: {refused}") from refused
+
+    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
+        rows = len(next(iter(columns.values())))
+        return self._model(columns | {n: constant(value, rows) for n, value in self._options.items()}, outputs)
+
+
 def served_version(source: ModelSource) -> int:
     """Asks a server which version of the model answers now."""
     from serving.client import Client
@@ -162,6 +188,12 @@ def served_version(source: ModelSource) -> int:
 
 def _no_signature(source: ModelSource, signatures: Any) -> UserError:
     known = ", ".join(name for name in signatures if not name.startswith("__"))
+    if source.options:
+        asked = " and ".join(f"--{name}" for name, value in source.options if value)
+        return UserError(
+            f"{asked}: the model has no signature '{source.signature}' ({known}); exports of today whose rows are a"
+            " text or a pair have it"
+        )
     return UserError(f"--signature={source.signature} is not the model's; it has {known}")
 
 

@@ -11,6 +11,7 @@ from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertT
 from albert_tf import other_depths as plans
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.extensions.random_depth import depth_draw
+from albert_tf.layers import depth as depth_plans
 from tests.albert_tf.depth_cases import CONFIGS, FEATURES, alike, encoder_of, small, weights_like
 from tfrecords.base.errors import UserError
 
@@ -40,7 +41,7 @@ def test_a_depth_changes_how_often_the_repeated_blocks_run(changes, depth, plan,
     assert (other.num_hidden_layers, other.depth_plan) == (depth, plan)
     assert plans.kept_steps(config, depth) == kept
     if depth < 6:
-        assert [plan(config)[step] for step in kept] == plan(other)
+        assert [depth_plans.plan(config)[step] for step in kept] == depth_plans.plan(other)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_encoders_alone_go_where_heads_have_no_form(tmp_path, caplog):
     pretrained = randomise(AlbertPretrainer(small()))
     assert_same_weights(formats.load(written(pretrained, HUB, tmp_path / "hub")), pretrained.encoder)
     assert "a keras-hub backbone has no heads: masked_lm/" in caplog.text
-    with pytest.raises(UserError, match="not factorised afterwards"):
+    with pytest.raises(UserError, match="not factorized afterwards"):
         factorize_embeddings(XlnetPretrainer(small(**XLNET)), 4)
 
 

@@ -35,10 +35,10 @@ HELP = {
     "serving.model_server": (set(), 8),
     "serving.client": ({"grpc", "numpy"}, 18),
     "serving.gateway": ({"grpc", "numpy"}, 19),
-    "serving.export": ({"numpy", "sentencepiece"}, 16),
-    "albert_tf.run_pretraining": ({"numpy", "sentencepiece", "numba"}, 33),
-    "albert_tf.run_finetuning": ({"numpy", "sentencepiece"}, 22),
-    "tfrecords.create_pretraining_data": ({"numpy", "sentencepiece", "numba"}, 33),
+    "serving.export": ({"numpy"}, 20),
+    "albert_tf.run_pretraining": ({"numpy", "numba"}, 34),
+    "albert_tf.run_finetuning": ({"numpy"}, 24),
+    "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 38),
 }
 
 

@@ -208,8 +208,13 @@ class RelatedRows(PaddedRows):
         self.pairs = RelatedPairs(relations)
         if relations.queries is not None:
             self.length = self.length + relations.queries
-            more = ops.ones((ops.shape(self.weights)[0], relations.queries))
-            self.weights = ops.concatenate([self.weights, more], axis=1)
+
+    @property
+    def weights(self) -> Tensor:  # type: ignore[override]
+        weights, queries = super().weights, self.relations.queries
+        if queries is None:
+            return weights
+        return ops.concatenate([weights, ops.ones((ops.shape(weights)[0], queries))], axis=1)
 
     def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
         content = self.content(self.rectangle(inputs))

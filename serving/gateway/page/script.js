@@ -161,11 +161,15 @@ const EXAMPLES = {
 // What the form shows now. Whoever waits for an answer keeps what was asked in variables of its own: the form may change meanwhile.
 let models = [], shown = null, looks = 0;
 
+// Before the routes, where the page's own address has no slash at its end, as a proxy's prefix may be asked for.
+const root = location.pathname.endsWith("/") ? "" : `./${location.pathname.split("/").pop()}/`;
+for (const link of document.querySelectorAll('a[href="docs"]')) link.setAttribute("href", root + "docs");
+
 async function call(route, key, body) {
   const headers = { "Content-Type": "application/json" };
   if (key) headers.Authorization = "Bearer " + key;
   const begin = performance.now();
-  const answer = await fetch(route, body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers });
+  const answer = await fetch(root + route, body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers });
   const read = await answer.json();
   const trip = performance.now() - begin;
   if (answer.ok) return { read, trip, stages: stages(answer.headers.get("Server-Timing") || "", trip) };

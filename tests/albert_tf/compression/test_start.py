@@ -50,7 +50,7 @@ REFUSED = r"""
 --embedding_size=8 --plan=none --lora_rank=2 => --lora_rank=2 is of blocks that are shared
 --embedding_size=8 --plan=none --noalign => --align=False is of blocks that are shared
 factorised | --embedding_size=4 => factorised already, at 8 columns
-relative | --embedding_size=8 => beside relative positions
+relative | --embedding_size=8 => without a layer norm
 """
 OTHERS = {"factorised": {"embedding_size": 8}, "relative": {"position_type": "relative"}}
 

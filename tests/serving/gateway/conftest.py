@@ -22,9 +22,9 @@ from serving.wire.tensors import fill_tensor, read_tensor
 
 
 def tensors(text: str) -> dict[str, tuple[int, int]]:
-    """The types (f: float32, i: int32, s: string) and ranks of tensors by their names."""
+    """The types (f: float32, i: int32, s: string, b: bool) and ranks of tensors by their names."""
     named = (one.split(":") for one in text.split())
-    return {name: ({"f": 1, "i": 3, "s": 7}[kind[0]], int(kind[1])) for name, kind in named}
+    return {name: ({"f": 1, "i": 3, "s": 7, "b": 10}[kind[0]], int(kind[1])) for name, kind in named}
 
 
 STRINGS, PAIR = tensors("text:s1"), tensors("first:s1 second:s1")
@@ -35,6 +35,8 @@ SPANS = tensors(
 )
 WORDS = tensors("labels:s2 words:s2 starts:i2 ends:i2 probabilities:f3")
 PIECES = tensors("input_ids:i2 lengths:i1 pieces:s2 segment_ids:i2")
+OPTIONS, COUNTED = tensors("prompt_name:s1 truncate_left:b1"), tensors("lengths:i1") | TOLD
+PROMPTS = {b"": b"", b"query": b"query: ", b"passage": b"passage: "}
 STEP, THRESHOLD = tensors("steps:i1"), tensors("threshold:f1")
 # The steps of those that leave early.
 STEPS = 12
@@ -56,7 +58,7 @@ SIGNATURES = {
         STRINGS,
         VECTOR,
         early_exit=(STRINGS | THRESHOLD, VECTOR | STEP),
-        fill_mask=(STRINGS, tensors("pieces:s3 probabilities:f3")),
+        fill_mask=(STRINGS, tensors("ids:i3 pieces:s3 probabilities:f3 texts:s3")),
         sentence_order=(PAIR, tensors("probabilities:f2")),
         sparse=(STRINGS, tensors("ids:i2 terms:s2 weights:f2")),
     ),
@@ -67,6 +69,20 @@ SIGNATURES = {
     "telling classifier": answers(STRINGS, CLASSES | TOLD, TOLD),
     "telling regressor": answers(PAIR, VALUE, TOLD),
     "telling embedder": answers(STRINGS, VECTOR, TOLD),
+    "prompted embedder": answers(
+        STRINGS,
+        VECTOR,
+        with_options=(STRINGS | OPTIONS, VECTOR | COUNTED | tensors("prompt_names:s2")),
+        tokens=(STRINGS, tensors("lengths:i1 pieces:s2 sequence_output:f3")),
+        decode=(tensors("ids:i2 lengths:i1 skip_special_tokens:b1"), tensors("text:s1")),
+    ),
+    "optional classifier": answers(
+        STRINGS, CLASSES, with_options=(STRINGS | tensors("truncate_left:b1"), CLASSES | COUNTED)
+    ),
+    "unprompted embedder": answers(
+        STRINGS, VECTOR, with_options=(STRINGS | tensors("truncate_left:b1"), VECTOR | COUNTED)
+    ),
+    "unnumbered pretrainer": answers(STRINGS, VECTOR, fill_mask=(STRINGS, tensors("pieces:s3 probabilities:f3"))),
     "cls last": answers(STRINGS, VECTOR),
     "bare": {"serving_default": (STRINGS, VECTOR)},
 }
@@ -92,6 +108,15 @@ def logits(texts) -> np.ndarray:
 def tokens(texts) -> list[bytes]:
     words = [word for text in texts for word in [*text.split(), b"[SEP]"]]
     return [b"[CLS]", *words[: LONGEST - 2], b"[SEP]"] if len(words) > LONGEST - 1 else [b"[CLS]", *words]
+
+
+def decoded(rows):
+    texts = [" ".join(map(str, ids[skip:count])).encode() for ids, count, skip in rows]
+    return {"text": np.array(texts, object)}
+
+
+def cut_left(text: bytes) -> bytes:
+    return b" ".join(text.split()[-(LONGEST - 2) :])
 
 
 def truncation(rows) -> dict[str, np.ndarray]:
@@ -122,7 +147,13 @@ class FakeModel:
     def __call__(self, request: bytes, context) -> bytes:
         asked = protos.PredictRequest.FromString(request)
         columns = {name: read_tensor(asked.inputs[name]).tolist() for name in sorted(asked.inputs)}
-        threshold = columns.pop("threshold", None)
+        threshold, told = columns.pop("threshold", None), {}
+        if "truncate_left" in columns:
+            left, texts = columns.pop("truncate_left"), columns["text"]
+            prompts = [PROMPTS[name] for name in columns.pop("prompt_name", [b""] * len(left))]
+            whole = [prompt + text for prompt, text in zip(prompts, texts)]
+            told = truncation([(text,) for text in whole])
+            columns["text"] = [cut_left(text) if at_start else text for text, at_start in zip(whole, left)]
         rows = list(zip(*columns.values()))
         self.metadata.append(dict(context.invocation_metadata()))
         name = asked.model_spec.signature_name
@@ -132,12 +163,19 @@ class FakeModel:
             assert self.open.wait(30)
         self.before(asked, context)
         answer = protos.PredictResponse()
-        for output, value in self.outputs(name, rows, threshold).items():
+        found = decoded(rows) if name == "decode" else self.outputs(name, rows, threshold)
+        for output, value in (found | told).items():
             if not asked.output_filter or output in asked.output_filter:
                 fill_tensor(answer.outputs[output], value[..., ::-1] if self.reverses and value.ndim > 1 else value)
         return answer.SerializeToString()
 
     def outputs(self, signature, rows, threshold):
+        if signature == "tokens":
+            pieces = [tokens(row) for row in rows]
+            found = np.zeros([len(rows), max(map(len, pieces)), 2], np.float32)
+            for place, row in enumerate(pieces):
+                found[place, : len(row)] = [vector(piece)[:2] for piece in row]
+            return {"sequence_output": found, "lengths": np.int32(list(map(len, pieces)))}
         if signature in SAME:
             return {name: np.stack([value] * len(rows)) for name, value in SAME[signature].items()}
         if signature == "tokenize":
@@ -152,8 +190,13 @@ class FakeModel:
         if signature == "fill_mask":
             masks = np.array([row[0].count(b"[MASK]") for row in rows])
             present = (np.arange(masks.max()) < masks[:, None])[:, :, None]
-            pieces = np.where(present, np.array([b"mat", b"dog"], object), b"")
-            return {"pieces": pieces, "probabilities": np.where(present, np.float32([0.7, 0.2]), 0)}
+            pieces = np.where(present, np.array([b"_mat", b"_dog"], object), b"")
+            texts = np.where(present, np.array([b"mat", b"dog"], object), b"")
+            ids = np.where(present, np.int32([7, 8]), 0)
+            return {
+                "pieces": pieces, "texts": texts, "ids": ids,
+                "probabilities": np.where(present, np.float32([0.7, 0.2]), 0),
+            }  # fmt: skip
         if self.kind in ("spans", "tagger"):
             return (spans if self.kind == "spans" else words)(rows)
         scores = np.array([logits(row) for row in rows], np.float32)
@@ -164,6 +207,8 @@ class FakeModel:
             "logits": scores,
             "probabilities": np.exp(scores) / np.exp(scores).sum(1, keepdims=True),
             "value": scores[:, 0],
+            "lengths": np.int32([len(tokens(row)) for row in rows]),
+            "prompt_names": np.array([[b"query", b"passage"]] * len(rows), object),
             **truncation(rows),
         }
 
@@ -199,6 +244,7 @@ def words(rows):
 # Of which kind a model is that can do what a route needs.
 KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
+    "embed_all": "prompted embedder", "decode": "prompted embedder",
     "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
 }  # fmt: skip
 

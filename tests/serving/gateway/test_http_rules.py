@@ -149,7 +149,7 @@ def test_numbers_that_are_none_are_an_error_of_their_row_alone(fake_server, gate
     monkeypatch.setattr(model, "outputs", spoilt)
     text = json.dumps(route.example)
     answer = gateway.http.post(route.path, content=re.sub("(Paris|fi|First)", r"zebra \1", text))
-    if route.task == "tokenize":
+    if route.task in ("tokenize", "decode"):
         assert answer.status_code == 200
         return
     assert answer.status_code == 502, answer.text

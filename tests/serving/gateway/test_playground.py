@@ -68,4 +68,7 @@ def test_it_shows_all_that_models_can(page):
     tasks = re.search(r"const TASKS = \{\n(.*?)\n\};", page.text, re.DOTALL)[1]
     shown = dict(re.findall(r"^  (\w+): \{\n    title: [^\n]*?route: \"(\w+)\"", tasks, re.MULTILINE))
     routes = {route.path.strip("/"): route.task for route in ROUTES}
-    assert set(shown) == set(FINDERS) and all(routes[route] == task for task, route in shown.items())
+    # Vectors of tokens and texts of ids are for programs.
+    assert set(shown) == set(FINDERS) - {"embed_all", "decode"} and all(
+        routes[route] == task for task, route in shown.items()
+    )

@@ -234,10 +234,10 @@ def test_the_gateway_shows_pieces_and_what_there_is(server, gateway):
     assert [piece["text"] for piece in pieces] == ["[CLS]", "a", "dull", "film", "[SEP]"]
     models = {model["id"]: model for model in httpx.get(f"{server.gateway}/info").json()["models"]}
     assert {name: model["can"] for name, model in models.items() if name != "ids"} == {
-        "int8": ["classify", "tokenize"],
-        "pretrainer": ["embed", "embed_sparse", "fill_mask", "sentence_order", "tokenize"],
-        "regressor": ["classify", "rerank", "tokenize"],
-        "spans": ["answer", "tokenize"],
+        "int8": ["classify", "tokenize", "decode"],
+        "pretrainer": ["embed", "embed_sparse", "fill_mask", "sentence_order", "tokenize", "decode"],
+        "regressor": ["classify", "rerank", "tokenize", "decode"],
+        "spans": ["answer", "tokenize", "decode"],
     }
     assert models["int8"]["labels"] == LABELS
 

@@ -1,0 +1,80 @@
+"""What Cohere's clients ask besides /rerank, by both versions of its API: vectors, and pieces of texts.
+
+https://docs.cohere.com/reference
+"""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from serving.client.tasks import vectors_of
+from serving.gateway import bodies, understanding
+from serving.gateway.retrieval import as_base64, meta_of, of_length_one, outputs_of, shortened
+from serving.gateway.service import Answer, Call, Service
+
+
+def _int8(vectors: np.ndarray) -> np.ndarray:
+    """Each vector so that its largest number is 127 or -127: cosines stay, and vectors do not depend on each other."""
+    largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return np.rint(vectors / largest * 127).astype(np.int32)
+
+
+def _bits(vectors: np.ndarray) -> np.ndarray:
+    return np.packbits(vectors > 0, axis=1).astype(np.int32)
+
+
+# Of vectors [rows, size], by the name of a type.
+_TYPES: dict[str, Callable[[np.ndarray], list]] = {
+    "float": lambda vectors: vectors.tolist(),
+    "int8": lambda vectors: _int8(vectors).tolist(),
+    "uint8": lambda vectors: (_int8(vectors) + 128).tolist(),
+    "binary": lambda vectors: (_bits(vectors) - 128).tolist(),
+    "ubinary": lambda vectors: _bits(vectors).tolist(),
+    "base64": lambda vectors: [as_base64(vector) for vector in vectors],
+}
+
+
+async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
+    """Answers as version 1 does: vectors alone where no types are asked for."""
+    found = await _embed(service, body, call, "1")
+    if body.embedding_types:
+        return found | {"response_type": "embeddings_by_type"}
+    return found | {"response_type": "embeddings_floats", "embeddings": found["embeddings"]["float"]}
+
+
+async def embed_v2(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
+    """Answers as version 2 does: vectors of length 1, by type."""
+    return await _embed(service, body, call, "2")
+
+
+async def _embed(service: Service, body: bodies.CohereEmbedBody, call: Call, version: str) -> dict[str, Any]:
+    model, task = service.model(body.model, "embed")
+    rows = [(text,) for text in body.texts]
+    work = await service.answer(model, task, rows, call, body, counts=True)
+    vectors = of_length_one(shortened(vectors_of(task, outputs_of(work, task)), body.output_dimension))
+    return {
+        "id": str(uuid.uuid4()),
+        "embeddings": {name: _TYPES[name](vectors) for name in body.embedding_types or ["float"]},
+        "texts": body.texts,
+        "meta": meta_of(version, input_tokens=model.count(work, rows)),
+    }
+
+
+async def tokenize(service: Service, body: bodies.CohereTokensBody, call: Call) -> Answer:
+    """Answers the ids and pieces of a text, without those around it."""
+    asked = bodies.TokenizeBody(inputs=body.text, model=body.model, add_special_tokens=False)
+    (tokens,) = await understanding.tokenize(service, asked, call)
+    return {
+        "tokens": [token["id"] for token in tokens],
+        "token_strings": [token["text"] for token in tokens],
+        "meta": meta_of("1"),
+    }
+
+
+async def detokenize(service: Service, body: bodies.CohereIdsBody, call: Call) -> Answer:
+    """Answers the text of ids."""
+    asked = bodies.DecodeBody(ids=[body.tokens], model=body.model, skip_special_tokens=False)
+    (text,) = await understanding.decode(service, asked, call)
+    return {"text": text, "meta": meta_of("1")}

@@ -1,0 +1,94 @@
+"""What Hugging Face's clients ask (huggingface_hub, @huggingface/inference): pipelines, by their names.
+
+A single input is answered as they read it. Options of a pipeline are followed, or refused by name.
+"""
+
+import numpy as np
+
+from serving.gateway import bodies, understanding
+from serving.gateway.errors import bad_request
+from serving.gateway.service import Answer, Call, Service, best_first
+
+
+async def text_classification(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
+    """Answers as /predict; the one row of a single input is in a list, too."""
+    found = await understanding.predict(service, body, call)
+    return [found] if found and isinstance(found[0], dict) else found
+
+
+async def token_classification(service: Service, body: bodies.EntitiesBody, call: Call) -> Answer:
+    """Answers the words of each text, neighbours of one class together unless the strategy is "none"."""
+    found = await understanding.tag(service, body, call)
+    joins = body.aggregation_strategy != "none"
+    ignored = {"O"} if body.ignore_labels is None else set(body.ignore_labels)
+
+    def entities(words: list[dict]) -> list[dict]:
+        parts = _joined(words) if joins else [{"entity": word.pop("label"), **word} for word in words]
+        return [one for one in parts if one["entity_group" if joins else "entity"] not in ignored]
+
+    return entities(found) if isinstance(body.inputs, str) else [entities(words) for words in found]
+
+
+def _joined(words: list[dict]) -> list[dict]:
+    """Joins words whose classes are one, as transformers' TokenClassificationPipeline.group_entities does."""
+    groups: list[list[dict]] = []
+    for word in words:
+        begins, name = _class(word["label"])
+        if groups and name == _class(groups[-1][-1]["label"])[1] and not begins:
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    return [
+        {
+            "entity_group": _class(group[0]["label"])[1],
+            "score": sum(word["score"] for word in group) / len(group),
+            "word": " ".join(word["word"] for word in group),
+            "start": group[0]["start"],
+            "end": group[-1]["end"],
+        }
+        for group in groups
+    ]
+
+
+def _class(label: str) -> tuple[bool, str]:
+    """Whether a label begins something, and the class without B- and I-."""
+    return label.startswith("B-"), label[2:] if label[:2] in ("B-", "I-") else label
+
+
+async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
+    """Answers the likeliest words of a text's mask; of several masks, or of a list of texts, a list of such lists."""
+    texts, lone = bodies.listed(body.inputs)
+    model, work = await understanding.masks(service, texts, body, call)
+    if "ids" not in model.tasks["fill_mask"].outputs:
+        raise bad_request(f"the model '{model.name}' gives no ids of words; export it again, or ask /fill_mask")
+    answers = []
+    for text, *row in zip(texts, *(work.rows(name) for name in ("texts", "ids", "probabilities")), strict=True):
+        found = [mask for mask in zip(*row, strict=True) if mask[2].any()]
+        if not found:
+            raise bad_request(f"the text '{text[:50]}' has no mask ({model.mask or 'as the vocabulary calls it'})")
+        words = [_words(text, model.mask, place, *mask)[: body.top_k] for place, mask in enumerate(found)]
+        answers.append(words if len(words) > 1 else words[0])
+    return answers[0] if lone else answers
+
+
+def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> list[dict]:
+    parts = text.split(mask) if mask else [text]
+    before, after = mask.join(parts[: place + 1]), mask.join(parts[place + 1 :])
+
+    def sequence(word: str) -> str:
+        # A piece of WordPiece that goes on, or one of byte-level BPE that has its blank.
+        return f"{before if word[:2] != '##' and word[:1] != ' ' else before.rstrip()}{word.removeprefix('##')}{after}"
+
+    found = [(words[one].decode(errors="replace"), ids[one], scores[one]) for one in best_first(scores)]
+    return [
+        {"score": float(score), "token": int(number), "token_str": word, "sequence": sequence(word)}
+        for word, number, score in found
+    ]
+
+
+async def question_answering(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
+    """Answers with the best span, or the best `top_k` as a list."""
+    found = await understanding.answer(service, body, call)
+    if body.top_k in (None, 1):
+        return found
+    return [one["answers"] for one in found] if isinstance(found, list) else found["answers"]

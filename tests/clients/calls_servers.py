@@ -1,0 +1,161 @@
+"""What clients of tensors do, programs that measure servers, and commands. Run by calls.py."""
+
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def triton_vectors(at, kind, address, **binary):
+    import numpy as np
+    import tritonclient.grpc
+    import tritonclient.http
+
+    module = getattr(tritonclient, kind)
+    text = module.InferInput("text", [len(at.texts)], "BYTES")
+    text.set_data_from_numpy(np.array([text.encode() for text in at.texts], object), **binary)
+    outputs = [module.InferRequestedOutput("embedding", **binary)]
+    client = module.InferenceServerClient(address)
+    assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("embedder")
+    found = client.infer("embedder", [text], outputs=outputs).as_numpy("embedding")
+    client.close()
+    return found.tolist()
+
+
+def triton_http(at):
+    return triton_vectors(at, "http", at.gateway)
+
+
+def triton_json(at):
+    return triton_vectors(at, "http", at.gateway, binary_data=False)
+
+
+def triton_grpc(at):
+    return triton_vectors(at, "grpc", at.kserve)
+
+
+def triton_classes(at):
+    import numpy as np
+    import tritonclient.http
+
+    text = tritonclient.http.InferInput("text", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"a film"], object))
+    wanted = [tritonclient.http.InferRequestedOutput("logits", class_count=2)]
+    return str(tritonclient.http.InferenceServerClient(at.gateway).infer("classifier", [text], outputs=wanted))
+
+
+def triton_other(at):
+    import tritonclient.http
+
+    tritonclient.http.InferenceServerClient(at.gateway).get_model_metadata("other")
+
+
+def ovms(at, kind):
+    import ovmsclient
+
+    return ovmsclient.make_grpc_client(at.server) if kind == "grpc" else ovmsclient.make_http_client(at.rest)
+
+
+def ovms_grpc(at):
+    return ovms(at, "grpc").predict({"text": at.texts}, "embedder", model_version=1).tolist()
+
+
+def ovms_http(at):
+    return ovms(at, "http").predict({"text": at.texts}, "embedder", model_version=1).tolist()
+
+
+def ovms_status(at):
+    return [found["state"] for found in ovms(at, "grpc").get_model_status("embedder", model_version=1).values()]
+
+
+def ovms_zero(at):
+    ovms(at, "grpc").predict({"text": at.texts}, "embedder")
+
+
+LOCUST_FILE = """
+import locust
+
+class User(locust.FastHttpUser):
+    @locust.task
+    def embed(self):
+        with self.client.post("/embed", json={"inputs": "the cat sat"}, catch_response=True) as answer:
+            if len(answer.json()[0]) != %d:
+                answer.failure("another vector")
+"""
+
+
+def locust_embed(at):
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "locustfile.py")
+        file.write_text(LOCUST_FILE % at.size)
+        command = [sys.executable, "-m", "locust", f"--locustfile={file}", f"--host={at.url}", "--headless", "--json"]
+        command += ["--users=4", "--spawn-rate=4", "--run-time=5s", "--stop-timeout=5"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    (found,) = json.loads(done.stdout)
+    assert done.returncode == 0 and found["num_requests"] > 0, done.stderr
+    return found["num_failures"]
+
+
+def serving_predict(at):
+    import grpc
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "embedder"
+    text = request.inputs["text"]
+    text.dtype, text.string_val[:] = 7, [text.encode() for text in at.texts]
+    text.tensor_shape.dim.add(size=len(at.texts))
+    with grpc.insecure_channel(at.server) as channel:
+        answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, 60).outputs["embedding"]
+    assert not answer.float_val or not answer.tensor_content
+    width = answer.tensor_shape.dim[1].size
+    numbers = list(answer.float_val) or memoryview(answer.tensor_content).cast("f").tolist()
+    return [numbers[place : place + width] for place in range(0, len(numbers), width)]
+
+
+# Commands
+
+
+def curl(*arguments, body=None):
+    command = ["curl", "--silent", "--show-error", "--http2", "--max-time", "60", *arguments]
+    command += ["--data-binary", "@-"] * (body is not None)
+    done = subprocess.run(command, input=body, capture_output=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def curl_rest(at):
+    url = f"http://{at.rest}/v1/models/embedder:predict"
+    return json.loads(curl(url, body=json.dumps({"instances": at.texts}).encode()))["predictions"]
+
+
+def curl_gateway(at):
+    return json.loads(curl(f"{at.url}/embed", body=json.dumps({"inputs": at.texts}).encode()))
+
+
+def curl_many(at):
+    return json.loads(curl(f"{at.url}/embed", body=json.dumps({"inputs": at.many}).encode()))
+
+
+def curl_inflated(url, field, texts):
+    body = gzip.compress(json.dumps({field: texts}).encode())
+    return json.loads(curl(url, "--header", "Content-Encoding: gzip", body=body))
+
+
+def curl_gzip(at):
+    return curl_inflated(f"{at.url}/embed", "inputs", at.texts)
+
+
+def curl_gzip_rest(at):
+    return curl_inflated(f"http://{at.rest}/v1/models/embedder:predict", "instances", at.texts)["predictions"]
+
+
+def curl_head(at):
+    found = []
+    for path in ("/health", "/v1/models"):
+        head, whole = curl("--head", at.url + path), curl("--include", at.url + path)
+        names = [{line.split(b":")[0] for line in one.split(b"\r\n\r\n")[0].splitlines()} for one in (head, whole)]
+        found.append([head.split()[1].decode(), names[0] == names[1], len(head.split(b"\r\n\r\n")[1])])
+    return found

@@ -1,0 +1,164 @@
+"""The table of clients: each call that is made to one pair of servers, and what must come back.
+
+`calls.py`, `calls.mjs` and `Calls.java` have a program for each row of their language. docs/clients.md is written from
+this table and clients.py by `python -m scripts.clients_page`.
+"""
+
+from dataclasses import dataclass
+
+# What comes back, in the words of the page. tests/clients/answers.py asks our own client for the same.
+OUTCOMES = {
+    "vectors": "the model's vectors",
+    "shorter vectors": "the first 8 numbers of the model's vectors, of length 1 again",
+    "many vectors": "the model's 2,048 vectors, in order",
+    "one vector": "the model's vector of the first text",
+    "vector of the end": "the vector of the text's last tokens",
+    "prompted vectors": "the vectors of the texts behind the prompt of their folder",
+    "int8 vectors": "the model's vectors in int8",
+    "weights": "the terms' ids and weights",
+    "similarities": "the cosine of each text with the first",
+    "nearest": "the index of the nearest text",
+    "ranking": "documents by their relevance",
+    "two of the ranking": "the two most relevant documents",
+    "scores": "the relevance of each document, in their order",
+    "classes": "all classes of each text, likeliest first",
+    "classes of one": "all classes of a text, likeliest first",
+    "pieces for a mask": "the likeliest pieces for the mask",
+    "entities": "the parts of a text that have a class",
+    "an answer": "the likeliest span of the context",
+    "token vectors": "a vector of each token",
+    "pieces": "the pieces of a text",
+    "text of ids": "the text that the ids are of",
+    "names": "the names of the models",
+    "available": "the state of the version",
+    "no failure": "no failed request",
+    "head": "the headers of GET, without a body",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A call of a client.
+
+    Attributes:
+        client: Its name.
+        program: The function that makes the call.
+        call: As the page has it.
+        answer: Of OUTCOMES; "" for a call that is refused.
+        refused: What the client's error says: its status and words of the message.
+        why: Of a refused call: what to do, for the page.
+    """
+
+    client: str
+    program: str
+    call: str
+    answer: str = ""
+    refused: str = ""
+    why: str = ""
+
+
+_IDS = "Bad ?Request.*token ids are not taken|400.*token ids are not taken"
+_SEND_TEXT = "send text; in langchain-openai for Python `check_embedding_ctx_length=False`"
+_NOT_HERE = "404.*(does not exist|no such route)"
+
+ROWS = (
+    Row("openai", "openai_floats", "`embeddings.create`, `encoding_format=\"float\"`", "vectors"),
+    Row("openai", "openai_base64", "the same, as the client asks by itself: base64", "vectors"),
+    Row("openai", "openai_dimensions", "the same, `dimensions=8`", "shorter vectors"),
+    Row("openai", "openai_many", "the same, 2,048 texts", "many vectors"),
+    Row("openai", "openai_async", "`AsyncOpenAI`, 16 calls at once", "vectors"),
+    Row("openai", "openai_models", "`models.list`", "names"),
+    Row("openai", "openai_other", "a model that is not there", refused=_NOT_HERE, why="name one of `models.list`"),
+    Row("openai", "openai_ids", "token ids", refused=_IDS, why=_SEND_TEXT),
+    Row("openai", "openai_chat", "`chat.completions.create`", refused=_NOT_HERE, why="encoders write no text"),
+    Row("langchain-openai", "langchain_documents", "`embed_documents`", "vectors"),
+    Row("langchain-openai", "langchain_query", "`aembed_query`", "one vector"),
+    Row("llama-index", "llama_texts", "`get_text_embedding_batch`", "vectors"),
+    Row("llama-index", "llama_query", "`aget_query_embedding`", "one vector"),
+    Row("haystack", "haystack_text", "`OpenAITextEmbedder`", "one vector"),
+    Row("haystack", "haystack_documents", "`OpenAIDocumentEmbedder`", "vectors"),
+    Row("haystack, Hugging Face API", "haystack_tei_text", "`HuggingFaceAPITextEmbedder`", "one vector"),
+    Row("haystack, Hugging Face API", "haystack_tei_documents", "`HuggingFaceAPIDocumentEmbedder`", "vectors"),
+    Row("haystack, Hugging Face API", "haystack_tei_sparse", "`HuggingFaceTEISparseTextEmbedder`", "weights"),
+    Row("haystack, Hugging Face API", "haystack_tei_ranker", "`HuggingFaceTEIRanker`", "two of the ranking"),
+    Row("litellm", "litellm_openai", "`embedding`, openai/", "vectors"),
+    Row("litellm", "litellm_vllm", "`embedding`, hosted_vllm/", "vectors"),
+    Row("litellm", "litellm_tei", "`embedding`, huggingface/, `input_type=\"embed\"`", "vectors"),
+    Row("litellm", "litellm_rerank", "`rerank`, cohere/", "two of the ranking"),
+    Row("litellm", "litellm_vllm_rerank", "`rerank`, hosted_vllm/", "two of the ranking"),
+    Row("chromadb", "chroma_openai", "`OpenAIEmbeddingFunction`", "vectors"),
+    Row("chromadb", "chroma_tei", "`HuggingFaceEmbeddingServer`", "vectors"),
+    Row("chromadb", "chroma_query", "a collection of it: `query`", "nearest"),
+    Row("txtai", "txtai_vectors", "`Embeddings(method=\"litellm\")`", "vectors"),
+    Row("txtai", "txtai_search", "its `index` and `search`", "nearest"),
+    Row("semantic-kernel", "kernel_embed", "`OpenAITextEmbedding`", "vectors"),
+    Row("cohere", "cohere_rerank", "`ClientV2.rerank`, `top_n=2`", "two of the ranking"),
+    Row("cohere", "cohere_rerank_v1", "`Client.rerank`", "ranking"),
+    Row("cohere", "cohere_embed", "`ClientV2.embed`", "vectors"),
+    Row("cohere", "cohere_embed_v1", "`Client.embed`", "vectors"),
+    Row("cohere", "cohere_query", "`ClientV2.embed`, `input_type=\"search_query\"`", "prompted vectors"),
+    Row("cohere", "cohere_int8", "`ClientV2.embed`, `embedding_types=[\"int8\"]`", "int8 vectors"),
+    Row("cohere", "cohere_left", "`ClientV2.embed` of a long text, `truncate=\"START\"`", "vector of the end"),
+    Row("cohere", "cohere_models", "`Client.models.list`", "names"),
+    Row("cohere", "cohere_detokenize", "`Client.detokenize`", "text of ids"),
+    Row("cohere", "cohere_tokenize", "`Client.tokenize`", "pieces"),
+    Row("huggingface_hub", "hub_vector", "`feature_extraction` of a text", "one vector"),
+    Row("huggingface_hub", "hub_vectors", "`feature_extraction` of a list at `/`", "vectors"),
+    Row("huggingface_hub", "hub_prompt", "the same, `prompt_name=\"query\"`", "prompted vectors"),
+    Row("huggingface_hub", "hub_left", "the same of a long text, `truncation_direction=\"left\"`", "vector of the end"),
+    Row("huggingface_hub", "hub_classes", "`text_classification`", "classes of one"),
+    Row("huggingface_hub", "hub_mask", "`fill_mask`", "pieces for a mask"),
+    Row("huggingface_hub", "hub_words", "`token_classification`", "entities"),
+    Row("huggingface_hub", "hub_answer", "`question_answering`", "an answer"),
+    Row("huggingface_hub", "hub_similarity", "`sentence_similarity`", "similarities"),
+    Row("huggingface_hub", "hub_async", "`AsyncInferenceClient.feature_extraction`", "one vector"),
+    Row("tritonclient", "triton_http", "HTTP: `infer`, binary tensors", "vectors"),
+    Row("tritonclient", "triton_json", "HTTP: `infer`, tensors as JSON", "vectors"),
+    Row("tritonclient", "triton_grpc", "gRPC: `infer`", "vectors"),
+    Row("tritonclient", "triton_classes", "`class_count` of an output", refused="400.*'classification' is not known",
+        why="sort the numbers that come back"),
+    Row("tritonclient", "triton_other", "HTTP: a model that is not there", refused=_NOT_HERE,
+        why="`get_model_metadata` of one that is there"),
+    Row("ovmsclient", "ovms_grpc", "gRPC: `predict`, `model_version=1`", "vectors"),
+    Row("ovmsclient", "ovms_http", "HTTP: `predict`, `model_version=1`", "vectors"),
+    Row("ovmsclient", "ovms_status", "`get_model_status`, `model_version=1`", "available"),
+    Row("ovmsclient", "ovms_zero", "`predict` without `model_version`", refused="NotFound.*Servable not found",
+        why="name the version: without one this client asks for version 0, which TensorFlow Serving's own server"
+        " does not find either"),
+    Row("locust", "locust_embed", "`FastHttpUser`, 4 users for 5 seconds", "no failure"),
+    Row("requests", "requests_rows", "REST of the model server: `instances`", "vectors"),
+    Row("requests", "requests_columns", "REST of the model server: `inputs`", "vectors"),
+    Row("requests", "requests_embed", "text-embeddings-inference's `/embed`", "vectors"),
+    Row("requests", "requests_all", "its `/embed_all`", "token vectors"),
+    Row("requests", "requests_decode", "its `/decode`", "text of ids"),
+    Row("requests", "requests_similarity", "its `/similarity`", "similarities"),
+    Row("requests", "requests_alias", "its `/embeddings`", "vectors"),
+    Row("requests", "requests_predict", "its `/predict`", "classes"),
+    Row("requests", "requests_rerank", "its `/rerank`", "scores"),
+    Row("tensorflow-serving-api", "serving_predict", "gRPC: `Predict`", "vectors"),
+    Row("openai (JavaScript)", "openaiVectors", "`embeddings.create`", "vectors"),
+    Row("openai (JavaScript)", "openaiMany", "the same, 2,048 texts", "many vectors"),
+    Row("openai (JavaScript)", "openaiIds", "token ids", refused=_IDS, why=_SEND_TEXT),
+    Row("langchain (JavaScript)", "langchainDocuments", "`embedDocuments`", "vectors"),
+    Row("langchain (JavaScript)", "langchainQuery", "`embedQuery`", "one vector"),
+    Row("cohere-ai", "cohereRerank", "`rerank`, `topN: 2`", "two of the ranking"),
+    Row("cohere-ai", "cohereEmbed", "`embed`", "vectors"),
+    Row("cohere-ai", "cohereTokenize", "`tokenize`, of `CohereClient`", "pieces"),
+    Row("@huggingface/inference", "hubVectors", "`featureExtraction`", "vectors"),
+    Row("@huggingface/inference", "hubClasses", "`textClassification`", "classes of one"),
+    Row("@huggingface/inference", "hubMask", "`fillMask`", "pieces for a mask"),
+    Row("@huggingface/inference", "hubWords", "`tokenClassification`", "entities"),
+    Row("@huggingface/inference", "hubAnswer", "`questionAnswering`", "an answer"),
+    Row("@huggingface/inference", "hubSimilarity", "`sentenceSimilarity`", "similarities"),
+    Row("java.net.http", "gateway", "POST to the gateway; the client asks for HTTP/2", "vectors"),
+    Row("java.net.http", "rest", "POST to REST of the model server", "vectors"),
+    Row("java.net.http", "chunked", "POST in chunks, to the gateway", "vectors"),
+    Row("java.net.http", "many", "2,048 texts to the gateway", "many vectors"),
+    Row("java.net.http", "again", "16 requests one after the other, to both", "vectors"),
+    Row("curl", "curl_gateway", "`--http2`, POST to the gateway", "vectors"),
+    Row("curl", "curl_rest", "`--http2`, POST to REST of the model server", "vectors"),
+    Row("curl", "curl_many", "`--http2`, 2,048 texts to the gateway", "many vectors"),
+    Row("curl", "curl_gzip", "a body in gzip, to the gateway", "vectors"),
+    Row("curl", "curl_gzip_rest", "a body in gzip, to REST of the model server", "vectors"),
+    Row("curl", "curl_head", "`--head` of `/health` and `/v1/models`", "head"),
+)  # fmt: skip

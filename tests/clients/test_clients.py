@@ -1,0 +1,123 @@
+"""Every call of the table: real clients, of the versions that are pinned, against one pair of servers.
+
+Python clients are installed into an environment of their own, or are where CLIENTS_PYTHON says; those in JavaScript
+likewise, or where CLIENTS_NPM names a folder with `node_modules`.
+"""
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.clients.answers import WHERE, Answers, same
+from tests.clients.clients import ALONE, CLIENTS, HERE, PACKAGE, REQUIREMENTS
+from tests.clients.conftest import MODELS
+from tests.clients.table import ROWS
+
+pytestmark = [pytest.mark.slow("clients"), pytest.mark.timeout(900)]
+CLIENT = {client.name: client for client in CLIENTS}
+
+
+def run(*command, **options):
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **options)
+
+
+def found(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"there is no {program} on the PATH")
+    return path
+
+
+def installed(done: subprocess.CompletedProcess) -> None:
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.fixture(scope="module")
+def python():
+    """The interpreter that has the Python clients."""
+    if "CLIENTS_PYTHON" in os.environ:
+        yield os.environ["CLIENTS_PYTHON"]
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        installed(run(sys.executable, "-m", "venv", folder))
+        pip = [Path(folder, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        # The one file is small: where it does not come, there is no registry.
+        alone = run(*pip, "--no-deps", "--requirement", ALONE)
+        if alone.returncode:
+            pytest.skip(f"nothing can be installed: {alone.stderr.strip().splitlines()[-1]}")
+        installed(run(*pip, "--requirement", REQUIREMENTS))
+        yield pip[0]
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory):
+    """A folder with calls.mjs and the JavaScript clients."""
+    found("node")
+    folder = tmp_path_factory.mktemp("scripts")
+    shutil.copy(HERE / "calls.mjs", folder)
+    if "CLIENTS_NPM" in os.environ:
+        (folder / "node_modules").symlink_to(Path(os.environ["CLIENTS_NPM"], "node_modules").resolve())
+        return folder
+    npm = found("npm")
+    asked = run(npm, "view", "openai", "version")
+    if asked.returncode:
+        pytest.skip(f"nothing can be installed: {asked.stderr.strip().splitlines()[-1]}")
+    shutil.copy(PACKAGE, folder)
+    installed(run(npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", cwd=folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lines(servers, request):
+    """lines(client): what its programs printed, by their names; all of a client run in one process."""
+    where = WHERE | vars(servers)
+
+    @functools.cache
+    def of(name: str) -> dict[str, dict]:
+        client, programs = CLIENT[name], [row.program for row in ROWS if row.client == name]
+        given = json.dumps(where)
+        if client.language == "JavaScript":
+            command = ["node", request.getfixturevalue("scripts") / "calls.mjs"]
+        elif client.language == "Java":
+            command = [found("java"), HERE / "Calls.java", servers.gateway, servers.rest]
+            bodies = {"inputs": where["texts"]}, {"instances": where["texts"]}, {"inputs": where["many"]}
+            given = "\n".join(json.dumps(body) for body in bodies) + "\n"
+        else:
+            if client.language == "command":
+                found(name)
+            here = client.own or client.language == "command"
+            command = [sys.executable if here else request.getfixturevalue("python"), HERE / "calls.py"]
+        done = run(*command, *programs, input=given)
+        printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"program"')]
+        assert len(printed) == len(programs), done.stderr[-2000:]
+        return {line["program"]: line for line in printed}
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def answers(servers):
+    return Answers(servers.server, list(MODELS), MODELS["embedder"][1]["prompts"])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.client}: {row.program}")
+def test_a_client_gets_the_answer_of_our_own(row, lines, answers):
+    line = lines(row.client)[row.program]
+    if row.refused:
+        assert "error" in line, f"answered: {line['answer']}"
+        assert re.search(row.refused, line["error"], re.DOTALL), line["error"]
+        return
+    assert "error" not in line, f"{line['error']}\n{line.get('trace')}"
+    answer = line["answer"]
+    if isinstance(answer, dict):
+        # REST's answer as Java's program prints it.
+        answer = answer["predictions"]
+    assert same(answer, answers[row.answer]), f"{str(answer)[:500]}\nin place of {str(answers[row.answer])[:500]}"

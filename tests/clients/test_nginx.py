@@ -1,0 +1,178 @@
+"""The gateway behind nginx under a prefix, in the forms that its administrators write: handed on, or taken off."""
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from scripts.server import free_port, running_gateway
+from serving.gateway.routes import ROUTES
+from tests.clients.answers import TEXTS, WHERE
+from tests.clients.conftest import MODELS
+
+pytestmark = [pytest.mark.slow("clients"), pytest.mark.timeout(600)]
+ORIGIN = "https://app.example"
+# `location` and `proxy_pass`: nginx puts what is after the location's path behind that of the address.
+CONFIG = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{}}
+http {{
+  access_log off; gzip on; gzip_types application/json; gzip_proxied any; gzip_min_length 100; client_max_body_size 8m;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  upstream gateway {{ server {gateway}; keepalive 4; }}
+  server {{
+    listen 127.0.0.1:{port};
+    location /models {{ proxy_pass http://gateway; proxy_http_version 1.1; proxy_set_header Connection ""; }}
+    location /models/old/ {{ proxy_pass http://gateway/models/; }}
+    location /bare/ {{ proxy_pass http://gateway/; proxy_set_header Host $host; }}
+    location /rest/ {{ proxy_pass http://{rest}/; }}
+  }}
+}}
+"""
+PREFIXES = ("/models", "/models/old", "/bare")
+EACH_PREFIX = pytest.mark.parametrize("prefix", PREFIXES)
+
+
+@pytest.fixture(scope="module")
+def proxied(servers, tmp_path_factory):
+    """An HTTP client of nginx, in front of a gateway with --root_path=/models."""
+    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if nginx is None:
+        pytest.skip("there is no nginx")
+    folder, port = tmp_path_factory.mktemp("nginx"), free_port()
+    flags = ("--root_path=/models", f"--cors_origins={ORIGIN}")
+    with running_gateway(servers.server, ",".join(MODELS), folder, free_port(), *flags) as url:
+        file = folder / "nginx.conf"
+        gateway = url.removeprefix("http://")
+        file.write_text(CONFIG.format(folder=folder, port=port, gateway=gateway, rest=servers.rest))
+        command = [nginx, "-p", str(folder), "-c", str(file), "-e", str(folder / "error.log")]
+        process = subprocess.Popen(command)
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+                wait_for(http, process)
+                yield http
+        finally:
+            process.terminate()
+            process.wait(timeout=15)
+
+
+def wait_for(http, process):
+    for _ in range(100):
+        assert process.poll() is None, "nginx ended"
+        try:
+            http.get("/models/health")
+            return
+        except httpx.ConnectError:
+            time.sleep(0.1)
+    raise AssertionError("nginx does not answer")
+
+
+@pytest.fixture(scope="module")
+def vectors(servers):
+    return httpx.post(f"http://{servers.gateway}/embed", json={"inputs": TEXTS}, timeout=60).json()
+
+
+@EACH_PREFIX
+@pytest.mark.parametrize("end", ["", "/"])
+def test_every_route_is_answered_under_the_prefix(proxied, prefix, end):
+    answers = {
+        route.path: proxied.post(prefix + (route.path.rstrip("/") + end or "/"), json=route.example) for route in ROUTES
+    }
+    # No model here leaves early; a route that no model can says so itself.
+    unknown = {path: answer.text for path, answer in answers.items() if answer.status_code != 200}
+    assert unknown.keys() <= {"/early_exit", "/decode"} and not any(
+        "no such route" in text for text in unknown.values()
+    )
+
+
+@EACH_PREFIX
+@pytest.mark.parametrize(
+    "path", ["/", "/health", "/health/live", "/v1/models", "/info", "/v2", "/openapi.json", "/docs"]
+)
+def test_head_is_answered_as_get_and_nothing_is_redirected(proxied, prefix, path):
+    got, asked = proxied.get(prefix + path), proxied.head(prefix + path)
+    assert got.status_code == asked.status_code == 200 and asked.content == b""
+    assert asked.headers["content-type"] == got.headers["content-type"]
+    assert proxied.get(prefix + path.rstrip("/") + "/").status_code == 200
+
+
+@EACH_PREFIX
+def test_bodies_are_compressed_both_ways(proxied, prefix, vectors):
+    body = gzip.compress(json.dumps({"inputs": TEXTS}).encode())
+    answer = proxied.post(f"{prefix}/embed", content=body, headers={"Content-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    np.testing.assert_allclose(answer.json(), vectors, atol=2e-5)
+    body = json.dumps({"inputs": WHERE["many"]}).encode()
+    # In chunks, of which nginx makes a body with a length, or hands them on.
+    answer = proxied.post(f"{prefix}/embed", content=iter([body[:999], body[999:]]))
+    assert len(answer.json()) == 2048
+    refused = proxied.post(f"{prefix}/embed", content=body, headers={"Content-Encoding": "br"})
+    assert refused.status_code == 415
+
+
+@EACH_PREFIX
+def test_the_pages_of_an_origin_may_ask(proxied, prefix, vectors):
+    asked = {
+        "Origin": ORIGIN,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type",
+    }
+    preflight = proxied.options(f"{prefix}/embed", headers=asked)
+    assert preflight.status_code == 200 and preflight.headers["access-control-allow-origin"] == ORIGIN
+    answer = proxied.post(f"{prefix}/embed", json={"inputs": TEXTS}, headers={"Origin": ORIGIN})
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    np.testing.assert_allclose(answer.json(), vectors, atol=2e-5)
+    stranger = proxied.post(f"{prefix}/embed", json={"inputs": TEXTS}, headers={"Origin": "https://other.example"})
+    assert "access-control-allow-origin" not in stranger.headers
+
+
+@EACH_PREFIX
+@pytest.mark.parametrize("page", ["/docs", "/docs/"])
+def test_the_links_of_the_description_lead_to_what_is_there(proxied, prefix, page):
+    address = proxied.base_url.copy_with(path=prefix + page)
+    links = re.findall(r'href="([^"]+)"', proxied.get(address).text)
+    assert links
+    for link in links:
+        found = proxied.get(address.join(link))
+        assert found.status_code == 200 and found.url.path.startswith(prefix), link
+
+
+@pytest.mark.parametrize("address", ["/models", "/models/", "/models/old/", "/bare", "/bare/"])
+def test_the_page_asks_under_the_prefix_in_a_browser(proxied, address, tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no chromium")
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+    command += ["--virtual-time-budget=10000", "--dump-dom", str(proxied.base_url.copy_with(path=address))]
+    drawn = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    # The names come from /info, which the script asks.
+    assert all(f">{name}<" in drawn for name in MODELS), drawn[-2000:]
+    (link,) = re.findall(r'<a href="([^"]+)">All routes', drawn)
+    # As a browser finds it: from where the page was after nginx's redirects.
+    page = proxied.get(address, follow_redirects=True).url
+    found = proxied.get(page.join(link))
+    assert found.status_code == 200 and "openapi.json" in found.text
+
+
+@pytest.mark.parametrize("prefix", ["/models", "/models/old"])
+def test_the_description_has_the_prefix_in_its_addresses(proxied, prefix):
+    description = proxied.get(f"{prefix}/openapi.json").json()
+    (server,) = description["servers"]
+    assert server["url"] == "/models"
+    for path, operations in description["paths"].items():
+        if "get" in operations:
+            assert proxied.get(server["url"] + path).status_code == 200, path
+
+
+def test_rest_of_the_model_server_is_answered_under_a_prefix(proxied, vectors):
+    answer = proxied.post("/rest/v1/models/embedder:predict", json={"instances": TEXTS})
+    np.testing.assert_allclose(answer.json()["predictions"], vectors, atol=2e-5)
+    assert proxied.get("/rest/v1/models/embedder").json()["model_version_status"][0]["state"] == "AVAILABLE"
+    assert proxied.head("/rest/v1/models/embedder").status_code == 200

@@ -1,0 +1,142 @@
+"""What a request may ask besides: a prompt, and the side at which a long text is cut; and ids read as text."""
+
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+import albert_tf
+from serving.exportable.decoding import special_ids
+from tests.albert_tf.test_published_folders import MEAN, embedder
+from tests.serving.conftest import assert_close
+from tfrecords.framing import Framer, encode
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+TEXTS = ["the cat sat in paris where the river of france runs who is fine", "a dull film", "", "two (2) thousand mats."]
+PROMPTS = {"prompts": {"query": "who is fine : ", "document": ""}, "default_prompt_name": "query"}
+LEFT, RIGHT = np.array([True] * 4), np.array([False] * 4)
+
+
+def theirs(tokenizer):
+    """The same vocabulary in the tokenizers library."""
+    ids = {piece: number for number, piece in enumerate(tokenizer.pieces)}
+    made = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    special = [("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
+    made.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", special)
+    made.decoder = decoders.WordPiece()
+    made.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    return made
+
+
+@pytest.mark.parametrize("direction", ["left", "right"])
+def test_rows_are_cut_at_either_side_as_the_tokenizers_library_does(tokenizer, direction):
+    library = theirs(tokenizer)
+    for length in (5, 8, 12, 40):
+        library.enable_truncation(length, direction=direction)
+        rows = Framer(tokenizer, length).single(encode(tokenizer, TEXTS), tf.fill([4], direction == "left"))
+        assert rows.input_ids.to_list() == [one.ids for one in library.encode_batch(TEXTS)]
+        # Of pairs the same, where halves come out even.
+        library.enable_truncation(length + length % 2 + 1, direction=direction)
+        tokens = encode(tokenizer, TEXTS), encode(tokenizer, TEXTS[::-1])
+        pairs = Framer(tokenizer, length + length % 2 + 1).pair(*tokens, tf.fill([4], direction == "left"))
+        assert pairs.input_ids.to_list() == [one.ids for one in library.encode_batch(list(zip(TEXTS, TEXTS[::-1])))]
+
+
+@pytest.mark.parametrize("head", ["cls embedder", "classifier", "paired regressor", "pretrainer"])
+def test_options_are_followed_row_by_row(serve, tokenizer, head):
+    """By options that are off the answer is the default one; a row is the one of its last tokens where they are on."""
+    pairs = {"inputs": ["first", "second"]} if head.startswith("paired") else {}
+    _, served = serve(head.removeprefix("paired "), True, max_seq_length=10, task=pairs)
+    texts = {name: [text.encode() for text in TEXTS] for name in (pairs.get("inputs") or ["text"])}
+    default, off = served(**texts), served("with_options", **texts, truncate_left=RIGHT)
+    assert set(default) <= set(off)
+    assert_close(off, default)
+    assert off["lengths"].tolist() == served("tokenize", **texts)["lengths"].tolist()
+    mixed = served("with_options", **texts, truncate_left=np.array([True, False, True, False]))
+    tokens = [encode(tokenizer, [text.decode() for text in column]) for column in texts.values()]
+    rows = Framer(tokenizer, 10).frame(*tokens) if not pairs else Framer(tokenizer, 10).pair(*tokens, LEFT)
+    if not pairs:
+        rows = Framer(tokenizer, 10).single(tokens[0], LEFT)
+    batch = rows.padded()
+    ids = {"input_ids": batch.input_ids, "lengths": batch.lengths} | (
+        {"segment_ids": batch.segment_ids} if pairs else {}
+    )
+    by_ids = served("ids", **{name: value.numpy() for name, value in ids.items()})
+    for name in default.keys() & by_ids.keys():
+        if default[name].dtype == np.float32:
+            np.testing.assert_allclose(mixed[name][::2], by_ids[name][::2], rtol=1e-4, atol=1e-5)
+            np.testing.assert_array_equal(mixed[name][1::2], off[name][1::2])
+    assert mixed["truncated_tokens"].tolist() == off["truncated_tokens"].tolist()
+
+
+def test_prompts_go_before_texts_and_are_cut_with_them(serve):
+    _, plain = serve("cls embedder", True, max_seq_length=10)
+    _, served = serve("cls embedder", True, max_seq_length=10, task=PROMPTS)
+    texts = [text.encode() for text in TEXTS]
+    for name, prompt in (("", "who is fine : "), ("query", "who is fine : "), ("document", "")):
+        for left in (LEFT, RIGHT):
+            found = served("with_options", text=texts, prompt_name=[name.encode()] * 4, truncate_left=left)
+            prompted = [prompt.encode() + text for text in texts]
+            expected = plain("with_options", text=prompted, truncate_left=left)
+            np.testing.assert_array_equal(found["embedding"], expected["embedding"])
+            assert found["prompt_names"].tolist() == [[b"query", b"document"]] * 4
+    with pytest.raises(tf.errors.InvalidArgumentError, match="prompt_name must be one of query, document, or empty"):
+        served("with_options", text=texts, prompt_name=[b"query", b"passage", b"", b""], truncate_left=LEFT)
+    assert "prompt_name" not in plain.signatures["with_options"].inputs
+
+
+def test_prompts_that_pooling_leaves_out_cannot_be_asked_for(tmp_path, caplog):
+    settings = {"config_sentence_transformers.json": {"prompts": {"query": "query : ", "document": ""}}}
+    for include, names in ((True, ["query", "document"]), (False, ["document"])):
+        with caplog.at_level(logging.WARNING):
+            folder = embedder(tmp_path / str(include), ("Pooling", MEAN | {"include_prompt": include}), **settings)
+            assert list(albert_tf.load(folder).task["prompts"]) == names
+        assert ("cannot ask for the prompts" in caplog.text) != include
+
+
+@pytest.mark.parametrize("family", ["albert", "sentencepiece", "roberta"])
+def test_ids_are_read_as_the_tokenizers_library_reads_them(serve, tokenizer_of, family):
+    tokenizer = tokenizer_of(family)
+    _, served = serve("encoder", True, family, max_seq_length=40)
+    rows = Framer(tokenizer, 40).single(encode(tokenizer, TEXTS)).padded()
+    ids, lengths = rows.input_ids.numpy(), rows.lengths.numpy()
+    # As a server pads: with a row's first id.
+    ids = np.where(rows.mask.numpy() > 0, ids, ids[:, :1])
+
+    def read(skip):
+        return served("decode", ids=ids, lengths=lengths, skip_special_tokens=np.full(4, skip))["text"].tolist()
+
+    whole = [row[:size].tolist() for row, size in zip(ids, lengths)]
+    special = set(special_ids(tokenizer))
+    kept = [[one for one in row if one not in special] for row in whole]
+    if family == "albert":
+        library = theirs(tokenizer)
+        expected = [[library.decode(row, skip_special_tokens=skip) for row in whole] for skip in (True, False)]
+    elif family == "roberta":
+        expected = [[tokenizer.decode(row) for row in rows] for rows in (kept, whole)]
+    else:
+        library = decoders.Metaspace()
+        expected = [[library.decode([tokenizer.pieces[one] for one in row]) for row in rows] for rows in (kept, whole)]
+    assert [read(True), read(False)] == [[text.encode() for text in texts] for texts in expected]
+    nothing = served("decode", ids=ids[:, :0], lengths=0 * lengths, skip_special_tokens=RIGHT)
+    assert nothing["text"].tolist() == [b""] * 4
+    for wrong in (-1, tokenizer.vocab_size):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"ids must be from 0 to {tokenizer.vocab_size - 1}"):
+            served("decode", ids=[[wrong]], lengths=[1], skip_special_tokens=[True])
+
+
+def test_words_for_masks_have_ids_and_are_read_as_text(serve, tokenizer_of):
+    tokenizer = tokenizer_of("sentencepiece")
+    _, served = serve("pretrainer", True, "sentencepiece", max_seq_length=20)
+    found = served("fill_mask", text=[b"the [MASK] sat in [MASK]", b"a [MASK]"])
+    assert found["ids"].shape == found["texts"].shape == found["pieces"].shape == (2, 2, 5)
+    present = found["pieces"] != b""
+    pieces = [tokenizer.pieces[number].encode() for number in found["ids"][present]]
+    assert found["pieces"][present].tolist() == pieces and present[1].tolist() == [[True] * 5, [False] * 5]
+    texts = [piece.decode().replace("▁", " ").removeprefix(" ").encode() for piece in pieces]
+    assert found["texts"][present].tolist() == texts
+    assert set(found["ids"][~present]) == {0} and set(found["texts"][~present]) == {b""}
