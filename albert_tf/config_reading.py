@@ -12,6 +12,7 @@ from albert_tf.extension import KEYS
 from albert_tf.published import (
     DEFAULTS,
     IGNORED_KEYS,
+    MPNET_MUST_EQUAL,
     MUST_EQUAL,
     NAMED,
     NEARLY,
@@ -96,14 +97,17 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: s
     from_huggingface = "model_type" in values or "transformers_version" in values
     if is_xlnet(values):
         return _xlnet(values, from_huggingface, where)
-    _check_keys(values, defaults, MUST_EQUAL, from_huggingface, where)
+    model_type, fixed = values.get("model_type"), MUST_EQUAL
+    if from_huggingface:
+        fixed = MUST_EQUAL | (MPNET_MUST_EQUAL if model_type == "mpnet" else {})
+        defaults = {key: value for key, value in defaults.items() if key not in MPNET_MUST_EQUAL}
+    _check_keys(values, defaults, fixed, from_huggingface, where)
     known = {key: value for key, value in values.items() if key in defaults}
-    model_type = values.get("model_type")
     if model_type in ROBERTA_TYPES:
         padding = values.get("pad_token_id")
         known = {"position_offset": (1 if padding is None else padding) + 1} | known
     says_albert = model_type == "albert" or known.keys() & set(_ONLY_ALBERT)
-    if model_type in ("bert", *ROBERTA_TYPES) or not says_albert:
+    if model_type not in (None, "albert") or not says_albert:
         known = {"sharing": "none", "embedding_size": known.get("hidden_size", defaults["hidden_size"])} | known
     elif "num_hidden_groups" not in known and values.keys() & {"directionality", "ln_type"}:
         known["factorization"] = "word"

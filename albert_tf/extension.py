@@ -138,6 +138,7 @@ class Extension:
         draws: whether something is drawn for each batch of training.
         outputs: names of what its runner's `report` returns of every batch, for which no token may be left out.
         for_litert: whether its mathematics runs in LiteRT's own operations.
+        numbers_heads: whether heads of one number have something in common in all blocks, so that none may change its.
     """
 
     name: ClassVar[str] = ""
@@ -156,6 +157,7 @@ class Extension:
     draws: ClassVar[bool] = False
     outputs: ClassVar[tuple[str, ...]] = ()
     for_litert: ClassVar[bool] = False
+    numbers_heads: ClassVar[bool] = False
 
     def spec(self, spec: Spec) -> Spec:
         """Returns what embeddings and blocks are made of."""
@@ -278,6 +280,7 @@ REGISTRY = {
         features=("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed"),
     ),
     "window": Entry(f"{_FOLDER}.window", ("attention_window", "global_attention_every")),
+    "distance_buckets": Entry(f"{_FOLDER}.distance_buckets", ("relative_attention_num_buckets",)),
 }
 # All keys that extensions read, each once.
 KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))

@@ -18,6 +18,10 @@ _ROBERTA |= dict(layer_norm_eps=1e-5, hidden_act="gelu_erf")
 # zihangdai/xlnet: no table of positions, whose number is what commands take for the longest row, or of segments.
 XLNET = _DROPOUT | dict(sharing="none", position_type="relative", hidden_act="gelu", type_vocab_size=4)
 _XLNET = XLNET | dict(vocab_size=32000)
+# What a model of MPNet has whatever its file says: no segments, 32 buckets, and positions counted from the row after
+# that of padding, 1 (transformers modeling_mpnet.py, compute_position_bias and MPNetEmbeddings).
+MPNET = dict(relative_attention_num_buckets=32, position_offset=2, type_vocab_size=1)
+_MPNET = _BERT | MPNET | dict(vocab_size=30527, max_position_embeddings=514, layer_norm_eps=1e-5, hidden_act="gelu_erf")
 
 NAMED = {
     # README of google-research/albert: version 2 trains without dropout, version 1 with it except for xxlarge.
@@ -45,6 +49,7 @@ NAMED = {
     "bert_large_cased": _LARGE | _BERT | dict(vocab_size=28996, embedding_size=1024),
     "roberta_base": _BASE | _ROBERTA | dict(embedding_size=768),
     "roberta_large": _LARGE | _ROBERTA | dict(embedding_size=1024),
+    "mpnet_base": _BASE | _MPNET | dict(embedding_size=768),
     "xlnet_base": _BASE | _XLNET | dict(embedding_size=768),
     "xlnet_large": _LARGE | _XLNET | dict(embedding_size=1024),
     # ALBERT's form of XLNet, which nobody published: one block, and factorised embeddings.
@@ -75,6 +80,9 @@ PAPER = {
 # What transformers calls models of RoBERTa's form; they differ in their vocabularies alone.
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert")
 
+# What its files must say, and those of no other class of transformers may.
+MPNET_MUST_EQUAL: dict[str, tuple] = {"relative_attention_num_buckets": (32,)}
+
 # Keys that published files carry and whose one supported value leaves the encoder as it is.
 MUST_EQUAL: dict[str, tuple] = {
     "down_scale_factor": (1, 1.0),
@@ -83,7 +91,7 @@ MUST_EQUAL: dict[str, tuple] = {
     "gap_size": (0,),
     "layers_to_keep": ([],),
     "ln_type": ("postln",),
-    "model_type": ("albert", "bert", *ROBERTA_TYPES),
+    "model_type": ("albert", "bert", "mpnet", *ROBERTA_TYPES),
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
     "add_cross_attention": (False,),
@@ -101,7 +109,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "albert": {"hidden_act": "gelu_new"},
     "bert": {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
 }
-DEFAULTS |= dict.fromkeys(ROBERTA_TYPES, DEFAULTS["bert"])
+DEFAULTS |= dict.fromkeys(ROBERTA_TYPES, DEFAULTS["bert"]) | {"mpnet": DEFAULTS["bert"] | MPNET}
 
 # XLNet's names of fields, in transformers and in its own code.
 XLNET_NAMES = {

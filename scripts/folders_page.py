@@ -23,7 +23,7 @@ is refused, or a warning names it. [Where weights come from](weights.md) says ho
 def page() -> str:
     """Returns the text that docs/folders.md should have."""
     kinds = ", ".join(f"`{kind}`" for kind in (*published.DEFAULTS, "xlnet"))
-    fixed = published.MUST_EQUAL | published.XLNET_MUST_EQUAL
+    fixed = published.MUST_EQUAL | published.XLNET_MUST_EQUAL | published.MPNET_MUST_EQUAL
     values = {key: ", ".join(map(repr, fixed[key])) for key in sorted(fixed) if key != "model_type"}
     modules = {
         kind: f"{_code(sentence_folders.READ.get(kind, ()))} | {_others(keys)}"

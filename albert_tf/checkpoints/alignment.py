@@ -33,12 +33,12 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
         raise UserError("align_blocks is for a model whose layers share no block, such as BERT")
     other = with_config(model, config)
     values = {name: ops.convert_to_numpy(variable) for name, variable in named_variables(model).items()}
-    heads = config.num_attention_heads
+    heads, stays = config.num_attention_heads, any(one.numbers_heads for one in config.extensions)
     for group in groups:
         for block in group[1:]:
             _align_feed_forward(values, group[0], block)
             if config.spec.has_positions:
-                _align_attention(values, group[0], block, heads)
+                _align_attention(values, group[0], block, heads, stays)
     for name, variable in named_variables(other).items():
         variable.assign(values[name])
     return other
@@ -59,11 +59,11 @@ def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -
     values[f"{own}/output/kernel"] = values[f"{own}/output/kernel"][order]
 
 
-def _align_attention(values: dict[str, np.ndarray], first: int, block: int, heads: int) -> None:
-    """Orders heads by what they compute, and turns each within its width to the one in its place."""
+def _align_attention(values: dict[str, np.ndarray], first: int, block: int, heads: int, stays: bool) -> None:
+    """Orders heads by what they compute, unless each stays, and turns each within its width to the one in its place."""
     to, own = (_Heads(values, f"attention_{number}", heads) for number in (first, block))
-    order = linear_sum_assignment(to.likeness(own), maximize=True)[1]
-    own.reorder(order)
+    if not stays:
+        own.reorder(linear_sum_assignment(to.likeness(own), maximize=True)[1])
     own.turn_to(to)
     own.write(values)
 

@@ -50,7 +50,9 @@ def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None
             variable.assign(ops.convert_to_numpy(before[name]))
     after["embeddings/word_embeddings"].assign(left)
     after["embeddings/projection/kernel"].assign(kernel)
-    after["embeddings/token_type_embeddings"].assign_add(mean)
+    # To every token one row of either is added.
+    tables = ("embeddings/token_type_embeddings", "embeddings/position_embeddings")
+    next(after[name] for name in tables if name in after).assign_add(mean)
     return other
 
 

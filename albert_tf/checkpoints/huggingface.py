@@ -1,6 +1,7 @@
-"""Checkpoints of HuggingFace transformers: ALBERT, BERT, RoBERTa and XLNet, with or without heads, as safetensors.
+"""Checkpoints of HuggingFace transformers: ALBERT, BERT, RoBERTa, MPNet and XLNet, with or without heads.
 
-PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed; both also in several files with an index.
+They are safetensors. PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed; both also in several
+files with an index.
 """
 
 import os
@@ -9,6 +10,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 from safetensors.numpy import save_file
 
 from albert_tf.checkpoints import xlnet
@@ -40,6 +42,7 @@ from albert_tf.models.classifiers import (
 from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.published import MPNET
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, read_json, replacing, write_json
 
@@ -54,7 +57,7 @@ _ARCHITECTURES = {
 
 
 def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) -> keras.Model:
-    """Loads an ALBERT, BERT, RoBERTa (XLM-RoBERTa, CamemBERT) or XLNet saved by transformers.
+    """Loads an ALBERT, BERT, RoBERTa (XLM-RoBERTa, CamemBERT), MPNet or XLNet saved by transformers.
 
     Args:
         path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file, or its index.
@@ -79,7 +82,7 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     family = _family_in(tensors, config)
     exits = len(plan(config)) if "classifiers.0.weight" in tensors else 0
     sources = _sources(config, family, _prefix(tensors, _PREFIXES[family]), exits, "classifier.weight" in tensors)
-    if family == "roberta" and "classifier.out_proj.weight" in tensors:
+    if family in _HEADS_WITH_POOLER and "classifier.out_proj.weight" in tensors:
         _make_pooler_of_head(sources, tensors)
     if family == "xlnet":
         tensors = xlnet.flattened(tensors)
@@ -90,14 +93,15 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", architecture)
         describe(model, values, file.parent)
     fill(model, sources, tensors, str(file))
+    _check_activation(model, family, file.parent)
     return model
 
 
 def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     """Writes `config.json` and `model.safetensors` as transformers reads them.
 
-    An unshared model without projection becomes a BERT, with a position offset a RoBERTa, with relative positions an
-    XLNet, any other an ALBERT.
+    An unshared model without projection becomes a BERT, with a position offset a RoBERTa, with distance buckets an
+    MPNet, with relative positions an XLNet, any other an ALBERT.
     transformers' ALBERT projects its embeddings always: where ours does not, an identity is written.
 
     Returns:
@@ -110,10 +114,11 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     config = encoder_of(model).config
     family = _family_for(config)
     values = _config_json(model, config, family)
+    _check_activation(model, family, directory)
     prefix = "" if isinstance(model, AlbertEncoder) else _PREFIXES[family]
     exits = len(getattr(model, "exit_heads", [])) if family in ("albert", "bert") else 0
     sources = _sources(config, family, prefix, exits, isinstance(model, AlbertTokenClassifier))
-    if family == "roberta" and isinstance(model, (AlbertClassifier, AlbertRegressor)):
+    if family in _HEADS_WITH_POOLER and isinstance(model, (AlbertClassifier, AlbertRegressor)):
         _make_pooler_of_head(sources)
     tensors = extract(model, sources)
     if family == "albert" and not config.is_projected:
@@ -134,6 +139,8 @@ def _family_in(tensors: dict[str, np.ndarray], config: AlbertConfig | None = Non
         return "xlnet"
     if not mentions(tensors, "encoder.layer."):
         return "albert"
+    if mentions(tensors, ".attention.attn."):
+        return "mpnet"
     if config is not None:
         return "roberta" if config.position_offset else "bert"
     return "roberta" if any(name.startswith(("roberta.", "lm_head.")) for name in tensors) else "bert"
@@ -144,12 +151,20 @@ def _family_for(config: AlbertConfig) -> str:
     if config.position_type == "relative":
         xlnet.check_form(config, "transformers")
         return "xlnet"
-    check_published(config, "transformers", has_roberta=True)
+    check_published(config, "transformers", has_roberta=True, extensions=("random_depth", "distance_buckets"))
     if config.sharing in ("attention", "ffn"):
         raise UserError(f"transformers has no model with sharing '{config.sharing}'")
     if config.is_projected and config.factorization == "word":
         raise UserError("transformers has no model with factorization 'word'")
     is_plain = config.sharing == "none" and not config.is_projected and config.inner_group_num == 1
+    if config.extension("distance_buckets") is not None:
+        if not is_plain or any(getattr(config, key) != value for key, value in MPNET.items()):
+            values = ", ".join(f"{key} {value}" for key, value in MPNET.items())
+            raise UserError(
+                f"transformers has distance buckets in MPNet alone, with {values} and without shared blocks or"
+                " factorised embeddings; keep it as a .keras file"
+            )
+        return "mpnet"
     if config.position_offset and not is_plain:
         raise UserError(
             f"only RoBERTa has a position offset in transformers, and shares no block; position_offset"
@@ -188,10 +203,11 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
 
 
 def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
-    own = ("sharing", "factorization", "always_project", "position_offset")
-    groups = () if family == "albert" else ("num_hidden_groups", "inner_group_num", "embedding_size")
-    values = {key: value for key, value in config.to_dict().items() if key not in own + groups}
-    if family == "roberta":
+    own: tuple[str, ...] = ("sharing", "factorization", "always_project", "position_offset")
+    own += () if family == "albert" else ("num_hidden_groups", "inner_group_num", "embedding_size")
+    own += ("type_vocab_size",) if family == "mpnet" else ()
+    values = {key: value for key, value in config.to_dict().items() if key not in own}
+    if config.position_offset:
         # From which positions are counted there.
         values["pad_token_id"] = config.position_offset - 1
     if config.sharing == "none" and family == "albert":
@@ -218,7 +234,9 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagg
     if family == "xlnet":
         return xlnet.huggingface_sources(config, prefix, is_tagger)
     like_bert = family != "albert"
+    attention = _ATTENTION[family if family in _ATTENTION else "bert"]
     sources = {f"embeddings/{name}": Source(f"{prefix}embeddings.{name}.weight") for name in TABLES}
+    sources["distance_bias/table"] = Source(f"{prefix}encoder.relative_attention_bias.weight")
     sources["masked_lm/output_bias"] = Source(f"{_WORDS[family]}.bias")
     layers = {
         "embeddings/layer_norm": f"{prefix}embeddings.LayerNorm",
@@ -226,7 +244,7 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagg
         "pooler": f"{prefix}pooler" if family == "albert" else f"{prefix}pooler.dense",
     }
     for step in plan(config):
-        own = {f"attention_{step.attention}/{name}": value for name, value in _ATTENTION[like_bert].items()}
+        own = {f"attention_{step.attention}/{name}": value for name, value in attention.items()}
         own |= {f"feed_forward_{step.feed_forward}/{name}": value for name, value in _FEED_FORWARD[like_bert].items()}
         group, inner = divmod(step.attention, config.inner_group_num)
         scope = f"layer.{step.attention}" if like_bert else f"albert_layer_groups.{group}.albert_layers.{inner}"
@@ -239,22 +257,26 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagg
 
 
 # What the encoder's names begin with where there is a head, and the classes' names.
-_PREFIXES = {"albert": "albert.", "bert": "bert.", "roberta": "roberta.", "xlnet": "transformer."}
-_CLASSES = {"xlnet": "XLNet"}
-# By whether the checkpoint has BERT's layers.
+_PREFIXES = {"albert": "albert.", "bert": "bert.", "roberta": "roberta.", "mpnet": "mpnet.", "xlnet": "transformer."}
+_CLASSES = {"xlnet": "XLNet", "mpnet": "MPNet"}
+# Whose classifier has a tanh layer of its own, and whose encoder then has no pooler.
+_HEADS_WITH_POOLER = ("roberta", "mpnet")
 _ATTENTION = {
-    True: {name: f"attention.self.{name}" for name in ("query", "key", "value")}
+    "bert": {name: f"attention.self.{name}" for name in ("query", "key", "value")}
     | {"output": "attention.output.dense", "layer_norm": "attention.output.LayerNorm"},
-    False: {name: f"attention.{name}" for name in ("query", "key", "value")}
+    "mpnet": {name: f"attention.attn.{name[0]}" for name in ("query", "key", "value", "output")}
+    | {"layer_norm": "attention.LayerNorm"},
+    "albert": {name: f"attention.{name}" for name in ("query", "key", "value")}
     | {"output": "attention.dense", "layer_norm": "attention.LayerNorm"},
 }
+# By whether the checkpoint has BERT's layers.
 _FEED_FORWARD = {
     True: {"intermediate": "intermediate.dense", "output": "output.dense", "layer_norm": "output.LayerNorm"},
     False: {"intermediate": "ffn", "output": "ffn_output", "layer_norm": "full_layer_layer_norm"},
 }
 _TASKS = {"classifier": "classifier", "span": "qa_outputs"}
 # By family: what holds the masked-word head's bias and its decoder.
-_WORDS = {"albert": "predictions", "bert": "cls.predictions", "roberta": "lm_head"}
+_WORDS = {"albert": "predictions", "bert": "cls.predictions", "roberta": "lm_head", "mpnet": "lm_head"}
 _HEADS = {
     "albert": _TASKS
     | {
@@ -270,6 +292,7 @@ _HEADS = {
     },
     "roberta": _TASKS | {"masked_lm/dense": "lm_head.dense", "masked_lm/layer_norm": "lm_head.layer_norm"},
 }
+_HEADS["mpnet"] = _HEADS["roberta"]
 
 
 def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarray] | None = None) -> None:
@@ -282,6 +305,17 @@ def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarr
             tensors.pop(sources[f"pooler/{part}"].name, None)
         sources[f"pooler/{part}"] = sources[f"pooler/{part}"]._replace(name=f"classifier.dense.{theirs}")
         sources[f"classifier/{part}"] = sources[f"classifier/{part}"]._replace(name=f"classifier.out_proj.{theirs}")
+
+
+def _check_activation(model: keras.Model, family: str, folder: str | os.PathLike) -> None:
+    """Warns where the head for masked words has another activation here: RoBERTa's and MPNet's have the exact gelu."""
+    hidden_act = encoder_of(model).config.hidden_act
+    if family in _HEADS_WITH_POOLER and isinstance(model, AlbertPretrainer) and hidden_act != "gelu_erf":
+        logging.warning(
+            "'%s': the head for masked words has the activation '%s' here, and the exact gelu in transformers whatever"
+            " hidden_act says; its scores differ",
+            *(folder, hidden_act),
+        )
 
 
 def _prefix(tensors: dict[str, np.ndarray], prefix: str) -> str:

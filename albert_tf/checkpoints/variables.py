@@ -103,6 +103,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
                 if extension.published:
                     prefix = "/".join(filter(None, (f"{kind}_{i}", holder.layer)))
                     variables |= {f"{prefix}/{name}": weight for name, weight in weights.items()}
+    for extension, holder, weights in encoder.held():
+        if extension.published:
+            variables |= {f"{holder.layer}/{name}": weight for name, weight in weights.items()}
     for prefix, layer in layers.items():
         variables |= variables_of(prefix, layer)
     variables |= encoder.depth_variables

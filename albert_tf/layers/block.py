@@ -117,6 +117,10 @@ class Rows:
         """Returns int32 [..., tokens], the positions of tokens in their rows, as `add_feature` takes values."""
         raise NotImplementedError
 
+    def columns(self) -> Tensor:
+        """Returns int32 [..., tokens], the columns of tokens in the batch; positions unless the batch has its own."""
+        return self.token_positions()
+
     def add_feature(self, name: str, values: Tensor) -> None:
         """Adds a feature of pairs: the values [..., tokens, ...] of queries and keys, in the form of the rows."""
         raise NotImplementedError

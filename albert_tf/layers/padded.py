@@ -173,6 +173,10 @@ class PaddedRows(RectangleRows):
         """Returns int32 [batch or 1, length]."""
         return ops.arange(self.length)[None] if self.positions is None else self.positions
 
+    def columns(self) -> Tensor:
+        """Returns int32 [1, length]."""
+        return ops.arange(self.length)[None]
+
     def add_feature(self, name: str, values: Tensor) -> None:
         self.pairs.features[name] = (values, values)
 

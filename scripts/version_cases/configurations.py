@@ -59,6 +59,8 @@ EXTENSIONS = {
     "window": dict(attention_window=2),
     "window global": dict(attention_window=1, global_attention_every=2),
     "window rotary bert": dict(attention_window=2, position_type="rotary", sharing="none"),
+    "distance buckets": dict(relative_attention_num_buckets=8),
+    "mpnet": ROBERTA | dict(relative_attention_num_buckets=32),
     "six at once": SIX,
     "fixed point phantom": dict(equilibrium_solver="fixed_point", equilibrium_phantom_steps=2) | EQUILIBRIUM,
     "fixed point tolerance": dict(equilibrium_solver="fixed_point", equilibrium_tolerance=0.1, depth_plan="1+1x2"),
@@ -87,6 +89,7 @@ CONFIGURATIONS = PLAIN | NORMS | EXTENSIONS | XLNET
 OF_EACH_KIND = (
     *("albert", "bert", "roberta", "modern rotary", "random depth", "hyper-connections 2", "low rank", "halting act"),
     *("window global", "six at once", "fixed point phantom", "anderson implicit", "relative uni clamped", "xlnet"),
+    "mpnet",
 )
 
 

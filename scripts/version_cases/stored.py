@@ -34,7 +34,7 @@ def cases(folders: Folders) -> Iterator[Case]:
         yield f".keras of a model in training, {optimizer}", functools.partial(trained_file, optimizer, folders)
     yield "weights alone", functools.partial(weights_file, folders)
     for form in ("official", "huggingface", "keras_hub"):
-        for name in ("albert", "bert", "roberta", "xlnet published"):
+        for name in ("albert", "bert", "roberta", "mpnet", "xlnet published"):
             yield f"{form}, {name}", functools.partial(other_format, form, name, folders)
     yield "a folder and its texts", functools.partial(folder_of_texts, folders)
 
@@ -140,7 +140,7 @@ def other_format(form: str, name: str, folders: Folders) -> dict[str, Any]:
     if name.startswith("xlnet"):
         model = fill(take("XlnetPretrainer")(encoder))
     else:
-        model = fill(take("AlbertPretrainer")(encoder, pair_task=None if name == "roberta" else "sop"))
+        model = fill(take("AlbertPretrainer")(encoder, pair_task=None if name in ("roberta", "mpnet") else "sop"))
     try:
         take(f"save_{form}")(model, place)
     except take("UserError") as error:

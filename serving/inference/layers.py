@@ -24,10 +24,11 @@ class Embeddings(tf.Module):
         self.word_only = layer.config.factorization == "word"
         self.words = variable(layer.word_embeddings, tf.float32, "word_embeddings")
         self.projection = None if layer.projection is None else dense(layer.projection, dtype)
-        self.only_words = layer.token_type_embeddings is None
+        self.only_words = layer.layer_norm is None
         if self.only_words:
             return
-        self.segments = variable(layer.token_type_embeddings, tf.float32, "token_type_embeddings")
+        types = layer.token_type_embeddings
+        self.segments = None if types is None else variable(types, tf.float32, "token_type_embeddings")
         table, offset = layer.position_embeddings, layer.config.position_offset
         # Rows that no token has are left out.
         self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
@@ -45,9 +46,11 @@ class Embeddings(tf.Module):
             words = tf.cast(self._project(words), tf.float32)
         if self.positions is not None:
             words += tf.gather(self.positions, positions)
-        segment_ids = None if self.one_segment else segment_ids
-        segments = tf.zeros([1], tf.int32) if segment_ids is None else tf.gather(tf.reshape(segment_ids, [-1]), cells)
-        normalised = self.layer_norm(words + tf.gather(self.segments, segments))
+        if self.segments is not None:
+            ids = None if self.one_segment else segment_ids
+            segments = tf.zeros([1], tf.int32) if ids is None else tf.gather(tf.reshape(ids, [-1]), cells)
+            words += tf.gather(self.segments, segments)
+        normalised = self.layer_norm(words)
         return normalised if self.word_only else self._project(normalised)
 
     def _project(self, vectors: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ MEMORY = STREAMS | {"memory": RNG.normal(size=(3, 3, 3, 16)).astype("float32")}
 MODERN = dict(norm_position="pre", norm="rms_norm", feed_forward="glu", position_type="rotary", use_bias=False)
 RELATIVE = {"position_type": "relative", "untie_biases": True, "num_hidden_layers": 3}
 WINDOW = {"attention_window": 3, "global_attention_every": 2}
+BUCKETS = {"relative_attention_num_buckets": 8, "position_offset": 2}
 EVERYTHING = dict(
     step_signal="sinusoid", hyper_connections=3, depth_lora_rank=2, depth_plan="1+1x3", halting="act",
     attention_window=3,
@@ -54,13 +55,15 @@ CONFIGS: dict[str, dict] = {
     "modern block, packed": MODERN | {"depth_plan": "1+1x2", "num_hidden_layers": 3},
     "relative": RELATIVE,
     "memory": RELATIVE | {"memory_length": 4, "attention_type": "uni", "clamp_length": 3},
+    "distance buckets": BUCKETS | {"num_hidden_layers": 3},
+    "distance buckets, packed": BUCKETS | {"depth_plan": "1+1x2", "num_hidden_layers": 3, "norm_position": "pre"},
     "everything": EVERYTHING,
 }
 EQUILIBRIA = {
     "phantom": SOLVED | dict(equilibrium_solver="fixed_point", equilibrium_phantom_steps=2, attention_window=3),
     "implicit": SOLVED | dict(equilibrium_solver="anderson", equilibrium_gradient="implicit"),
 }
-INPUTS = {"modern block, packed": PACKED, "relative": STREAMS, "memory": MEMORY}
+INPUTS = {"modern block, packed": PACKED, "distance buckets, packed": PACKED, "relative": STREAMS, "memory": MEMORY}
 
 
 def small(**changes) -> AlbertConfig:

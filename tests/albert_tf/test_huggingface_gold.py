@@ -1,6 +1,6 @@
 """Parity with transformers (PyTorch) on its own checkpoints: states, words, and heads; and the way back to the byte.
 
-All heads of RoBERTa are compared with PyTorch itself where it is installed, with transformers.
+All heads of RoBERTa and MPNet are compared with PyTorch itself where it is installed, with transformers.
 """
 
 import re
@@ -20,12 +20,12 @@ from tfrecords.base.errors import UserError
 
 GOLD = Path(__file__).parent / "gold" / "huggingface"
 KINDS = {"albert_groups2": AlbertPretrainer, "bert": AlbertPretrainer, "roberta": AlbertPretrainer}
-KINDS |= {"roberta_classifier": AlbertClassifier}
+KINDS |= {"roberta_classifier": AlbertClassifier, "mpnet": AlbertPretrainer, "mpnet_classifier": AlbertClassifier}
 WORDS = {"bert": "bert.embeddings.word_embeddings.weight", "roberta": "roberta.embeddings.word_embeddings.weight"}
 
 
 def check(folder):
-    """Compares all that the gold has, of a RoBERTa at padding too; returns the model."""
+    """Compares all that the gold has, of a RoBERTa or MPNet at padding too; returns the model."""
     model = load_huggingface(folder)
     features, gold = dict(np.load(folder / "inputs.npz")), dict(np.load(folder / "outputs.npz"))
     encoder, width = getattr(model, "encoder", model), features["input_ids"].shape[-1]
@@ -73,7 +73,7 @@ def test_whole_reference(case, shared):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", make_roberta.HEADS)
-def test_every_head_of_roberta_against_transformers(name, tmp_path):
+def test_every_head_of_roberta_and_mpnet_against_transformers(name, tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     folder, back = tmp_path / "theirs", tmp_path / "ours"

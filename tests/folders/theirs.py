@@ -20,6 +20,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from texts import SECONDS, TEXTS
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# MPNet's vocabulary is BERT's, whose special pieces have no role in it, between these and <mask>.
+SPECIAL_OF_MPNET = ["<s>", "<pad>", "</s>", "<unk>", *SPECIAL]
 WORDS = "a an the good bad film book dog runs Paris paris lives in and is not café cafe query passage : . , ! 2 ##s ##0"
 PROMPTS = {"query": "query : ", "passage": "passage : "}
 ACTIVATIONS = {
@@ -36,7 +38,7 @@ EXACT = {"dtype": torch.float32}
 # What is drawn: values of keys by where they are written.
 TABLE = {
     "kind": ("embedder", "embedder", "embedder", "cross_encoder", "classifier", "tagger"),
-    "model_type": ("bert", "bert", "albert"),
+    "model_type": ("bert", "bert", "albert", "mpnet"),
     "hidden_act": ("gelu", "gelu_new", "relu", "gelu_pytorch_tanh", "silu", MISSING),
     "layer_norm_eps": (1e-12, 1e-5, 0.1, MISSING),
     "groups": (1, 2),
@@ -72,10 +74,11 @@ def draw(random_numbers):
 def write(folder, chosen, seed):
     """Writes the folder of a draw; returns nothing. Raises what the libraries raise where a draw is impossible."""
     torch.manual_seed(seed)
-    vocabulary = SPECIAL + WORDS.split()
+    is_mpnet = chosen["model_type"] == "mpnet"
+    vocabulary = [*SPECIAL_OF_MPNET, *WORDS.split(), "<mask>"] if is_mpnet else SPECIAL + WORDS.split()
     sizes = dict(
         vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=48, initializer_range=0.4, num_labels=chosen["labels"],
+        max_position_embeddings=48 + 2 * is_mpnet, initializer_range=0.4, num_labels=chosen["labels"],
     )  # fmt: skip
     own = {"embedding_size": 8, "num_hidden_groups": chosen["groups"]} if chosen["model_type"] == "albert" else {}
     own |= {key: chosen[key] for key in ("hidden_act", "layer_norm_eps") if chosen[key] is not MISSING}
@@ -96,7 +99,8 @@ def write(folder, chosen, seed):
     lower = {} if chosen["lower"] is MISSING else {"do_lower_case": chosen["lower"]}
     accents = {} if chosen["strip_accents"] is MISSING else {"strip_accents": chosen["strip_accents"]}
     length = {} if chosen["model_max_length"] is MISSING else {"model_max_length": chosen["model_max_length"]}
-    tokenizer = transformers.BertTokenizerFast(vocab=str(vocab_file), **lower, **accents, **length)
+    tokenizer_class = transformers.MPNetTokenizer if is_mpnet else transformers.BertTokenizerFast
+    tokenizer = tokenizer_class(vocab=str(vocab_file), **lower, **accents, **length)
     if chosen["kind"] == "embedder":
         plain = folder.with_name("plain")
         model.save_pretrained(plain)

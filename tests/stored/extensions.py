@@ -47,6 +47,7 @@ ENCODERS = {
     ),
     "relative": RELATIVE | dict(attention_type="uni", clamp_length=3),
     "relative_memory": RELATIVE | dict(memory_length=4, reuse_length=3, untie_biases=True),
+    "distance_buckets": dict(relative_attention_num_buckets=8, position_offset=2),
 }  # fmt: skip
 XLNET = RELATIVE | dict(sharing="none", embedding_size=8, memory_length=4, hidden_act="gelu_erf", type_vocab_size=2)
 ROBERTA = dict(

@@ -46,7 +46,9 @@ class FolderFiles:
         described: as given.
         has_config: whether there is a tokenizer_config.json.
         by_class: whether transformers makes the steps by tokenizer_config.json, and not by tokenizer.json.
-        of_model: whether transformers would take the defaults of BERT's or ALBERT's class by the type of the model.
+        of_model: whether transformers would take the defaults of BERT's, MPNet's or ALBERT's class by the type of the
+            model.
+        pair: `separators_between` and `second_segment_id` of the class.
         is_of_library: whether any file is there that transformers or the `tokenizers` library wrote.
     """
 
@@ -63,9 +65,11 @@ class FolderFiles:
         self._class = str(self._config.get("tokenizer_class") or model.get("model_type") or "")
         self._class = re.sub(r"Tokenizer(Fast)?$", "", self._class).lower()
         self._kind = other_files.kind_of(self.described) if self.described else ""
+        self.is_of_library |= self._class in other_files.CLASS_ROLES
         has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(self._kind, "").split()
         self.by_class = self.has_config and (has_own_steps or not self.described)
-        self.of_model = not self.has_config and self._class in ("albert", "bert")
+        self.of_model = not self.has_config and self._class in ("albert", "bert", "mpnet")
+        self.pair = other_files.CLASS_PAIRS.get(self._class, (1, 1))
 
     def check(self, kind: str) -> None:
         """Raises UnknownTokenizer where a step or key is not followed; see `other_files`."""
@@ -126,9 +130,10 @@ class FolderFiles:
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
     def roles(self, others: bool = True) -> dict[str, str]:
-        """The strings of special tokens that the files name; `others`: with bos for cls and eos for sep."""
+        """The strings of special tokens by the files and the class; `others`: with bos for cls and eos for sep."""
         found = {role: [self.settings.get(one) for one in names[: 1 + others]] for role, names in ROLES.items()}
-        return {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
+        named = {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
+        return other_files.CLASS_ROLES.get(self._class, {}) | named
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
         """The tokens that the files add, by id; those that have none yet come after all others.

@@ -72,6 +72,10 @@ CLASSES_WITH_STEPS = {
     "Unigram": "albert xlnet",
     "BPE": "roberta longformer bart led",
 }
+# What a class, or type of model, takes where no file says it: special tokens, and of pairs the arguments of
+# `row_template.pair_rules`. Others take BERT's (transformers tokenization_mpnet.py).
+CLASS_ROLES = {"mpnet": {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"}}
+CLASS_PAIRS = {"mpnet": (2, 0)}
 
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {

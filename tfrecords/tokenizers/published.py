@@ -187,7 +187,8 @@ def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
 
 def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
     rules = LIBRARY_RULES if near.is_of_library else BERT_RULES
-    names = near.roles(others=False)
+    names, usual_pair = near.roles(others=False), pair_rules(*near.pair)
+    rules = dataclasses.replace(rules, **usual_pair)
     if near.described:
         steps = {part: near.steps(part) for part in ("normalizer", "pre_tokenizer")}
         types = [step["type"] for step in (*steps["normalizer"], *steps["pre_tokenizer"])]
@@ -199,7 +200,7 @@ def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
         if not 0 < longest <= _LONGEST_WORD:
             other_files.refuse(near.where, f"has max_input_chars_per_word={longest}")
         ends, pair = framing(near.steps("post_processor"), model["vocab"], near.where)
-        pair = near.choose("post_processor", pair or pair_rules(1, 1), pair_rules(1, 1))
+        pair = near.choose("post_processor", pair or usual_pair, usual_pair)
         names |= ends | ({"unk": model["unk_token"]} if model.get("unk_token") else {})
         rules = dataclasses.replace(rules, longest_word=longest, **pair)
     for name, key in (("clean", "clean_text"), ("chinese", "tokenize_chinese_chars")):

@@ -1,7 +1,7 @@
-"""Makes random tiny RoBERTas with transformers, and what they answer: `python make_roberta.py` writes the gold here.
+"""Makes random tiny RoBERTas and MPNets with transformers, and what they answer.
 
-Needs PyTorch and transformers (made with torch 2.13.0 and transformers 5.23.0). Each folder holds what
-`save_pretrained` wrote, `inputs.npz` and `outputs.npz`.
+`python make_roberta.py` writes the gold here. Needs PyTorch and transformers (made with torch 2.13.0 and transformers
+5.23.0). Each folder holds what `save_pretrained` wrote, `inputs.npz` and `outputs.npz`.
 """
 
 import sys
@@ -17,7 +17,10 @@ HEADS = {
     "roberta_spans": "RobertaForQuestionAnswering",
     "roberta_choices": "RobertaForMultipleChoice",
 }
-COMMITTED = ("roberta", "roberta_classifier")
+HEADS |= {name.replace("roberta", "mpnet"): head.replace("Roberta", "MPNet") for name, head in HEADS.items()}
+COMMITTED = ("roberta", "roberta_classifier", "mpnet", "mpnet_classifier")
+# Of MPNet, distances beyond the last bucket.
+LENGTHS = {"Roberta": [12, 7, 4, 9, 12, 5], "MPNet": [150, 23, 4, 131, 150, 5]}
 
 
 def make(folder: Path, architecture: str, seed: int = 0) -> None:
@@ -26,10 +29,13 @@ def make(folder: Path, architecture: str, seed: int = 0) -> None:
     import transformers
 
     torch.manual_seed(seed)
-    config = transformers.RobertaConfig(
-        vocab_size=60, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
-        max_position_embeddings=14, type_vocab_size=1, layer_norm_eps=1e-5,
-        num_labels=2 if architecture.endswith("Answering") else 3,
+    family = next(family for family in LENGTHS if architecture.startswith(family))
+    lengths, size = LENGTHS[family], 16 if family == "Roberta" else 8
+    own = {"type_vocab_size": 1} if family == "Roberta" else {}
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=60, hidden_size=size, num_hidden_layers=3, num_attention_heads=2, intermediate_size=24,
+        max_position_embeddings=lengths[0] + 2, layer_norm_eps=1e-5,
+        num_labels=2 if architecture.endswith("Answering") else 3, **own,
     )  # fmt: skip
     model = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():
@@ -39,10 +45,10 @@ def make(folder: Path, architecture: str, seed: int = 0) -> None:
             weight.copy_(torch.randn_like(weight) * 0.3 + (1.0 if is_scale else 0.0))
     model.save_pretrained(folder)
     generator = np.random.default_rng(seed)
-    shape = (2, 3, 12) if architecture.endswith("Choice") else (4, 12)
+    shape = (2, 3, lengths[0]) if architecture.endswith("Choice") else (4, lengths[0])
     ids = generator.integers(3, 60, shape)
     ids[..., 0] = 0
-    for row, length in zip(ids.reshape(-1, 12), [12, 7, 4, 9, 12, 5]):
+    for row, length in zip(ids.reshape(-1, lengths[0]), lengths):
         row[length - 1], row[length:] = 2, 1
     mask = (ids != 1).astype("int32")
     asked = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}

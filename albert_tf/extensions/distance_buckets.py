@@ -1,0 +1,96 @@
+"""Distances in buckets: a number is added to the score of a query and a key, by how far and on which side the key is.
+
+Source: T5 (Raffel et al. 2019, section 2.1), and MPNet (Song et al. 2020); transformers modeling_mpnet.py,
+relative_position_bucket.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from albert_tf.extension import Extension, Holder, Spec, Weight, Weights
+from albert_tf.layers import Tensor
+
+# All distances from here on are in the last bucket of their side.
+MOST = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class DistanceBuckets(Extension):
+    """Adds table[bucket of the distance, head] to the scores; MPNet's only difference from BERT.
+
+    All steps share the table, [buckets, heads]. Distances are those of the columns of a row, whatever position_ids say.
+    As in MPNet, embeddings have no vectors of segments: segment_ids change nothing.
+
+    Attributes:
+        relative_attention_num_buckets: how many there are, half of them for keys after their query; 0: none.
+    """
+
+    name, fuses, numbers_heads = "distance_buckets", False, True
+    published = ("relative_attention_num_buckets",)
+    limits = {"relative_attention_num_buckets": ("a multiple of 4", lambda value: value % 4 == 0)}
+    relative_attention_num_buckets: int = 0
+
+    def conflicts(self) -> dict[str, str]:
+        return {
+            "position_type": "rotary and relative positions score distances already",
+            "attention_window": "the scores of a window are not of whole rows",
+        }
+
+    def spec(self, spec: Spec) -> Spec:
+        return spec._replace(has_types=False)
+
+    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+        if owner != "encoder":
+            return []
+        shape = (self.relative_attention_num_buckets, config.num_attention_heads)
+        weights = {"table": Weight(shape, "normal", autocast=False)}
+        # By the word "bias" in its layer's name it is not decayed, as in transformers.
+        return [Holder("distance_buckets", "distance_bias", "depth_layers/distance_buckets", weights)]
+
+    def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
+        rows.add_feature("columns", rows.columns())
+        return rows
+
+    def attention(self, attention: Any, weights: Weights) -> Any:
+        plain = attention.score
+
+        def score(attention: Any, query: Tensor, key: Tensor, pairs: Any, step: Tensor, which: Any) -> Tensor:
+            scores = plain(attention, query, key, pairs, step, which)
+            # Within the step, though it is the same at every one: recomputation finds no gradient of it elsewhere.
+            return scores + ops.cast(self.bias(weights["table"], *pairs.features["columns"]), scores.dtype)
+
+        return dataclasses.replace(attention, score=score)
+
+    def bias(self, table: Tensor, of_queries: Tensor, of_keys: Tensor) -> Tensor:
+        """Returns what is added to scores: [rows or 1, heads, queries, keys].
+
+        Args:
+            table: [buckets, heads].
+            of_queries: int32 [rows or 1, queries], their columns.
+            of_keys: int32 [rows or 1, keys].
+        """
+        away = ops.clip(of_keys[:, None, :] - of_queries[:, :, None], -MOST, MOST) + MOST
+        bucket = ops.take(ops.convert_to_tensor(buckets(self.relative_attention_num_buckets)), away)
+        by_head = ops.take(ops.transpose(ops.convert_to_tensor(table)), bucket, axis=1)
+        return ops.swapaxes(by_head, 0, 1)
+
+
+def buckets(count: int) -> np.ndarray:
+    """Returns the bucket of every distance from -MOST to MOST, int32 [2 * MOST + 1].
+
+    Half of a side's buckets are for one distance each, the others grow up to MOST. NumPy computes them, so that a
+    distance on the edge of a bucket is in the same one on every backend.
+
+    >>> buckets(32)[[MOST, MOST - 1, MOST + 1, MOST + 7, MOST + 8, MOST + 12, MOST + 128]].tolist()
+    [0, 1, 17, 23, 24, 25, 31]
+    """
+    half = count // 2
+    exact, away = half // 2, np.arange(-MOST, MOST + 1)
+    size = np.abs(away)
+    scaled = np.log(np.maximum(size, 1).astype("float32") / exact) / np.float32(math.log(MOST / exact)) * (half - exact)
+    far = np.minimum(exact + scaled.astype("int32"), half - 1)
+    return (np.where(away > 0, half, 0) + np.where(size < exact, size, far)).astype("int32")

