@@ -204,6 +204,10 @@ class Extension:
         """Returns what the figures of a run at a step warn of, "" if nothing."""
         return ""
 
+    def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
+        """Returns what the branch of a half that `steps` run is multiplied by before it is added to the residual."""
+        return 1.0
+
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
         """Returns what is added to a dense layer's kernel: a [visits, inputs, rank] and b [visits, rank, units]."""
         return None
@@ -281,6 +285,7 @@ REGISTRY = {
     ),
     "window": Entry(f"{_FOLDER}.window", ("attention_window", "global_attention_every")),
     "distance_buckets": Entry(f"{_FOLDER}.distance_buckets", ("relative_attention_num_buckets",)),
+    "residual_scaling": Entry(f"{_FOLDER}.residual_scaling", ("residual_scaling",)),
 }
 # All keys that extensions read, each once.
 KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))

@@ -1,5 +1,6 @@
 """What holds weights in Keras: the halves of blocks, and what extensions add to any part of the encoder."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -131,6 +132,9 @@ class Half(keras.layers.Layer, Owner):
             gate where `feed_forward` is "glu", and output.
         steps: numbers of the plan's steps that run it.
         **kwargs: arguments of `keras.layers.Layer`.
+
+    Attributes:
+        branch_scale: what its result is multiplied by before it is added to the residual.
     """
 
     def __init__(self, config: AlbertConfig, kind: str, steps: tuple[int, ...] = (), **kwargs: Any):
@@ -155,6 +159,7 @@ class Half(keras.layers.Layer, Owner):
             put(self, "projections/dense", self.query)
             put(self, "projections/dense_2", self.value)
         self.put_on_disk()
+        self.branch_scale = math.prod(one.branch_scale(config, self.steps) for one in config.extensions)
 
     def build(self, input_shape: Any = None) -> None:
         if self.built:

@@ -61,7 +61,8 @@ class LayerKernels(Kernels):
         rate = self.config.hidden_dropout_prob
         if half == "feed_forward" and self._drops_inside:
             inside = dropout(inside, rate, self._site(step, _INSIDE_SITE))
-        product = self.product(half, "output", which, step, inside)
+        product, scale = self.product(half, "output", which, step, inside), self._half(half, which).branch_scale
+        product = product if scale == 1 else product * scale
         product = dropout(product, rate, self._site(step, 1 if half == "attention" else 2))
         return residual + product if self.is_pre else self._half(half, which).layer_norm(residual, product)
 

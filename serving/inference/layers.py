@@ -75,8 +75,8 @@ class AttentionHalf(tf.Module):
         kernels, biases = zip(*(arrays(half.product(name)) for name in names))
         kernel, bias = join(kernels, what="kernel"), join(biases, what="bias")
         self.query_key_value = block_dense(kernel, bias, dtype, weights_first)
-        self.output = block_dense(*arrays(half.product("output")), dtype, weights_first)
-        pairs = _low_rank(forms, owner, half.names)
+        self.output = block_dense(*_output(half), dtype, weights_first)
+        pairs = _low_rank(forms, owner, half)
         if own := [name for name in names if name in pairs]:
             a, b = (dict(zip(own, parts)) for parts in zip(*(pairs.pop(name) for name in own)))
             some = b[own[0]]
@@ -93,7 +93,7 @@ class FeedForwardHalf(tf.Module):
 
     def __init__(self, half: Any, number: int, forms: Sequence[Form], dtype: tf.DType, weights_first: bool = False):
         super().__init__()
-        self.low_rank = LowRank(_low_rank(forms, ("feed_forward", number), half.names), half, dtype)
+        self.low_rank = LowRank(_low_rank(forms, ("feed_forward", number), half), half, dtype)
         # What is between the products may stay turned, unless something of low rank reads it.
         turned = not self.low_rank
         make = functools.partial(block_dense, dtype=dtype, weights_first=weights_first)
@@ -102,7 +102,7 @@ class FeedForwardHalf(tf.Module):
         hidden_act = half.config.hidden_act if self.is_fused else None
         self.intermediate = make(*arrays(half.intermediate), hidden_act=hidden_act, gives_turned=turned)
         self.gate = None if half.gate is None else make(*arrays(half.gate), gives_turned=turned)
-        self.output = make(*arrays(half.product("output")), reads_turned=turned)
+        self.output = make(*_output(half), reads_turned=turned)
         self.layer_norm = norm(half.layer_norm, dtype)
 
 
@@ -116,9 +116,17 @@ def _joined(
     return np.concatenate([query * config.head_size**-0.5, key, value], axis=-1)
 
 
-def _low_rank(forms: Sequence[Form], owner: tuple[str, int], names: Sequence[str]) -> dict[str, tuple]:
+def _output(half: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel and bias of a half's last product, times what its branch is multiplied by."""
+    (kernel, bias), scale = arrays(half.product("output")), np.float32(half.branch_scale)
+    return kernel * scale, bias * scale
+
+
+def _low_rank(forms: Sequence[Form], owner: tuple[str, int], half: Any) -> dict[str, tuple]:
     """By product, a [visits, inputs, rank] and b [visits, rank, units] of all extensions together."""
-    every = {name: [pair for form in forms if (pair := form.low_rank(owner, name)) is not None] for name in names}
+    every = {name: [pair for form in forms if (pair := form.low_rank(owner, name)) is not None] for name in half.names}
+    scale = np.float32(half.branch_scale)
+    every["output"] = [(a, b * scale) for a, b in every["output"]]
     return {
         name: tuple(np.concatenate(parts, axis=axis) for parts, axis in zip(zip(*pairs), (2, 1)))
         for name, pairs in every.items()

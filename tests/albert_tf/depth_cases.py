@@ -57,6 +57,7 @@ CONFIGS: dict[str, dict] = {
     "memory": RELATIVE | {"memory_length": 4, "attention_type": "uni", "clamp_length": 3},
     "distance buckets": BUCKETS | {"num_hidden_layers": 3},
     "distance buckets, packed": BUCKETS | {"depth_plan": "1+1x2", "num_hidden_layers": 3, "norm_position": "pre"},
+    "residual scaling": {"residual_scaling": "depth", "num_hidden_layers": 3, "depth_plan": "1+1x2"},
     "everything": EVERYTHING,
 }
 EQUILIBRIA = {

@@ -171,6 +171,17 @@ def test_low_rank_is_another_kernel_at_every_step():
     np.testing.assert_allclose(encoder(FEATURES)["sequence_output"], unshared(FEATURES)["sequence_output"], atol=1e-5)
 
 
+def test_residual_scaling_is_one_over_the_runs_of_a_half_or_the_root_of_the_depth():
+    changes = {"depth_plan": "1+1x3", "num_hidden_layers": 4, "norm_position": "pre"}
+    scaled, plain = (alike(small(**changes, residual_scaling=kind)) for kind in ("depth", "none"))
+    for half in ("attention", "feed_forward"):
+        for one, scale in zip(plain.halves_of(half), (4**-0.5, 1 / 3)):
+            for weight in (one.output_dense.kernel, one.output_dense.bias):
+                weight.assign(weight * scale)
+    found, expected = (one(FEATURES)["sequence_output"] for one in (scaled, plain))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_only_what_is_shared_gets_adapters():
     encoder = AlbertEncoder(small(depth_plan="1+1x3", depth_lora_rank=2, depth_lora_target="attention"))
     assert [len(half.held_layers()) for half in encoder.halves_of("attention")] == [0, 4]

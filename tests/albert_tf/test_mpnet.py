@@ -23,7 +23,6 @@ from albert_tf.checkpoints.factorizing import factorize_embeddings
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.convert_checkpoint import convert
 from albert_tf.extensions.distance_buckets import MOST, buckets
-from serving.exportable import ExportOptions, make_exportable
 from tests.albert_tf.depth_cases import alike, small
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import tokenizer_in
@@ -122,11 +121,6 @@ def test_an_activation_that_the_head_for_words_has_not_there_is_warned_of(tmp_pa
     save_huggingface(AlbertPretrainer(tiny(hidden_act="relu"), pair_task=None), tmp_path / "relu")
     load_huggingface(tmp_path / "relu")
     assert caplog.text.count("has the activation 'relu' here, and the exact gelu in transformers") == 2
-
-
-def test_exports_refuse_it_by_name():
-    with pytest.raises(UserError, match=f"exports do not compute {KEY} 32 yet; ask the model itself"):
-        make_exportable(AlbertSentenceEmbedder(tiny()), ExportOptions(16))
 
 
 def test_blocks_that_become_one_keep_the_table():

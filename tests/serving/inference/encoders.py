@@ -42,6 +42,8 @@ ENCODERS = {
     },
     "halting before norms": {"halting": "act_t2t", "norm_position": "pre", "num_hidden_layers": 4},
     "halting streams": PLAN | {"halting": "act", "hyper_connections": 2},
+    "distance buckets": {"relative_attention_num_buckets": 32, "sharing": "none", "position_offset": 2},
+    "scaled, low rank": PLAN | {"residual_scaling": "depth", "depth_lora_rank": 2},
     "all": PLAN | {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2},
     "relative, one-directional": RELATIVE | PLAN | {"untie_biases": True, "attention_type": "uni", "clamp_length": 2},
     "relative, extended": RELATIVE | {

@@ -1,0 +1,32 @@
+"""Residual scaling by depth: what a half adds to the residual stream shrinks with how often it is added.
+
+Source: arXiv:2606.18524. A half that N steps share is added N times, always in the same direction, so its branch is
+multiplied by 1 / N. L blocks of their own add independent branches, each multiplied by 1 / sqrt(L).
+"""
+
+import dataclasses
+from typing import Any
+
+from albert_tf.extension import Extension
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualScaling(Extension):
+    """Multiplies the branches of blocks.
+
+    Attributes:
+        residual_scaling: "none", or "depth".
+    """
+
+    name = "residual_scaling"
+    choices = {"residual_scaling": ("none", "depth")}
+    residual_scaling: str = "none"
+
+    def conflicts(self) -> dict[str, str]:
+        return {
+            "random_depth_min": "the number of steps is drawn, and the scale follows from it",
+            "equilibrium_solver": "the number of steps is not known beforehand",
+        }
+
+    def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
+        return 1 / len(steps) if len(steps) > 1 else config.num_steps**-0.5
