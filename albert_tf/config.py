@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from albert_tf.depth_plan import read_depth_plan
-from albert_tf.extension import KEYS, OFF, REGISTRY, Extension, Spec, asked_for, default_of, owner_of
+from albert_tf.extension import KEYS, REGISTRY, Extension, Spec, asked_for, default_of, owner_of
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import write_json
 
@@ -252,8 +252,11 @@ def begins_plain(key: str) -> bool:
 
 def _is_set(key: str, value: Any) -> bool:
     """Whether a key of extensions that are not asked for has another value than its default."""
-    asks = any(entry.keys[0] == key for entry in REGISTRY.values())
-    return not (asks and value in OFF) and value != default_of(key)
+    asked = next((entry for entry in REGISTRY.values() if entry.keys[0] == key), None)
+    if asked:
+        return not asked.is_off(value)
+    default = default_of(key)
+    return value != default or isinstance(value, bool) != isinstance(default, bool)
 
 
 def _check(config: AlbertConfig) -> None:

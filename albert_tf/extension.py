@@ -242,7 +242,8 @@ class Entry(NamedTuple):
     Attributes:
         module: its module.
         keys: the keys of a configuration that it reads. The first one asks for it.
-        values: the values of that key that ask for it; (): every value that is not OFF.
+        values: the values of that key that ask for it; (): every value but `off`.
+        off: the value of that key that asks for nothing.
         walk: see `Extension`; the encoder's `walk` asks for it as well, with the first of `values`.
         features: names of a batch's features that only this extension reads.
     """
@@ -250,6 +251,7 @@ class Entry(NamedTuple):
     module: str
     keys: tuple[str, ...]
     values: tuple[str, ...] = ()
+    off: str | int = 0
     walk: str = ""
     features: tuple[str, ...] = ()
 
@@ -258,13 +260,17 @@ class Entry(NamedTuple):
         """Returns what asks for it, for messages."""
         return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
 
+    def is_off(self, value: Any) -> bool:
+        """Returns whether a value of the first key asks for nothing. One of another type, such as False, is no such."""
+        return type(value) is type(self.off) and value == self.off
+
 
 _FOLDER = "albert_tf.extensions"
 # In the order of their variables. A new extension comes last, its layers below "depth_layers" on disk.
 REGISTRY = {
-    "step_signal": Entry(f"{_FOLDER}.step_signal", ("step_signal", "gate_init")),
+    "step_signal": Entry(f"{_FOLDER}.step_signal", ("step_signal", "gate_init"), off="none"),
     "hyper_connections": Entry(f"{_FOLDER}.hyper_connections", ("hyper_connections", "gate_init")),
-    "halting": Entry(f"{_FOLDER}.halting", ("halting", "halting_threshold", "ponder_cost", "gate_init")),
+    "halting": Entry(f"{_FOLDER}.halting", ("halting", "halting_threshold", "ponder_cost", "gate_init"), off="none"),
     "equilibrium": Entry(
         f"{_FOLDER}.equilibrium",
         (
@@ -272,20 +278,22 @@ REGISTRY = {
             *("equilibrium_phantom_steps", "equilibrium_damping", "gate_init"),
         ),
         ("fixed_point", "anderson"),
+        off="none",
         walk="equilibrium",
     ),
     "depth_lora": Entry(f"{_FOLDER}.depth_lora", ("depth_lora_rank", "depth_lora_target")),
     "random_depth": Entry(f"{_FOLDER}.random_depth", ("random_depth_min",)),
-    "rotary": Entry(f"{_FOLDER}.rotary", ("position_type", "rotary_theta"), ("rotary",)),
+    "rotary": Entry(f"{_FOLDER}.rotary", ("position_type", "rotary_theta"), ("rotary",), off="absolute"),
     "relative": Entry(
         f"{_FOLDER}.relative",
         ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases"),
         ("relative",),
+        off="absolute",
         features=("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed"),
     ),
     "window": Entry(f"{_FOLDER}.window", ("attention_window", "global_attention_every")),
     "distance_buckets": Entry(f"{_FOLDER}.distance_buckets", ("relative_attention_num_buckets",)),
-    "residual_scaling": Entry(f"{_FOLDER}.residual_scaling", ("residual_scaling",)),
+    "residual_scaling": Entry(f"{_FOLDER}.residual_scaling", ("residual_scaling",), off="none"),
 }
 # All keys that extensions read, each once.
 KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))
@@ -295,8 +303,6 @@ POSITION_TYPES = (
 )
 # Of what learned gates begin with: 0: they are closed, and the model is exactly the one without; 1: the published form.
 GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
-# Values of a key that ask for nothing.
-OFF = (0, "", "none", "absolute", None, False)
 WALKS = tuple(entry.walk for entry in REGISTRY.values() if entry.walk)
 
 
@@ -308,8 +314,8 @@ def asked_for(values: Mapping[str, Any]) -> tuple[Extension, ...]:
     """
     found = []
     for name, entry in REGISTRY.items():
-        value = values.get(entry.keys[0])
-        if value not in OFF and (not entry.values or value in entry.values):
+        value = values.get(entry.keys[0], entry.off)
+        if value in entry.values if entry.values else not entry.is_off(value):
             cls = extension_class(name)
             found.append(cls(**{key: values[key] for key in entry.keys if key in values}))
     return tuple(found)
@@ -326,6 +332,8 @@ def extension_class(name: str) -> type[Extension]:
     try:
         module = importlib.import_module(entry.module)
     except ModuleNotFoundError as error:
+        if not str(error.name).startswith(_FOLDER):
+            raise  # The extension is there, and what it needs is not.
         raise UserError(f"{entry.asked_by} needs the extension '{name}', which is not installed") from error
     classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Extension)]
     return next(one for one in classes if one.__module__ == module.__name__)
@@ -342,14 +350,17 @@ def default_of(key: str) -> Any:
     return owner_of(key)[1].__dataclass_fields__[key].default
 
 
+def stated(config: "AlbertConfig", extension: Extension) -> str:
+    """Returns the key that asks for an extension of a configuration, and its value, for messages."""
+    key = REGISTRY[extension.name].keys[0]
+    return f"{key} {getattr(config, key)!r}"
+
+
 def check_exits(config: "AlbertConfig") -> None:
     """Raises UserError where rows of an encoder cannot leave early."""
     for one in config.extensions:
         if one.no_exits:
-            key = REGISTRY[one.name].keys[0]
-            raise UserError(
-                f"early exit and {key} '{getattr(one, key)}' exclude each other: {one.no_exits}; leave one out"
-            )
+            raise UserError(f"early exit and {stated(config, one)} exclude each other: {one.no_exits}; leave one out")
 
 
 def settled(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.extension import REGISTRY
+from albert_tf.extension import stated
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import MASKED_SCORE, Pairs
 from albert_tf.layers.depth import Step
@@ -105,8 +105,7 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     config = getattr(model, "encoder", model).config
     for extension in config.extensions:
         if not extension.for_litert:
-            asked_by = REGISTRY[extension.name].asked_by
-            raise UserError(f"{asked_by} is not written for LiteRT; export it with serving.export")
+            raise UserError(f"{stated(config, extension)} is not written for LiteRT; export it with serving.export")
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
     exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
 

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import REGISTRY
+from albert_tf.extension import stated
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
 from tfrecords.base.errors import UserError
@@ -66,7 +66,7 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
         f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",
         "attention without dropout (attention_probs_dropout_prob or --albert_dropout 0, it is "
         f"{config.attention_probs_dropout_prob})": not config.attention_probs_dropout_prob,
-        **{f"no {key} (it is {value})": fuses for key, value, fuses in _asked(config)},
+        **{f"no {stated(config, one)}": one.fuses for one in config.extensions},
         f"heads of at most {_LARGEST_HEAD} columns, a multiple of {_HEAD_MULTIPLE} (they have {config.head_size})": (
             config.head_size <= _LARGEST_HEAD and not config.head_size % _HEAD_MULTIPLE
         ),
@@ -79,12 +79,6 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
     if jax.default_backend() != "gpu":
         raise UserError(f"--fused_attention needs a GPU that JAX sees (it computes on: {jax.default_backend()})")
     _try(config.head_size)
-
-
-def _asked(config: AlbertConfig) -> list[tuple[str, Any, bool]]:
-    """The keys that ask for extensions, their values, and whether the kernel computes the same."""
-    keys = [(REGISTRY[one.name].keys[0], one.fuses) for one in config.extensions]
-    return [(key, getattr(config, key), fuses) for key, fuses in keys]
 
 
 def _try(head_size: int) -> None:

@@ -17,7 +17,7 @@ class Deleted:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name.startswith("albert_tf.extensions"):
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Deleted)
 import numpy as np, keras
@@ -48,6 +48,7 @@ def test_the_registry_names_the_keys_of_an_extension(name):
     entry, cls = REGISTRY[name], extension_class(name)
     fields = dataclasses.fields(cls)
     assert cls.name == name and [field.name for field in fields] == list(entry.keys)
+    assert entry.is_off(default_of(entry.keys[0]))
     assert all(default_of(field.name) == field.default for field in fields)
     assert {*cls.choices, *cls.limits, *cls.needed, *cls.published} <= set(entry.keys) and cls.walk == entry.walk
 

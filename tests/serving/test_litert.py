@@ -118,11 +118,11 @@ def test_refusals_leave_no_file(make_model, folder, tmp_path, head, changes, mes
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"hyper_connections": 2}, "hyper_connections"),
-        ({"halting": "act"}, "halting"),
-        ({"attention_window": 2}, "attention_window"),
+        ({"hyper_connections": 2}, "hyper_connections 2"),
+        ({"halting": "act"}, "halting 'act'"),
+        ({"attention_window": 2}, "attention_window 2"),
         ({"position_type": "relative"}, "position_type 'relative'"),
-        ({"equilibrium_solver": "anderson"}, "equilibrium_solver 'fixed_point'"),
+        ({"equilibrium_solver": "anderson"}, "equilibrium_solver 'anderson'"),
     ],
 )
 def test_what_it_has_no_place_for_is_refused_by_name(make_model, changes, what):
