@@ -66,7 +66,7 @@ def insert(page: Path, name: str, text: str) -> bool:
 LEGEND = """- Loss: nats per predicted token on held-out rows, after the last update. Lower is better.
 - ±: standard deviation over the seeds.
 - Parameters include the heads.
-- Training FLOPs: three forward passes of the encoder for each row. Steps of an equilibrium that have no gradient count \
+- Training FLOPs: three forward passes of the encoder for each row. Steps of an equilibrium without gradient count \
 once. Permutation models include the query stream and the memory.
 - Minutes: time of a run's updates. Other programs ran at the same time.
 - ms a step, ms an answer: medians of all rows of one table, timed in turn in one process. Do not compare them between \

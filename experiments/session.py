@@ -208,8 +208,8 @@ class Session:
         print(f"wrote {path}")
         if self.settings.publish:
             kept = files.make_output_dir(DOCS / "experiments")
-            names = [f"{kept.name}/{path.name}" for path in self._write_figures(kept, found)]
-            text = self._text(found, *names, "reading_the_tables.md")
+            csv, png = (f"{kept.name}/{path.name}" for path in self._write_figures(kept, found))
+            text = self._text(found, csv, png, "reading_the_tables.md")
             pages = [str(path) for path in sorted(DOCS.glob("*.md")) if page.insert(path, self.table.name, text)]
             print(f"wrote {kept} and {', '.join(pages) or 'no page: none has the markers'}")
 
