@@ -77,7 +77,10 @@ def _serve(options: flags.Options) -> int:
             server.interrupt()
         server.start()
     except StatusError as error:
-        print(f"Failed to start server. Error: {error}", flush=True)
+        message = f"Failed to start server. Error: {error}"
+        print(message, flush=True)
+        if not os.path.sameopenfile(1, 2):
+            logging.getLogger(__name__).error(message)
         if server is not None:
             server.stop(grace=0)
         return _FAILED

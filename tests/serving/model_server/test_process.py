@@ -171,14 +171,14 @@ def test_help_needs_no_tensorflow(capsys):
 
 def test_flag_values():
     options, unknown = flags.parse(
-        ["--port=1", "--enable_batching", "--enable_model_warmup=false", "--model_name=a=b", "--port", "2", "-x"]
+        ["--port=1", "--enable_batching", "--enable_model_warmup=false", "--model_name=a=b", "2", "-x"]
     )
     assert (options.port, options.enable_batching, options.enable_model_warmup) == (1, True, False)
     assert options.model_name == "a=b"
-    assert unknown == ["--port", "2", "-x"]
+    assert unknown == ["2", "-x"]
 
 
-@pytest.mark.parametrize("argument", ["--port=x", "--port=99999999999", "--enable_batching=maybe", "--port="])
+@pytest.mark.parametrize("argument", ["--port=x", "--port=99999999999", "--enable_batching=maybe", "--port=", "--port"])
 def test_bad_flag_values(argument, capsys):
     with pytest.raises(flags.BadFlag, match=argument.partition("=")[0]):
         flags.parse([argument])
