@@ -75,7 +75,11 @@ def _serve(options: flags.Options) -> int:
         server = ModelServer(options)
         if stopped.is_set():
             server.interrupt()
-        server.start()
+        if not server.start():
+            # What still loads in other threads serves nobody, and nothing can cut it off.
+            print("interrupted while models were loading", file=sys.stderr)
+            logging.shutdown()
+            os._exit(0)
     except StatusError as error:
         message = f"Failed to start server. Error: {error}"
         print(message, flush=True)

@@ -75,7 +75,9 @@ def test_sigint_while_waiting_for_a_model(launch, tmp_path):
     process = launch("--port=0", f"--grpc_socket_path={tmp_path}/s", f"--model_base_path={tmp_path}")
     assert wait_for(lambda: process.wrote("Did you forget to name your leaf directory"))
     os.kill(process.pid, signal.SIGINT)
+    # At once, and not after the time that a server in service gives its requests.
     assert process.wait().returncode == 0
+    assert process.wrote("interrupted while models were loading")
     assert not (tmp_path / "s").exists()
 
 
@@ -111,7 +113,8 @@ def test_model_that_does_not_load(failed_start, tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["port", "rest_api_port"])
-def test_port_in_use(failed_start, half_plus_two, taken_port, flag):
+def test_port_in_use(failed_start, half_plus_two, taken_port, flag, monkeypatch):
+    monkeypatch.setattr(server.ServerCore, "start", lambda core: pytest.fail("a model was loaded first"))
     output = failed_start("--port=0", f"--{flag}={taken_port}", f"--model_base_path={half_plus_two}")
     assert f"Failed to start server. Error: UNAVAILABLE: Cannot listen on 127.0.0.1:{taken_port}" in output
 
