@@ -78,8 +78,7 @@ def _serve(options: flags.Options) -> int:
         if not server.start():
             # What still loads in other threads serves nobody, and nothing can cut it off.
             print("interrupted while models were loading", file=sys.stderr)
-            logging.shutdown()
-            os._exit(0)
+            _end_at_once()
     except StatusError as error:
         message = f"Failed to start server. Error: {error}"
         print(message, flush=True)
@@ -108,8 +107,12 @@ def _drain(server, seconds: float) -> None:
         thread.join(max(0.0, end - time.monotonic()))
     if any(thread.is_alive() for thread in others):
         logging.getLogger(__name__).warning("Requests still ran after --drain_seconds=%g: they are cut off.", seconds)
-        logging.shutdown()
-        os._exit(0)
+        _end_at_once()
+
+
+def _end_at_once() -> None:
+    logging.shutdown()
+    os._exit(0)
 
 
 def _version() -> str:
