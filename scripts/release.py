@@ -3,8 +3,9 @@
 python -m scripts.release build --output_dir=dist
 python -m scripts.release smoke --wheel=dist/albert_tf-0.2.0-py3-none-any.whl --python=python3.12
 
-`build` writes a source distribution and a wheel of albert-tf, and a wheel of albert-tf-client. It builds all of them twice, and fails
-where the bytes differ. It needs the package `build`, and a git checkout: times in the files are those of the last commit.
+`build` writes a source distribution and a wheel of albert-tf, and a wheel of albert-tf-client. It builds all of them
+twice, and fails where the bytes differ. It needs the package `build`, and a git checkout: times in the files are those
+of the last commit.
 `smoke` makes a virtual environment with --python, installs the wheel, and goes from text to answers with its commands.
 """
 
