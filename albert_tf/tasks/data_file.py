@@ -86,14 +86,17 @@ class DataFile:
     def __str__(self) -> str:
         options, name = self.options, os.path.basename(self.options.path)
         texts = " and ".join(map(repr, self.texts))
-        parts = [f"{one} {count:,}" for one, count in itertools.islice(self.labels.items(), 12)]
-        parts += [f"{len(self.labels) - 12:,} more"] * (len(self.labels) > 12)
+        there = {name: count for name, count in self.labels.items() if count}
+        parts = [f"{name} {count:,}" for name, count in itertools.islice(there.items(), 12)]
+        parts += [f"{len(there) - 12:,} more"] * (len(there) > 12)
         what = {"classification": "classes", "multilabel": "labels, several a text", "tagging": "tags"}
-        labels = f"{len(self.labels)} {what[options.task]} ({', '.join(parts)})" if self.labels else "numbers"
+        labels = f"{len(there)} {what[options.task]} ({', '.join(parts)})" if there else "numbers"
         labels += " with a decimal comma" * self.decimal_comma
-        out = int(self.held_out.sum())
-        rows = f"{len(self.held_out) - out:,} rows to train on, {out:,} held out to measure" if out else "none held out"
-        rows += f", equal texts on one side ({self.repeated:,} repeated)" if out and self.repeated else ""
+        count, out = len(self.held_out), int(self.held_out.sum())
+        rows = f"{count:,} rows"
+        if out < count:
+            rows = f"{count - out:,} rows to train on, {out or 'none'} held out to measure"
+            rows += f", equal texts on one side ({self.repeated:,} repeated)" if out and self.repeated else ""
         return f"'{name}': text {texts}, label '{options.label_column}': {labels}; {rows}"
 
 
@@ -109,6 +112,13 @@ def open_data_file(options: FileOptions) -> DataFile:
     >>> print(open_data_file(FileOptions(str(path), dev_fraction=0.1)))
     'reviews.csv': text 'Review', label 'Stars': 2 classes (0 10, 1 10); 18 rows to train on, 2 held out to measure
     """
+    columns_of(options)
+    state = Path(options.path).stat()
+    return _opened(options, (state.st_mtime_ns, state.st_size))
+
+
+def columns_of(options: FileOptions) -> tuple[str, ...]:
+    """Returns the columns of a file. Raises UserError where there is none that could be a table."""
     path = Path(options.path)
     if not path.is_file():
         what = "is a folder; give it by --data_dir" if path.is_dir() else "does not exist"
@@ -117,8 +127,7 @@ def open_data_file(options: FileOptions) -> DataFile:
         raise UserError(f"--data_file={path} ends in none of {', '.join(ENDINGS)}{no_table_hint(path)}")
     if options.encoding:
         check_encoding(options.encoding)
-    state = path.stat()
-    return _opened(options, (state.st_mtime_ns, state.st_size))
+    return _read(options).columns
 
 
 @functools.lru_cache(maxsize=4)

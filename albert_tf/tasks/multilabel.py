@@ -38,10 +38,10 @@ class MultilabelTask(TextTask):
         return tuple(sorted(list(self.label_names).index(name) for name in names))
 
     def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
-        return "labels", self._indicators(examples)
+        return "labels", self.indicators(examples)
 
-    def _indicators(self, examples: Sequence[TextExample]) -> np.ndarray:
-        """1 where an example has a label: float32 [examples, labels]."""
+    def indicators(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """Returns 1 where an example has a label: float32 [examples, labels]."""
         values = np.zeros((len(examples), len(self.labels)), np.float32)
         for row, example in zip(values, examples):
             row[list(example.label)] = 1
@@ -53,7 +53,7 @@ class MultilabelTask(TextTask):
     def score(
         self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        given, expected = self.predictions(outputs), self._indicators(examples)
+        given, expected = self.predictions(outputs), self.indicators(examples)
         of_labels = [f1(*columns) for columns in zip(given.T, expected.T)]
         return {"macro_f1": float(np.mean(of_labels)), "micro_f1": f1(given.ravel(), expected.ravel())}
 

@@ -1,10 +1,10 @@
 """Tasks of a user's own examples: a folder of tables with named columns, or one file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from albert_tf.tasks.data_file import MEND_COLUMNS, check_labels, ordered_labels
+from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile, check_labels, ordered_labels
 from albert_tf.tasks.multilabel import MultilabelTask
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
@@ -39,22 +39,47 @@ def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = N
         UserError: there is no training file, or its labels are none of the task.
     """
     settings, data_file = resolve_data(settings, trained)
-    folder, splits = Path(settings.data_dir), {} if data_file else _splits(settings, trained)
-    labels = tuple(data_file.labels) if data_file else _labels(settings, trained)
-    if settings.task == "tagging":
-        columns = (settings.text_column, settings.label_column)
-        return TaggingTask(folder, *columns, splits, DEFAULTS, labels, data_file=data_file)
+    if data_file:
+        return file_task(data_file)
+    splits = _splits(settings, trained)
+    labels = _labels(settings, trained)
     columns = tuple(filter(None, (settings.text_column, settings.second_text_column)))
-    make = MultilabelTask if settings.task == "multilabel" else TextTask
+    return _make(settings.task, columns, settings.label_column, labels, Path(settings.data_dir), splits, None)
+
+
+def file_task(data_file: DataFile, label_names: Mapping[str, str] | None = None) -> Task:
+    """Makes the task of a file.
+
+    Args:
+        data_file: of the user.
+        label_names: what the file calls a class to what the model calls it, in the order of their numbers; None: alike.
+    """
+    options, labels = data_file.options, label_names or tuple(data_file.labels)
+    return _make(options.task, data_file.texts, options.label_column, labels, Path(options.path).parent, {}, data_file)
+
+
+def _make(
+    kind: str,
+    columns: tuple[str, ...],
+    label_column: str,
+    labels: Sequence[str] | Mapping[str, str],
+    folder: Path,
+    splits: dict[str, SplitFile],
+    data_file: DataFile | None,
+) -> Task:
+    names = labels if isinstance(labels, Mapping) else {name: name for name in labels}
+    if kind == "tagging":
+        return TaggingTask(folder, columns[0], label_column, splits, DEFAULTS, tuple(names), data_file=data_file)
+    make = MultilabelTask if kind == "multilabel" else TextTask
     return make(
-        name=settings.task,
-        kind=settings.task,
+        name=kind,
+        kind=kind,
         data_dir=folder,
         inputs=columns,
         columns=columns,
-        label_column=settings.label_column,
-        label_names=None if settings.task == "regression" else {name: name for name in labels},
-        metrics=_METRICS[settings.task],
+        label_column=label_column,
+        label_names=None if kind == "regression" else names,
+        metrics=_METRICS[kind],
         defaults=DEFAULTS,
         splits=splits,
         mend_columns=MEND_COLUMNS,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.tasks.columns import find_column, kind_of_labels
-from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile, FileOptions, check_columns, open_data_file
+from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile, FileOptions, check_columns, columns_of, open_data_file
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
 from albert_tf.tasks.table_files import find_table, train_file
 from albert_tf.tasks.tables import read_table
@@ -79,3 +79,51 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
         table = read_table(path).require([label], MEND_COLUMNS)
         task = kind_of_labels(row.values[label] for row in table.rows).kind
     return dataclasses.replace(settings, task=task, text_column=text, label_column=label)
+
+
+def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_column: str = "") -> DataFile:
+    """Opens a file whose rows a trained model is to answer, all of them with labels.
+
+    Args:
+        options: of the file; the columns that they leave open are those the model was trained on, or else found.
+        trained: what is said of the model's task; of it the "inputs", where they are there.
+        label_column: of the file that the model was trained on.
+
+    Raises:
+        UserError: what `open_data_file` raises, or the model takes another number of texts.
+    """
+    columns, inputs = columns_of(options), list(trained.get("inputs") or ())
+    if len(inputs) == 1 and options.second_text_column:
+        raise UserError(
+            f"--second_text_column={options.second_text_column}: the model was trained on single texts; leave it out"
+        )
+    changes = {}
+    for name, column in zip(("text_column", "second_text_column"), inputs):
+        # A single text may have another name here; of a pair nobody could say which is which.
+        if not getattr(options, name) and (column in columns or len(inputs) == 2):
+            changes[name] = column
+    if not options.label_column and label_column in columns:
+        changes["label_column"] = label_column
+    return open_data_file(dataclasses.replace(options, **changes))
+
+
+def check_labelled_file(options: FileOptions, trained: Mapping[str, Any] | None, label_column: str = "") -> None:
+    """Checks a file that a trained model is to answer, as far as that can be done without loading the model.
+
+    Args:
+        options: of the file.
+        trained: task.json of the model; None where there is none.
+        label_column: as of `open_labelled_file`.
+
+    Raises:
+        UserError: what `open_labelled_file` raises, or the model gives texts no labels.
+    """
+    kind = (trained or {}).get("kind")
+    if not trained or kind not in OWN_KINDS:
+        columns_of(options)
+        if kind:
+            raise UserError(f"the model answers {kind}; --data_file is for models of {', '.join(OWN_KINDS)}")
+        return
+    known = tuple(trained["labels"] or ()) if trained["task"] in OWN_KINDS else ()
+    options = dataclasses.replace(options, task=kind, dev_fraction=1.0, known=known)
+    open_labelled_file(options, trained, label_column)
