@@ -55,10 +55,10 @@ class Connection:
     def __post_init__(self) -> None:
         url = re.fullmatch(r"(\w+)://([^/]*)(/.*)?", self.target)
         if url and url[1] not in _SCHEMES:
-            tls = " and turn TLS on (--tls)" if url[1] in ("https", "grpcs") else ""
+            tls = " and --tls" if url[1] in ("https", "grpcs") else ""
             raise UserError(
-                f"target '{self.target}' is a URL; give {url[2] or 'HOST:PORT'} alone{tls}: it is the server's gRPC "
-                "port, 8500 by default, and not that of REST"
+                f"target '{self.target}' is a URL; give HOST:PORT alone, here {url[2]}{tls}: the gRPC port of "
+                "TensorFlow Serving is 8500 by default, 8501 is that of REST"
             )
         if not re.fullmatch(r"(unix:.+|.+:\d+)", self.target):
             raise UserError(
