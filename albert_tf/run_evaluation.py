@@ -27,9 +27,7 @@ class EvaluationSettings(CheckedSettings):
     """The model, and the file or the records of an evaluation."""
 
     model: str = setting(help="folder that run_finetuning or run_pretraining wrote, or a .keras file")
-    data_file: str = setting(
-        "", help="of a fine-tuned model: a table with labels, .csv, .tsv, JSON lines or .parquet"
-    )
+    data_file: str = setting("", help="of a fine-tuned model: a table with labels, .csv, .tsv, JSON lines or .parquet")
     output_dir: str = setting(
         "",
         help="folder to write: predictions, evaluation.json, a picture; empty: evaluation/NAME in --model",

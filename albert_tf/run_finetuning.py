@@ -13,15 +13,9 @@ from tfrecords.tokenizers.loading import check_tokenizer
 
 def main(settings: FinetuningSettings) -> None:
     """Does what the flags ask for."""
-    if settings.data_dir:
-        check_data_dir(settings.data_dir)
-    settings = _say_what_was_found(settings)
-    for path in filter(None, (settings.init_from, settings.teacher)):
-        check_model(path)
-    if settings.config:
-        read_config(settings.config)
-    if settings.tokenizer:
-        check_tokenizer(settings.tokenizer)
+    settings, found = checked(settings)
+    if found:
+        print(found)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.devices import make_devices
@@ -37,15 +31,30 @@ def main(settings: FinetuningSettings) -> None:
         say_next(f"python -m serving.export --model={name} --output_dir=servable --inputs=text --check")
 
 
-def _say_what_was_found(settings: FinetuningSettings) -> FinetuningSettings:
-    """Fills in the task and the columns, and prints what no flag said."""
+def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:
+    """Checks all that can be checked without TensorFlow.
+
+    Returns:
+        The settings with the task and the columns that were found, and what was found in words.
+
+    Raises:
+        UserError: naming the first thing that is wrong.
+    """
+    if settings.data_dir:
+        check_data_dir(settings.data_dir)
     found, data_file = resolve_data(settings)
+    for path in filter(None, (settings.init_from, settings.teacher)):
+        check_model(path)
+    if settings.config:
+        read_config(settings.config)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
     if data_file:
-        print(data_file)
-    elif found != settings and settings.task in ("", *OWN_KINDS):
-        flags = (f"--{name}={getattr(found, name)}" for name in ("task", "text_column", "label_column"))
-        print(f"'{settings.data_dir}' is read with {' '.join(flags)}")
-    return found
+        return found, str(data_file)
+    if found == settings or settings.task not in ("", *OWN_KINDS):
+        return found, ""
+    flags = (f"--{name}={getattr(found, name)}" for name in ("task", "text_column", "label_column"))
+    return found, f"'{settings.data_dir}' is read with {' '.join(flags)}"
 
 
 def _unmeasured(settings: FinetuningSettings) -> str:
