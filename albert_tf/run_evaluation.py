@@ -1,4 +1,4 @@
-"""Evaluates a fine-tuned model on a file of examples, or a pre-trained one on held-out records.
+"""Measures a fine-tuned model on a table with labels, or a pre-trained one on held-out training examples.
 
 python -m albert_tf.run_evaluation --model=run --data_file=other.csv
 python -m albert_tf.run_evaluation --model=run --train_data='data/train-*' --eval_data='data/eval-*'
@@ -6,6 +6,7 @@ python -m albert_tf.run_evaluation --model=run --train_data='data/train-*' --eva
 
 import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
 from albert_tf.choices import DEPTH_HELP
 from albert_tf.model_files import check_model, load_task
@@ -26,15 +27,21 @@ _OF_RECORDS = ("train_data", "eval_data", "max_eval_steps", "output")
 class EvaluationSettings(CheckedSettings):
     """The model, and the file or the records of an evaluation."""
 
+    groups: ClassVar[dict[str, str]] = {
+        "A file of examples": "data_file output_dir text_column second_text_column label_column encoding",
+        "Training examples": "train_data eval_data max_eval_steps output",
+        "Both": "depth batch_size",
+    }
+
     model: str = setting(help="folder that run_finetuning or run_pretraining wrote, or a .keras file")
     data_file: str = setting("", help="of a fine-tuned model: a table with labels, .csv, .tsv, JSON lines or .parquet")
     output_dir: str = setting(
         "",
         help="folder to write: predictions, evaluation.json, a picture; empty: evaluation/NAME in --model",
     )
-    text_column: str = setting("", help="the column of the text; empty: as in training, or text, sentence, review ...")
+    text_column: str = setting("", help="the column of the text; empty: as in training, or text, sentence or the like")
     second_text_column: str = setting("", help="the column of the second text of a pair; empty: as in training")
-    label_column: str = setting("", help="the column of the label; empty: as in training, or label, class, target ...")
+    label_column: str = setting("", help="the column of the label; empty: as in training, or label, class or the like")
     encoding: str = setting("", help="of --data_file, where it is not UTF-8, such as cp1252")
     train_data: str = setting(
         "", help="of a pre-trained model: file pattern of training records, for the most frequent answers"

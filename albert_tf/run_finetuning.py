@@ -1,4 +1,8 @@
-"""Fine-tunes on a task: `python -m albert_tf.run_finetuning --help`."""
+"""Fine-tunes a model on a task or on your own table.
+
+python -m albert_tf.run_finetuning --data_file=reviews.csv --init_from=all-MiniLM-L6-v2 --output_dir=reviews_model
+python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
+"""
 
 import shlex
 

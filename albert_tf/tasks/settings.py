@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
 from tfrecords.base.errors import UserError
@@ -31,6 +31,16 @@ class FinetuningSettings(CheckedSettings):
 
     Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/finetuning.md.
     """
+
+    groups: ClassVar[dict[str, str]] = {
+        "Your data": "data_file data_dir task text_column second_text_column label_column dev_fraction encoding",
+        "Model": "init_from config tokenizer keep_head teacher early_exit max_seq_length",
+        "Training": (
+            "learning_rate train_batch_size num_train_epochs num_train_steps num_warmup_steps early_stopping "
+            "class_weights max_hours seed seeds dryrun"
+        ),
+        "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile strategy",
+    }
 
     data_file: str = setting(
         "", help="one table of your own: .csv, .tsv, JSON lines or .parquet; a part of its rows is held out"
@@ -131,11 +141,11 @@ class FinetuningSettings(CheckedSettings):
     seeds: str = setting("", help="instead of --seed several runs: how many (0, 1, ...), or a list such as 3,7,11")
     dryrun: bool = setting(False, help="walk every path with a few examples and steps, and keep nothing")
     text_column: str = setting(
-        "", help="of your own data: the column of the text, or of the words to tag; empty: text, sentence, review ..."
+        "", help="of your own data: the column of the text, or of the words to tag; empty: text, sentence or the like"
     )
     second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
     label_column: str = setting(
-        "", help="of your own data: the column of the class, number or tags; empty: label, class, target ..."
+        "", help="of your own data: the column of the class, number or tags; empty: label, class or the like"
     )
     dev_fraction: float = setting(
         0.1, help="of --data_file: the part of its rows to measure by, of every label; 0: none", at_least=0, below=1
