@@ -50,7 +50,8 @@ def check_flags(arguments):
 
 def test_every_file_is_looked_at():
     looked_at = {
-        "Dockerfile", "server/Dockerfile", "compose.yaml", "batching.config", "monitoring.config", "models.config", "kserve.yaml",
+        "Dockerfile", "compose.yaml", "server/Dockerfile",
+        "batching.config", "monitoring.config", "models.config", "kserve.yaml",
         "gateway/Dockerfile", "gateway/gateway.yaml",
         "kustomization.yaml", "link_versions.sh",
         "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
