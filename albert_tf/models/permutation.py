@@ -49,6 +49,11 @@ class XlnetPretrainer(AlbertPretrainer):
         if position_type != "relative":
             raise UserError(f"XlnetPretrainer needs position_type 'relative', not '{position_type}'")
 
+    @property
+    def exported_part(self) -> AlbertEncoder:
+        """What `serving.export` exports: words come of the query stream, which exports do not compute."""
+        return self.encoder
+
     def build(self, input_shape: Any = None) -> None:
         self.memory, self.held_out_memory = RowMemory("memory", lasts=True), RowMemory("held_out_memory", lasts=False)
         super().build(input_shape)
