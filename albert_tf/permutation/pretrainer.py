@@ -11,7 +11,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.features import by_name
 from albert_tf.layers.heads import TiedLMHead
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.row_memory import RowMemory
+from albert_tf.permutation.row_memory import RowMemory
 from tfrecords.base.errors import UserError
 
 
