@@ -1,4 +1,8 @@
-"""Writes a trained model as a SavedModel version for TensorFlow Serving: `python -m serving.export --help`."""
+"""Writes a model for TensorFlow Serving: a SavedModel in a numbered folder.
+
+python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text
+python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --compute=int8 --check
+"""
 
 import dataclasses
 import datetime

@@ -1,6 +1,7 @@
 """The settings of an export, which are the flags of its command."""
 
 import dataclasses
+from typing import ClassVar
 
 from albert_tf.choices import DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
 from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
@@ -14,6 +15,13 @@ _OF_SOME_CPUS = ("bfloat16", "int8_vnni")
 @dataclasses.dataclass(frozen=True)
 class ExportSettings(CheckedSettings):
     """Which model is exported, and for which requests."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Model": "inputs tokenizer max_seq_length version depth",
+        "Speed": "compute padding performance_hint other_cpu exit_rule",
+        "Answers": "top_k doc_stride num_choices dimensions",
+        "Output": "warm_up_lengths check check_numbers",
+    }
 
     model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
     output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")
