@@ -11,7 +11,7 @@ PAGE = ROOT / "docs" / "reference" / "clients.md"
 _HEAD = """# Clients
 
 Other people's clients, pointed at a [gateway](gateway_routes.md) on 127.0.0.1:8080, or at a
-[model server](commands/model-server.md) on 127.0.0.1:8500 (gRPC) and 127.0.0.1:8501 (REST);
+[model server](commands/serve.md) on 127.0.0.1:8500 (gRPC) and 127.0.0.1:8501 (REST);
 `minilm` is an embedder, `ranker` a model of pairs. A test makes every
 call of the table (`python -m scripts.slow clients`) and compares what comes back with the answer to
 [our own client](api/serving_client.md). Written by `python -m scripts.reference`, kept true by a test.

@@ -15,7 +15,8 @@ from unittest import mock
 
 from scripts.imports import ROOT
 from scripts.reference import sources
-from scripts.reference.markdown import code, docstring, table
+from scripts.reference.markdown import code, table
+from serving.commands import COMMANDS
 
 _INTRO = "A flag is written `--name=value`; a flag that is true or false also `--name` or `--noname`."
 _FILE = " `--settings=FILE` reads flags from a JSON file; flags on the command line win."
@@ -37,8 +38,8 @@ _GROUPS: Mapping[str, str] = {
     "Corpus": "split_sentences line_documents min_sentences max_bad_lines max_lines text_file",
     "Speed and memory": "train_batch_size eval_batch_size batch_size gradient_accumulation_steps memory_gb "
     "dtype_policy jit_compile fused_attention walk strategy shuffle_window files_at_once pack_rows length_buckets "
-    "workers runner chunk_megabytes gzip compute padding performance_hint other_cpu calibration_text tensorflow_* num_tflite_* "
-    "prefer_tflite_model xla_* mixed_precision",
+    "workers runner chunk_megabytes gzip compute padding performance_hint other_cpu calibration_text "
+    "tensorflow_* num_tflite_* prefer_tflite_model xla_* mixed_precision",
     "Length of the run": "num_train_* max_hours early_stopping save_checkpoints_steps log_steps max_skipped_updates "
     "max_eval_steps seed seeds dryrun",
     "Optimizer": "optimizer learning_rate* poly_power weight_decay_rate beta_? epsilon global_clipnorm gradient_norm "
@@ -53,7 +54,7 @@ _GROUPS: Mapping[str, str] = {
     "Models and versions": "model_* *_load_* load_retry* num_unload_threads file_system_poll* "
     "allow_version_labels* version label enable_signature* saved_model_tags flush_filesystem_caches remove_unused*",
 }
-_MAIN = "Input and output"
+_MAIN, _REQUIRED, _MUST = "Input and output", "Required", "must be given"
 # Its flags are read as tensorflow_model_server reads them.
 _SERVER = "serving.model_server.__main__"
 
@@ -71,28 +72,37 @@ class Flag:
 def pages() -> dict[str, str]:
     """Returns the pages of all commands by their paths below docs/reference."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    scripts = {target.removesuffix(":run").removesuffix(".__main__"): script for script, target in scripts.items()}
     found, lines = {}, list[list[str]]()
-    for script, target in scripts.items():
-        module = target.removesuffix(":run")
-        tree = sources.tree(module)
-        summary = docstring(ast.get_docstring(tree)).split("\n\n")[0].split(": `python -m")[0].rstrip(".") + "."
-        page = f"commands/{script.removeprefix('albert-')}.md"
-        command = f"python -m {module.removesuffix('.__main__')}"
+    for name, (package, summary) in COMMANDS.items():
+        module = package if (ROOT / f"{package.replace('.', '/')}.py").is_file() else f"{package}.__main__"
+        summary = f"{summary[:1].upper()}{summary[1:]}."
+        names = f"`{scripts[package]}` and `python -m {package}` are the same command."
+        shell = f"```\nalbert-tf {name} --help\n```"
         intro = _INTRO if module == _SERVER else _INTRO + _FILE
-        found[page] = "\n\n".join(
-            [f"# {script}", summary, f"```\n{command} --help\n{script} --help\n```", intro, *_tables(module, tree)]
-        )
-        lines.append([f"[{script}]({page})", code(command), summary])
-    head = "# Commands\n\nEach command has two names. The pages list all flags.\n\n"
-    return {"commands.md": head + table(("command", "as a module", ""), lines), **found}
+        tables = _tables(module, sources.tree(module))
+        found[f"commands/{name}.md"] = "\n\n".join([f"# albert-tf {name}", summary, shell, names, intro, *tables])
+        lines.append([f"[albert-tf {name}](commands/{name}.md)", code(scripts[package]), code(package), summary])
+    head = "# Commands\n\nThe pages list all flags. A module is started by `python -m`.\n\n"
+    return {"commands.md": head + table(("command", "or", "module", ""), lines), **found}
 
 
 def _tables(module: str, tree: ast.Module) -> list[str]:
-    groups: dict[str, list[Flag]] = {}
-    for flag in _flags(_settings_class(module, tree)):
-        groups.setdefault(group_of(flag.name), []).append(flag)
+    """Returns the groups of --help, and the flags that it leaves to --helpfull in the groups of this file."""
+    settings = _settings_class(module, tree)
+    chosen = {name: title for title, names in getattr(settings, "groups", {}).items() for name in names.split()}
+    shown: dict[str, list[Flag]] = {_REQUIRED: [], **{title: [] for title in chosen.values()}}
+    more: dict[str, list[Flag]] = {}
+    for flag in _flags(settings):
+        if flag.default == _MUST or flag.name in chosen:
+            shown[_REQUIRED if flag.default == _MUST else chosen[flag.name]].append(flag)
+        else:
+            more.setdefault(group_of(flag.name), []).append(flag)
     order = [_MAIN, *reversed(_GROUPS)]
-    return [f"## {name}\n\n{_flag_table(groups[name])}" for name in sorted(groups, key=order.index)]
+    parts = [f"## {title}\n\n{_flag_table(flags)}" for title, flags in shown.items() if flags]
+    level = "###" if chosen else "##"
+    under = ["## More flags"] if chosen and more else []
+    return [*parts, *under, *(f"{level} {one}\n\n{_flag_table(more[one])}" for one in sorted(more, key=order.index))]
 
 
 def group_of(name: str) -> str:
@@ -142,7 +152,7 @@ def _flags(settings: type) -> list[Flag]:
 def _default(field: dataclasses.Field) -> str:
     value = field.default
     if value is dataclasses.MISSING:
-        return "must be given"
+        return _MUST
     if value in (None, "", ()):
         return ""
     if value and type(value) is int and value % _CORES == 0:

@@ -22,7 +22,8 @@ _ROUTES = """# Routes of the gateway
 
 `/openapi.json` and `/docs` of a running gateway describe the routes of its models, with all types. A route
 answers if a model can do the task. Every body may have the field `model`; without it the first model
-that can answers. Fields that start with `*` must be given. An unknown field is refused by name, unless its value is null or empty.
+that can answers. Fields that start with `*` must be given. An unknown field is refused by name, unless its value
+is null or empty.
 
 These fields of other clients are accepted and change no answer: {ignored}.
 """

@@ -27,10 +27,11 @@ def test_every_public_name_and_flag_is_described(written):
         page = written[FOLDER / "api" / f"{package.replace('.', '_')}.md"]
         assert all(f"## {name}\n" in page for name in public_names(package))
     assert " |  |\n" not in written[FOLDER / "api.md"].replace("| name |  |\n", ""), "a name has no docstring"
-    page = written[FOLDER / "commands/run-pretraining.md"]
+    page = written[FOLDER / "commands/pretrain.md"]
     assert "| `--learning_rate` | `0.00176` | number at least 0 | Peak of the learning-rate curve. |" in page
-    assert page.index("## Input and output") < page.index("`--train_data` | must be given") < page.index("## Optimizer")
-    assert "x CPU cores" in written[FOLDER / "commands/model-server.md"]
+    assert page.index("## Required") < page.index("`--train_data` | must be given") < page.index("## Data")
+    assert page.index("## Data") < page.index("## More flags") < page.index("`--poly_power`")
+    assert "x CPU cores" in written[FOLDER / "commands/serve.md"]
     assert commands.group_of("no_such_flag") == "Input and output"
 
 
