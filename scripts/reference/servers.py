@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from scripts.reference import sources
 from scripts.reference.markdown import code, table
-from serving.client.errors import _HINTS
+from serving.client.errors import HINTS
 from serving.gateway import bodies
 from serving.gateway.metrics import Metrics
-from serving.gateway.openapi import _GETS, _STATUSES
+from serving.gateway.openapi import GETS, STATUSES
 from serving.gateway.routes import ROUTES, Route
 
 _FAMILIES = {"openai": "OpenAI", "cohere": "Cohere", "tei": "text-embeddings-inference"}
@@ -54,7 +54,7 @@ def _routes() -> str:
             [code(f"POST {one.path}"), _FAMILIES[one.family], one.task, _fields(one), one.summary] for one in ROUTES
         ],
     )  # fmt: skip
-    gets = table(("route", ""), [[code(f"GET {path}"), text] for path, text in _GETS.items()])
+    gets = table(("route", ""), [[code(f"GET {path}"), text] for path, text in GETS.items()])
     types = table(("field", "type"), [[code(name), kind] for name, kind in sorted(_types().items()) if len(kind) < 80])
     return "\n\n".join([head, asked, "## Other routes", gets, "## Types of the fields", types])
 
@@ -88,8 +88,8 @@ def _type_name(hint: Any) -> str:
 
 def _errors() -> str:
     rest = table(("gRPC status", "HTTP status"), [[code(name), number] for name, number in _http_statuses()])
-    gateway = table(("HTTP status", "meaning"), [[str(status), text] for status, text in _STATUSES.items()])
-    hints = table(("status", "message contains", "what to change"), [map(_hint_cell, one) for one in _HINTS])
+    gateway = table(("HTTP status", "meaning"), [[str(status), text] for status, text in STATUSES.items()])
+    hints = table(("status", "message contains", "what to change"), [map(_hint_cell, one) for one in HINTS])
     return "\n\n".join(
         [
             _ERRORS.strip(),
