@@ -25,10 +25,10 @@ _GROUPS: Mapping[str, str] = {
     "Records of permutations (XLNet)": "reuse_length mask_alpha mask_beta bi_data streams memory_length perm_size",
     "Second phase": "second_*_data second_from_step second_train_batch_size",
     "Task phase": "task_train_* task_learning_rate task_distillation_weight",
+    "Teacher": "teacher distillation_weight temperature",
     "Loss terms": "*_weight map_states cache_gb held_out_rows",
     "What is cut": "embedding_size energy plan lora_* block align layers vocab_from vocab_size table",
     "Early exit": "early_exit learned_exit exit_*",
-    "Teacher": "teacher distillation_weight temperature",
     "Columns of tables": "*_column text_field fields",
     "Batching and limits": "max_batch_* max_in_flight max_queued_tokens max_inputs max_body_bytes enable_batching "
     "batching_* enable_per_model_batching* rest_api_max_body_bytes grpc_max_threads rest_api_num_threads",
