@@ -80,7 +80,7 @@ class ByteBPETokenizer(Tokenizer):
 
     def __reduce__(self):
         made_of = type(self), self.vocabulary, self.rules.roles, self.special_in_text
-        return _made_again, made_of, {"lowers_first": self.lowers_first}
+        return _made_again, made_of, super().__reduce__()[2]
 
     def _check_merges_make_all(self, where: str) -> None:
         """With ignore_merges a word that is a piece is that piece: the same thing, where merges make every piece."""
@@ -245,11 +245,10 @@ class ByteBPETokenizer(Tokenizer):
             "merges.txt": f"#version: 0.2\n{merges}".encode(),
         }
 
-    def in_graph(self):
+    def _graph(self):
         from tfrecords.tokenizers.byte_bpe_in_graph import ByteBPEInGraph
-        from tfrecords.tokenizers.in_graph import LoweredInGraph
 
-        return LoweredInGraph(ByteBPEInGraph(self)) if self.lowers_first else ByteBPEInGraph(self)
+        return ByteBPEInGraph(self)
 
 
 def _made_again(

@@ -201,12 +201,11 @@ class SentencePieceTokenizer(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         return self._processor.decode([int(i) for i in ids])
 
-    def in_graph(self):
-        from tfrecords.tokenizers.in_graph import LoweredInGraph, SentencePieceInGraph
+    def _graph(self):
+        from tfrecords.tokenizers.in_graph import SentencePieceInGraph
 
         blank_id = self._processor.piece_to_id(WORD_BOUNDARY)
-        graph = SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
-        return LoweredInGraph(graph) if self.lowers_first else graph
+        return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
 
 
 def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:
