@@ -30,7 +30,7 @@ def characters(chinese: bool = True) -> list[str]:
 
 @functools.cache
 def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case: bool) -> dict[str, str]:
-    """Returns the characters outside of `CHINESE` that BertNormalizer changes, each alone, and what it makes of them."""
+    """Returns the characters outside of `CHINESE` that BertNormalizer changes, each alone, and what they become."""
     from tokenizers import normalizers
 
     step = normalizers.BertNormalizer(clean, chinese, strip_accents, lower_case)

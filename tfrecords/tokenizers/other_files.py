@@ -59,7 +59,7 @@ MORE_TOKENS_KEYS = ("additional_special_tokens", "extra_special_tokens")
 _CLASSES = {
     "wordpiece": "Bert Electra Albert MobileBert DistilBert RetriBert ConvBert MPNet Funnel LayoutLM Splinter",
     "sentencepiece": "Albert XLNet Bert",
-    "bpe": "Roberta GPT2 Longformer Bart LED Deberta GPTNeoX CodeGen Qwen2 Llama Bloom MPNet ModernBert Bert",
+    "bpe": "Roberta GPT2 Longformer Bart LED Deberta GPTNeoX CodeGen MPNet ModernBert Bert",
 }
 _ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "PythonBackend")
 CLASSES = {
@@ -118,6 +118,8 @@ FRAMES = {
     "RobertaProcessing": {"cls": ANY, "sep": ANY, "trim_offsets": _TRUE_OR_FALSE, "add_prefix_space": _TRUE_OR_FALSE},
 }
 _NOTHING = dict[str, Any]()
+# openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
     "WordPiece": {
         "normalizer": {"BertNormalizer": _BERT},
@@ -158,13 +160,13 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
         "normalizer": {"NFC": _NOTHING},
         "pre_tokenizer": {
             "ByteLevel": _BYTES,
-            "Digits": {"individual_digits": _TRUE_OR_FALSE},
-            "Split": {"pattern": ANY, "behavior": ("Isolated",), "invert": (False,)},
+            "Split": {"pattern": ({"Regex": GPT2_PATTERN},), "behavior": ("Isolated",), "invert": (False,)},
         },
         "post_processor": FRAMES | {"ByteLevel": _BYTES},
         "model": {
             "BPE": {
-                **dict.fromkeys(("vocab", "merges", "unk_token", "ignore_merges")),
+                **dict.fromkeys(("vocab", "merges", "unk_token")),
+                "ignore_merges": (False,),
                 # No text is unknown to bytes.
                 **dict.fromkeys(("fuse_unk", "byte_fallback"), _TRUE_OR_FALSE),
                 "dropout": (0.0,),
