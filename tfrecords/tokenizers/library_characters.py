@@ -46,6 +46,19 @@ def normalizing(steps: Sequence[str]) -> Callable[[str], str]:
     return normalizers.Sequence([getattr(normalizers, step)() for step in steps]).normalize_str
 
 
+def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
+    """Returns what the step Precompiled makes of the sequences among the sources of a SentencePiece model's rules.
+
+    It looks at one grapheme at a time, for a rule of its whole where it has fewer than 6 bytes, and takes the rule of
+    the shortest source that the grapheme begins with (tokenizers/normalizers/precompiled.rs).
+    """
+    short = [source for source in rules if len(source) > 1 and len(source.encode()) < 6]
+    return {
+        source: rules[next(source[:end] for end in range(1, len(source) + 1) if source[:end] in rules)]
+        for source in short
+    }
+
+
 @functools.cache
 def split_by_bert() -> dict[str, str]:
     """Returns the characters at which BertPreTokenizer splits text, white space as a blank, others between blanks."""

@@ -58,7 +58,7 @@ MORE_TOKENS_KEYS = ("additional_special_tokens", "extra_special_tokens")
 # Byte-level BPE and Unigram files say all themselves; classes of these kinds read them.
 _CLASSES = {
     "wordpiece": "Bert Electra Albert MobileBert DistilBert RetriBert ConvBert MPNet Funnel LayoutLM Splinter",
-    "sentencepiece": "Albert XLNet Bert",
+    "sentencepiece": "Albert XLNet Bert XLMRoberta",
     "bpe": "Roberta GPT2 Longformer Bart LED Deberta GPTNeoX CodeGen MPNet ModernBert Bert",
 }
 _ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "PythonBackend")
@@ -75,7 +75,7 @@ CLASSES_WITH_STEPS = {
 # What a class, or type of model, takes where no file says it: special tokens, and of pairs the arguments of
 # `row_template.pair_rules`. Others take BERT's (transformers tokenization_mpnet.py).
 CLASS_ROLES = {"mpnet": {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"}}
-CLASS_PAIRS = {"mpnet": (2, 0)}
+CLASS_PAIRS = {"mpnet": (2, 0), "xlmroberta": (2, 0), "xlm-roberta": (2, 0)}
 
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
@@ -140,8 +140,9 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
             "Precompiled": {"precompiled_charsmap": ANY},
             "Replace": {
                 "pattern": ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"}),
-                "content": ('"', " "),
+                "content": ('"', " ", "▁"),
             },
+            "Strip": {"strip_left": (False,), "strip_right": (True,)},
         },
         "pre_tokenizer": {
             "WhitespaceSplit": _NOTHING,
