@@ -68,7 +68,8 @@ def as_model(
     steps = _with_case_and_accents(steps, lower_case, keep_accents)
     types = {step["type"] for step in steps}
     one_blank = any(map(is_step_of_blanks, steps))
-    flags = {"lower": "Lowercase" in types, "accents": bool(types) and "StripAccents" not in types}
+    of_xlm = not {"[CLS]", "<cls>"}.intersection(piece for piece, _ in model["vocab"])
+    flags = {"lower": "Lowercase" in types, "accents": (of_xlm or bool(types)) and "StripAccents" not in types}
     if not splits_at_white_space:
         flags |= {"last_blank": one_blank and "Strip" not in types, "all_blanks": not one_blank}
     spec = proto.normalizer_spec

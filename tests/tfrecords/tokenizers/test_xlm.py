@@ -48,8 +48,9 @@ Tất cả mọi người sinh ra đều được tự do và bình đẳng về
 人人生而自由，在尊严和权利上一律平等。
 """.splitlines()
 ODD = [
-    "", " ", "  a  b \n\t c \u3000", "Cafe\u0301 ﬁne ½ ™️ ⑨ A\u030a", "か\u3099 ᄒ\u1161 \u200bx\u200d\ufeffy", "e\u0323\u0302",
-    "<s> a <mask> b </s><pad>", "a▁b ▁ c", "\u0301 x\u0301", "1234,5 … ...", "\0 \ufffd 👍🏽", "\r\na\u0085b\u2028c",
+    "", " ", "  a  b \n\t c \u3000", "Cafe\u0301 ﬁne ½ ™️ ⑨ A\u030a", "か\u3099 ᄒ\u1161 \u200bx\u200d\ufeffy",
+    "e\u0323\u0302", "<s> a <mask> b </s><pad>", "a▁b ▁ c", "\u0301 x\u0301", "1234,5 … ...",
+    "\0 \ufffd 👍🏽", "\r\na\u0085b\u2028c",
 ]  # fmt: skip
 
 
@@ -113,6 +114,14 @@ def test_pairs_have_two_separators_and_one_segment(ours, theirs):
     rows = Framer(ours, 200).pair(encode(ours, LINES[1:2]), encode(ours, LINES[3:4]))
     assert rows.input_ids.to_list() == [theirs.encode(LINES[1], LINES[3]).ids]
     assert set(rows.segment_ids.to_list()[0]) == {0}
+
+
+def test_a_file_without_normalization_is_written_as_it_is_read(folder, tmp_path):
+    values = json.loads((folder / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values | {"normalizer": None}))
+    ours = tokenizer_in(tmp_path)
+    (tmp_path / "tokenizer.json").write_bytes(ours.published_files()["tokenizer.json"])
+    assert tokenizer_in(tmp_path).sha256 == ours.sha256 and ours.encode("ﬁ") != ours.encode("fi")
 
 
 def test_every_form_of_its_files_is_the_same_tokenizer(ours, folder, tmp_path):
