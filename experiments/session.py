@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -16,16 +16,14 @@ from experiments.measures import MEASURES, OF_TASKS, Asked, settings_of
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
 from experiments.runs import Run, machine
+from experiments.settings import TableSettings
 from experiments.tables import FOLDER, Recipe, Scale, Table
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
 
-if TYPE_CHECKING:
-    from experiments.run import TableSettings
-
 _ROUNDS = {"training": 12, "answers": 40}
-DOCS = FOLDER.parent / "docs"
+DOCS = FOLDER.parent / "docs" / "results"
 
 
 class Session:
@@ -39,7 +37,7 @@ class Session:
         UserError: there is no such table, scale or row, or what tasks are fine-tuned with or on is none.
     """
 
-    def __init__(self, settings: "TableSettings", settings_folder: Path = FOLDER):
+    def __init__(self, settings: TableSettings, settings_folder: Path = FOLDER):
         self.settings = settings
         self.table = Table.read(settings.table, settings_folder)
         self.scale = self.table.scaled(Scale.read(settings.scale, settings_folder))
@@ -207,10 +205,11 @@ class Session:
             temporary.write_text(f"# {self.table.title}\n\n{self._text(found, csv.name, png.name)}", encoding="utf-8")
         print(f"wrote {path}")
         if self.settings.publish:
-            names = [f"../experiments/results/{path.name}" for path in self._write_figures(FOLDER / "results", found)]
-            text = self._text(found, *names)
+            kept = files.make_output_dir(DOCS / "experiments")
+            csv, png = (f"{kept.name}/{path.name}" for path in self._write_figures(kept, found))
+            text = self._text(found, csv, png, "reading_the_tables.md")
             pages = [str(path) for path in sorted(DOCS.glob("*.md")) if page.insert(path, self.table.name, text)]
-            print(f"wrote {FOLDER / 'results'} and {', '.join(pages) or 'no page: none has the markers'}")
+            print(f"wrote {kept} and {', '.join(pages) or 'no page: none has the markers'}")
 
     def _write_figures(self, folder: Path, found: list[Result]) -> tuple[Path, Path]:
         csv, png = (folder / f"{self.table.name}-{self.scale.name}.{kind}" for kind in ("csv", "png"))
@@ -220,7 +219,7 @@ class Session:
                 temporary.write_bytes(picture(self.table, found))
         return csv, png
 
-    def _text(self, found: list[Result], csv: str, png: str) -> str:
+    def _text(self, found: list[Result], csv: str, png: str, legend: str = "") -> str:
         command = f"python -m experiments.run {self.table.name} --output_dir=out --corpus='text/*.jsonl.gz'"
         if self.scale.backend != "tensorflow":
             command = f"KERAS_BACKEND={self.scale.backend} {command}"
@@ -230,7 +229,7 @@ class Session:
         command += f" --scale={self.scale.name} --seeds={min(map(len, seeds))}"
         if (first := min(map(min, seeds))) != 1:
             command += f" --first_seed={first}"
-        return page.render(self.table, self.scale, found, command, png, csv)
+        return page.render(self.table, self.scale, found, command, png, csv, legend)
 
 
 def _minutes(seconds: float) -> str:

@@ -1,16 +1,20 @@
-"""Text to TFRecords for pre-training.
+"""Turns text into training examples: TFRecord files for pre-training.
 
 python -m tfrecords.create_pretraining_data --input='corpus/*.txt' --output_dir=data --tokenizer=spm.model --seed=1
+python -m tfrecords.create_pretraining_data --input=corpus.jsonl.gz --text_field=body --output_dir=data \\
+    --tokenizer=tokenizer --held_out_fraction=0.01
 """
 
 import os
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import setting
 from tfrecords.build_settings import BuildSettings
 from tfrecords.builder import build
 from tfrecords.corpus import find_files
+from tfrecords.permutation import CONFIG
 from tfrecords.runners import RUNNERS
 from tfrecords.statistics import check_unknown_share, unknown_share
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -19,6 +23,12 @@ from tfrecords.tokenizers.loading import load_tokenizer
 @dataclass(frozen=True, kw_only=True)
 class CreateSettings(BuildSettings):
     """The settings of the command: those of the build, and where and how it is done."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Data": "held_out_fraction text_field split_sentences line_documents dupe_factor lower_case",
+        "Examples": "max_seq_length objective pair_task masking masked_lm_prob ngram input_format",
+        "Run": "seed workers runner gzip overwrite",
+    }
 
     input: str = setting(help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_dir: str = setting(help="Folder for the records, the manifest and the tokenizer.")
@@ -58,7 +68,7 @@ def main(settings: CreateSettings) -> None:
     held_out = f" --eval_data={folder}" if manifest["splits"]["eval"]["examples"] else ""
     config = "roberta_base" if tokenizer.kind == "bpe" else "albert_base_v2"
     if settings.objective == "permutation":
-        held_out, config = f"{held_out} --objective=permutation", "albert_xlnet_base"
+        held_out, config = f"{held_out} --objective=permutation", CONFIG
     say_next(f"python -m albert_tf.run_pretraining --train_data={folder}{held_out} --config={config} --output_dir=run")
 
 
