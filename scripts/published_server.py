@@ -125,7 +125,7 @@ def _by_gateway(url: str, text: str) -> list[float]:
     body = json.dumps({"inputs": text}).encode()
     request = urllib.request.Request(f"{url}/predict", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
-    scores = {one["label"]: one["score"] for one in json.load(answer)}
+        scores = {one["label"]: one["score"] for one in json.load(answer)}
     return [scores[label] for label in LABELS]
 
 
