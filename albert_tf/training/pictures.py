@@ -111,8 +111,8 @@ def _matrix(axes, names: Sequence[str], counts: np.ndarray) -> None:
     shown = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:_MOST_CLASSES])
     if len(shown) < len(names):
         axes.set_title(f"the {len(shown)} most frequent of {len(names)} classes", fontsize=10)
-    counts, names = counts[np.ix_(shown, shown)], [wrapped(names[n], 18) for n in shown]
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    names, shares = [wrapped(names[n], 18) for n in shown], counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    counts, shares = counts[np.ix_(shown, shown)], shares[np.ix_(shown, shown)]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for (row, column), count in np.ndenumerate(counts):
         if count:
