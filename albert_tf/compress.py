@@ -5,7 +5,8 @@ distillation on plain text, and on a task. docs/compress.md tells more.
 """
 
 from albert_tf.compression.settings import CompressSettings
-from albert_tf.model_files import MODEL_FILE, check_model
+from albert_tf.hub import check_model
+from albert_tf.model_files import MODEL_FILE
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next
 from tfrecords.corpus import find_files

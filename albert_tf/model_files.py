@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,12 @@ WITHOUT_EFFECT = {
 
 def unknown_files(folder: Path) -> list[str]:
     """Returns the names of files in a folder that this library neither reads nor knows to change no answer."""
+    return unknown_names(sorted(path.name for path in folder.iterdir() if path.is_file()))
+
+
+def unknown_names(names: Iterable[str]) -> list[str]:
+    """Returns those names of files that this library neither reads nor knows to change no answer."""
     known = " ".join((*READ.values(), *WITHOUT_EFFECT.values())).split()
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
     return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in known)]
 
 
@@ -98,12 +103,6 @@ def check_is_here(path: str | os.PathLike) -> None:
     """Raises UserError where `path` is the name of something to be downloaded."""
     if hint := files.download_hint(path):
         raise UserError(f"there is no folder '{path}'; {hint}")
-
-
-def check_model(path: str | os.PathLike) -> None:
-    """Raises UserError where there is nothing at `path` that could be a model; what is there may still be damaged."""
-    if not Path(path).exists():
-        detect(path)
 
 
 def load_task(path: str | os.PathLike) -> dict[str, Any] | None:

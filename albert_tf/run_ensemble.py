@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from albert_tf.model_files import check_model
+from albert_tf.hub import check_model
 from albert_tf.tasks.settings import EnsembleSettings, check_data_dir
 from tfrecords.base.script import run_main
 

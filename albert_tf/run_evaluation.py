@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from albert_tf.choices import DEPTH_HELP
-from albert_tf.model_files import check_model
+from albert_tf.hub import check_model
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next

@@ -1,7 +1,8 @@
 """Fine-tunes on a task: `python -m albert_tf.run_finetuning --help`."""
 
 from albert_tf.config import read_config
-from albert_tf.model_files import MODEL_FILE, check_model, load_task
+from albert_tf.hub import check_model
+from albert_tf.model_files import MODEL_FILE, load_task
 from albert_tf.tasks.settings import FinetuningSettings, check_data_dir
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next

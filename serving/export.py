@@ -5,20 +5,20 @@ import os
 import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.choices import DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
-from albert_tf.model_files import check_model
+from albert_tf.hub import check_model
 from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import check_tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loading import Loaded
+    from albert_tf.loaded import Loaded
     from serving.exportable import Exportable, ExportOptions
 
 _CALIBRATION_ROWS = 64
@@ -31,7 +31,9 @@ _WRITING = ".writing-"
 class ExportSettings(CheckedSettings):
     """Which model is exported, and for which requests."""
 
-    model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
+    model: str = setting(
+        help="folder that training wrote, a .keras file in one, a published checkpoint, or a model's name on the hub"
+    )
     output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")
     inputs: str = setting(
         "ids", help="token ids and lengths, or strings, tokenized in the graph", choices=("ids", "text")
@@ -124,23 +126,61 @@ def export(settings: ExportSettings) -> Path:
     '1'
     >>> folder.cleanup()
     """
-    lengths = _read_lengths(settings.warm_up_lengths)
+    _read_lengths(settings.warm_up_lengths)
     check_model(settings.model)
     if settings.tokenizer:
         check_tokenizer(settings.tokenizer)
-    lines = _calibration_lines(settings.calibration_text)
+    _calibration_lines(settings.calibration_text)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.loading import load
-    from serving.check import check
-    from serving.exportable import make_exportable
-    from serving.manifest import write_manifest
-    from serving.samples import write_warm_up
 
     loaded = load(
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
         settings.other_tokenizer,
     )  # fmt: skip
+    return _write(settings, loaded)
+
+
+# Of the settings those that `albert_tf.load` has answered.
+_OF_LOADING = ("model", "output_dir", "depth", "tokenizer", "other_tokenizer", "lower_case", "keep_accents")
+
+
+def export_loaded(loaded: "Loaded", folder: str | os.PathLike, **options: Any) -> Path:
+    """Writes a model in memory as the next version of a servable, as `export` does.
+
+    Args:
+        loaded: what `albert_tf.load` gave, as it is now.
+        folder: base path of the servable.
+        **options: fields of ExportSettings but those of loading; `inputs` is "text" where there is a tokenizer.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        UserError: as `export`, and for an option that is none.
+    """
+    known = [field.name for field in dataclasses.fields(ExportSettings) if field.name not in _OF_LOADING]
+    for name in options:
+        if name in _OF_LOADING:
+            raise UserError(f"'{name}' is of albert_tf.load, and the model is loaded already; give it there")
+        if name not in known:
+            raise UserError(f"export has no option '{name}'{nearest(name, known)}; known: {', '.join(known)}")
+    # Not at the top: it needs TensorFlow.
+    from albert_tf.saving import task_of
+
+    options = {"inputs": "ids" if loaded.tokenizer is None else "text"} | options
+    loaded = dataclasses.replace(loaded, task=task_of(loaded))
+    return _write(ExportSettings(loaded.source or "a model in memory", os.fspath(folder), **options), loaded)
+
+
+def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
+    from serving.check import check
+    from serving.exportable import make_exportable
+    from serving.manifest import write_manifest
+    from serving.samples import write_warm_up
+
+    lengths, lines = _read_lengths(settings.warm_up_lengths), _calibration_lines(settings.calibration_text)
     exportable = make_exportable(loaded.model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
