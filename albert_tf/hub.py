@@ -115,11 +115,22 @@ def _download(name: str, revision: str, allow_pickle: bool) -> Path:
             raise UserError(f"{_explained(error, name, revision)} (its file '{file}')") from error
 
     folder = _fetch_all(name, listed, fetch, allow_pickle)
-    if _MODULES not in listed and huggingface_hub.try_to_load_from_cache(name, _MODULES, revision=info.sha) is None:
-        with contextlib.suppress(Exception):
-            # The cache then knows that there is none, for `_cached`.
-            huggingface_hub.hf_hub_download(name, _MODULES, revision=info.sha, endpoint=endpoint)
+    # For `_cached`: the commit of the branch, and whether there are modules.
+    known = huggingface_hub.try_to_load_from_cache
+    small = min((str(path.relative_to(folder)) for path in folder.rglob("*.json")), key=len, default="")
+    if small and known(name, small, revision=revision or None) != str(folder / small):
+        _note(name, small, revision, endpoint)
+    if known(name, _MODULES, revision=info.sha) is None:
+        _note(name, _MODULES, revision, endpoint)
     return folder
+
+
+def _note(name: str, file: str, revision: str, endpoint: str | None) -> None:
+    """Has the hub's library ask for a file by its branch: its cache notes the commit, and that there is no such file."""
+    import huggingface_hub
+
+    with contextlib.suppress(Exception):
+        huggingface_hub.hf_hub_download(name, file, revision=revision or None, endpoint=endpoint)
 
 
 def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool) -> Path:
@@ -190,16 +201,21 @@ def _vocabularies(names: Iterable[str]) -> list[str]:
 
 
 # Errors of the hub's library and of the HTTP libraries that its versions use, by name.
-_UNREACHABLE = """ConnectError ConnectTimeout ReadTimeout PoolTimeout Timeout TimeoutException ConnectionError
-    ConnectionResetError ProxyError SSLError ReadError RemoteProtocolError OfflineModeIsEnabled""".split()
+_UNREACHABLE = (
+    *("ConnectError", "ConnectTimeout", "ReadTimeout", "PoolTimeout", "Timeout", "TimeoutException", "ConnectionError"),
+    *("ConnectionResetError", "ProxyError", "SSLError", "ReadError", "RemoteProtocolError", "OfflineModeIsEnabled"),
+)
 
 
 def _is_unreachable(error: Exception) -> bool:
     return type(error).__name__ in _UNREACHABLE or (_status(error) or 0) >= 500
 
 
-def _status(error: Exception) -> int | None:
-    return getattr(getattr(error, "response", None), "status_code", None)
+def _status(error: BaseException | None) -> int | None:
+    """The status of the answer behind an error, or behind the one that caused it."""
+    if error is None:
+        return None
+    return getattr(getattr(error, "response", None), "status_code", None) or _status(error.__cause__)
 
 
 def _explained(error: Exception, name: str, revision: str) -> str:

@@ -11,6 +11,7 @@ from absl import logging
 from albert_tf.checkpoints import formats
 from albert_tf.checkpoints.config_heads import class_names
 from albert_tf.checkpoints.depth import at_depth
+from albert_tf.checkpoints.keras_hub_tasks import folder_preprocessor, read_preprocessor, read_task
 from albert_tf.checkpoints.sentence_folders import (
     default_prompt,
     is_of_sentence_transformers,
@@ -96,9 +97,6 @@ def _in_memory(model: Any, tokenizer: str, *rules: bool | None) -> Loaded:
     own = read_tokenizer(tokenizer, *rules) if tokenizer else None
     task: dict[str, Any] = {}
     if not isinstance(model, (AlbertEncoder, EncoderModel)):
-        # Imported here: keras-hub takes seconds.
-        from albert_tf.checkpoints.keras_hub_tasks import read_task
-
         model, found, task = read_task(model)
         own = own or found
     if own is not None:
@@ -114,7 +112,13 @@ def _from_disk(
     inside = folder / modules[0]["path"] if modules else folder
     model = formats.load(inside if modules and path.is_dir() else path)
     model = at_depth(model, depth) if depth else model
-    own = read_tokenizer(tokenizer, *rules) if tokenizer else _tokenizer_beside(inside, *rules)
+    said: dict[str, Any] = {}
+    if tokenizer:
+        own = read_tokenizer(tokenizer, *rules)
+    elif (preprocessor := _of_keras_hub(inside) if rules == (None, None) else None) is not None:
+        own, said = read_preprocessor(preprocessor)
+    else:
+        own = _tokenizer_beside(inside, *rules)
     if own is not None:
         own = check_rows(model, own, tokenizer or folder)
         if tokenizer and not other_tokenizer:
@@ -128,10 +132,16 @@ def _from_disk(
         model = make_embedder(model, folder, modules, settings)
     if default_prompt(settings) and not isinstance(model, (AlbertSentenceEmbedder, AlbertEncoder)):
         raise UserError(f"'{folder}' has a default_prompt_name, which is followed of embedders alone; remove it there")
-    task = load_task(folder) or _named_classes(model, inside) | settings
+    task = load_task(folder) or _named_classes(model, inside) | settings | said
     if isinstance(model, ClassesModel) and task.get("labels"):
         model.name_classes(model.num_classes, task["labels"])
     return Loaded(model, own, task, source)
+
+
+def _of_keras_hub(folder: Path) -> Any:
+    """The preprocessor or tokenizer of a keras-hub preset's folder; None of any other folder."""
+    is_preset = (folder / "metadata.json").is_file() and not (folder / MODEL_FILE).is_file()
+    return folder_preprocessor(folder) if is_preset else None
 
 
 def _tokenizer_beside(folder: Path, *rules: bool | None) -> Tokenizer | None:

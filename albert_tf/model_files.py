@@ -109,4 +109,6 @@ def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
     """Reads the task.json of a model folder, or beside a `.keras` file; None where there is none."""
     path = Path(path)
     file = (path if path.is_dir() else path.parent) / TASK_FILE
-    return files.read_json(file) if file.is_file() else None
+    values = files.read_json(file) if file.is_file() else None
+    # keras-hub writes the class of its model into a file of the same name.
+    return None if values is None or "class_name" in values else values

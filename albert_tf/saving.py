@@ -28,9 +28,7 @@ def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) ->
         raise UserError(f"'{folder}' is a file; name a folder")
     has_content = folder.is_dir() and any(folder.iterdir())
     if has_content and not overwrite:
-        raise UserError(
-            f"the folder '{folder}' is not empty; choose another, or replace its model by overwrite=True"
-        )
+        raise UserError(f"the folder '{folder}' is not empty; choose another, or replace its model by overwrite=True")
     if has_content and not (folder / MODEL_FILE).is_file():
         raise UserError(f"the folder '{folder}' holds no {MODEL_FILE}, and is not replaced; choose another")
     parent = files.make_output_dir(folder.parent)

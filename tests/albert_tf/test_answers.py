@@ -83,7 +83,7 @@ def test_texts_train_a_model_as_lists_and_as_a_pipeline_of_the_same_features(tex
 def test_what_is_no_list_of_texts_is_refused():
     for texts, message in (
         (["good"], r"give a list of strings: \['good'\]"),
-        ([["good", 3]], "texts must be strings, not 3, a int"),
+        ([["good", 3]], r"texts\[1\] is 3, a int; give strings"),
         ([["good"], ["a", "b"]], "1 texts but 2 second ones"),
     ):
         with pytest.raises(UserError, match=message):
