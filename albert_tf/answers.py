@@ -95,6 +95,8 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 def _outputs(
     model: keras.Model, rows: FeatureRows, preprocess: Preprocessor, batch_size: int, show_progress: bool = False
 ) -> list:
+    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise UserError(f"batch_size={batch_size!r} must be a whole number of 1 or more")
     # Imported here: it needs TensorFlow, which the models do not.
     from albert_tf.training.batches import predict as outputs
 

@@ -126,7 +126,7 @@ def _download(name: str, revision: str, allow_pickle: bool) -> Path:
 
 
 def _note(name: str, file: str, revision: str, endpoint: str | None) -> None:
-    """Has the hub's library ask for a file by its branch: its cache notes the commit, and that there is no such file."""
+    """Has the library ask for a file by its branch: its cache notes the commit, or that there is no such file."""
     import huggingface_hub
 
     with contextlib.suppress(Exception):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import keras
 import numpy as np
 
 from albert_tf import answers, saving
+from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.preprocessing import Preprocessor, is_one
+from albert_tf.preprocessing import FEATURES, Preprocessor, is_one
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -42,24 +44,28 @@ class Loaded:
         It is one for all calls: its graph goes with it, and to trace an encoder takes seconds.
         """
         if isinstance(self.model, (AlbertEncoder, AlbertPretrainer)):
-            return AlbertSentenceEmbedder(getattr(self.model, "encoder", self.model), normalize=False)
+            return AlbertSentenceEmbedder(encoder_of(self.model), normalize=False)
         return self.model
 
-    def preprocessor(self, max_seq_length: int = 0) -> Preprocessor:
+    def preprocessor(self, max_seq_length: int = 0, features: Sequence[str] = FEATURES) -> Preprocessor:
         """Makes what turns texts into the model's features.
 
         Args:
             max_seq_length: of the longest row, in tokens; 0: the task's, or else all that the encoder takes.
+            features: names of those to give, for a head of your own that takes fewer.
 
         Raises:
             UserError: there is no tokenizer, or the encoder takes no rows of that length.
         """
         if self.tokenizer is None:
-            raise UserError("there is no tokenizer beside the model; give it: load(..., tokenizer='folder')")
+            raise UserError("there is no tokenizer next to the model; give it: load(..., tokenizer='folder')")
         limit = getattr(self.model, "encoder", self.model).config.max_seq_length
+        if not isinstance(max_seq_length, (int, np.integer)) or max_seq_length < 0:
+            raise UserError(f"max_seq_length={max_seq_length!r} must be a whole number of tokens")
         if max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} is more than the model's {limit} positions")
-        return Preprocessor(self.tokenizer, max_seq_length or min(self.task.get("max_seq_length") or limit, limit))
+        length = max_seq_length or min(self.task.get("max_seq_length") or limit, limit)
+        return Preprocessor(self.tokenizer, length, features)
 
     def predict(self, texts: Any, seconds: Any = None, batch_size: int = 32) -> Any:
         """Answers texts, as the kind of the model does; see `albert_tf.answers`.

@@ -85,6 +85,8 @@ def load(
         source = f"{path}@{revision}" if revision else str(path)
         loaded = _from_disk(found, tokenizer, rules, depth, other_tokenizer, source)
     if labels is not None:
+        if isinstance(labels, str):
+            raise UserError(f"labels='{labels}' is one string; give a list of names")
         if not isinstance(loaded.model, ClassesModel):
             raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
         loaded.model.name_classes(loaded.model.num_classes, labels)
@@ -113,6 +115,7 @@ def _from_disk(
     model = formats.load(inside if modules and path.is_dir() else path)
     model = at_depth(model, depth) if depth else model
     said: dict[str, Any] = {}
+    own: Tokenizer | None
     if tokenizer:
         own = read_tokenizer(tokenizer, *rules)
     elif (preprocessor := _of_keras_hub(inside) if rules == (None, None) else None) is not None:

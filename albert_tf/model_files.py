@@ -83,6 +83,11 @@ def detect(path: str | os.PathLike) -> str:
     if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
         return "official"
     check_is_here(path)
+    if not path.exists():
+        raise UserError(
+            f"there is no '{path}'; give a folder or file, or a model of the Hugging Face hub by its whole name, such "
+            "as albert/albert-base-v2"
+        )
     raise UserError(
         f"no model at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
         f" {MODEL_FILE}, model.safetensors, pytorch_model.bin, model.weights.h5 or one TensorFlow checkpoint"

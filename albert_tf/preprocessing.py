@@ -14,6 +14,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 # [CLS] text [SEP] text [SEP].
 _LEAST = 5
+FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 
 class Preprocessor:
@@ -26,9 +27,10 @@ class Preprocessor:
     Args:
         tokenizer: of the model.
         max_seq_length: of the longest row, in tokens.
+        features: names of those to give, for a head of your own that takes fewer; pairs need their segment_ids.
 
     Raises:
-        UserError: rows too short for two texts.
+        UserError: rows too short for two texts, or a feature of another name.
 
     Example:
         >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -38,7 +40,15 @@ class Preprocessor:
         [[2, 5, 6, 7, 3, 0, 0, 0], [2, 7, 3, 0, 0, 0, 0, 0]]
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512):
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512, features: Sequence[str] = FEATURES):
+        if (
+            isinstance(features, str)
+            or not features
+            or (unknown := [name for name in features if name not in FEATURES])
+        ):
+            given = features if isinstance(features, str) else ", ".join(map(str, unknown)) if features else "nothing"
+            raise UserError(f"features={given}: a list of some of {', '.join(FEATURES)} is expected")
+        self.features = tuple(features)
         if max_seq_length < _LEAST:
             raise UserError(f"max_seq_length={max_seq_length} leaves no room for text; give {_LEAST} or more")
         self.tokenizer = tokenizer
@@ -54,11 +64,17 @@ class Preprocessor:
         Raises:
             UserError: a lone string, anything but strings, or unequal numbers of texts.
         """
+        if seconds is not None and "segment_ids" not in self.features:
+            raise UserError(
+                "of pairs segment_ids say which text a token is of; give them to the model, or single texts"
+            )
         if _is_symbolic(texts):
-            return self._in_graph(texts, seconds)
-        rows = self.rows(texts, seconds)
-        indices = list(range(len(rows)))
-        return rows.batch(indices, padded_length(int(rows.lengths.max(initial=1)), self.max_seq_length))[0]
+            given = self._in_graph(texts, seconds)
+        else:
+            rows = self.rows(texts, seconds)
+            indices = list(range(len(rows)))
+            given = rows.batch(indices, padded_length(int(rows.lengths.max(initial=1)), self.max_seq_length))[0]
+        return {name: given[name] for name in self.features}
 
     def rows(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> FeatureRows:
         """Gives the same features, each row as long as it is.

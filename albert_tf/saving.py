@@ -12,6 +12,7 @@ from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.model_files import MODEL_FILE, TASK_FILE
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import description_in
 
 if TYPE_CHECKING:
     from albert_tf.loaded import Loaded
@@ -29,8 +30,8 @@ def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) ->
     has_content = folder.is_dir() and any(folder.iterdir())
     if has_content and not overwrite:
         raise UserError(f"the folder '{folder}' is not empty; choose another, or replace its model by overwrite=True")
-    if has_content and not (folder / MODEL_FILE).is_file():
-        raise UserError(f"the folder '{folder}' holds no {MODEL_FILE}, and is not replaced; choose another")
+    if has_content and (others := _others(folder)):
+        raise UserError(f"the folder '{folder}' holds '{others[0]}', which save did not write; choose another folder")
     parent = files.make_output_dir(folder.parent)
     written, former = (parent / f".{folder.name}.{os.getpid()}.{part}" for part in ("partial", "former"))
     try:
@@ -43,6 +44,14 @@ def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) ->
         shutil.rmtree(written, ignore_errors=True)
         shutil.rmtree(former, ignore_errors=True)
     return folder
+
+
+def _others(folder: Path) -> list[str]:
+    """Names what is in a folder besides a model as `_write` leaves it."""
+    own = {MODEL_FILE, TASK_FILE, _CARD}
+    if (description := description_in(folder)) is not None:
+        own |= {description.name, str(files.read_json(description).get("vocabulary"))}
+    return sorted({path.name for path in folder.iterdir()} - own)
 
 
 def _write(loaded: "Loaded", folder: Path) -> None:

@@ -166,6 +166,10 @@ def export_loaded(loaded: "Loaded", folder: str | os.PathLike, **options: Any) -
             raise UserError(f"'{name}' is of albert_tf.load, and the model is loaded already; give it there")
         if name not in known:
             raise UserError(f"export has no option '{name}'{nearest(name, known)}; known: {', '.join(known)}")
+    for field in dataclasses.fields(ExportSettings):
+        value = options.get(field.name, field.default)
+        if field.name in known and type(value) is not type(field.default):
+            raise UserError(f"{field.name}={value!r} must be of type {type(field.default).__name__}")
     # Not at the top: it needs TensorFlow.
     from albert_tf.saving import task_of
 

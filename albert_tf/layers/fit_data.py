@@ -8,9 +8,10 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.features import by_name
 from albert_tf.layers.lookup import check_range, known
+from albert_tf.layers.step_errors import NO_TEXTS, is_text
 from tfrecords.base.errors import UserError
 
-_TO_FEATURES = "turn them into features: albert_tf.Preprocessor(tokenizer)(texts)"
+_TO_FEATURES = "call loaded.predict(texts) of what albert_tf.load returns, or albert_tf.Preprocessor(tokenizer)(texts)"
 _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for label in labels])"
 
 
@@ -24,6 +25,8 @@ def check_data(config: AlbertConfig, features: Any, labels: Any = None) -> None:
         features: the first argument of `fit`.
         labels: the second.
     """
+    if is_text(features):
+        raise UserError(f"features: {NO_TEXTS}")
     spec = getattr(features, "element_spec", None)
     if spec is not None:
         features, labels, _ = keras.utils.unpack_x_y_sample_weight(spec)
@@ -66,8 +69,6 @@ def _check_kind(values: Any, name: str, no_strings: str) -> None:
 
 
 def _of_list(features: Any) -> str:
-    if features and isinstance(features[0], str):
-        return f"features: texts are not read; {_TO_FEATURES}"
     if any(_is_array(values) and len(values.shape) > 1 for values in features):
         return (
             f"features: a {_kind(features)} of {len(features)} arrays is not read; name them, such as"
