@@ -41,13 +41,8 @@ class Preprocessor:
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512, features: Sequence[str] = FEATURES):
-        if (
-            isinstance(features, str)
-            or not features
-            or (unknown := [name for name in features if name not in FEATURES])
-        ):
-            given = features if isinstance(features, str) else ", ".join(map(str, unknown)) if features else "nothing"
-            raise UserError(f"features={given}: a list of some of {', '.join(FEATURES)} is expected")
+        if isinstance(features, str) or not features or not set(features) <= set(FEATURES):
+            raise UserError(f"features={features!r} must be a list of some of {', '.join(FEATURES)}")
         self.features = tuple(features)
         if max_seq_length < _LEAST:
             raise UserError(f"max_seq_length={max_seq_length} leaves no room for text; give {_LEAST} or more")
@@ -65,9 +60,7 @@ class Preprocessor:
             UserError: a lone string, anything but strings, or unequal numbers of texts.
         """
         if seconds is not None and "segment_ids" not in self.features:
-            raise UserError(
-                "of pairs segment_ids say which text a token is of; give them to the model, or single texts"
-            )
+            raise UserError("of pairs segment_ids say whose a token is; ask for them too, or give single texts")
         if _is_symbolic(texts):
             given = self._in_graph(texts, seconds)
         else:

@@ -97,8 +97,8 @@ class BaseModel(keras.Model):
             # Of rows of any length other backends can make no graph, and say so in hundreds of lines.
             raise plain(
                 UserError(
-                    f"export under KERAS_BACKEND={keras.backend.backend()} failed ({first_line(error)[:100]}); save a "
-                    ".keras file, and: KERAS_BACKEND=tensorflow python -m serving.export --model=FILE --output_dir=FOLDER"
+                    f"export under KERAS_BACKEND={keras.backend.backend()} failed ({first_line(error)[:100]}); save "
+                    "a .keras file, and: KERAS_BACKEND=tensorflow python -m serving.export --model=FILE --output_dir=DIR"
                 )
             ) from None
         finally:
