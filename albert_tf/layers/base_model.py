@@ -98,7 +98,8 @@ class BaseModel(keras.Model):
             raise plain(
                 UserError(
                     f"export under KERAS_BACKEND={keras.backend.backend()} failed ({first_line(error)[:100]}); save "
-                    "a .keras file, and: KERAS_BACKEND=tensorflow python -m serving.export --model=FILE --output_dir=DIR"
+                    "a .keras file, and: KERAS_BACKEND=tensorflow python -m serving.export --model=FILE "
+                    "--output_dir=FOLDER"
                 )
             ) from None
         finally:
