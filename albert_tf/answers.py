@@ -52,7 +52,9 @@ def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, ba
     return _ANSWERS[kind](loaded, loaded.preprocessor(), texts, seconds, batch_size)
 
 
-def embed(loaded: "Loaded", texts: Any, batch_size: int, show_progress: bool, prompt_name: str) -> np.ndarray:
+def embed(
+    loaded: "Loaded", texts: Any, batch_size: int, show_progress: bool = False, prompt_name: str = ""
+) -> np.ndarray:
     """Makes vectors, as the model gives them, float32 [texts, dimensions]; `Loaded.encode` says how."""
     model = loaded.embedder
     if not isinstance(model, AlbertSentenceEmbedder):
@@ -63,10 +65,7 @@ def embed(loaded: "Loaded", texts: Any, batch_size: int, show_progress: bool, pr
         raise UserError(f"prompt_name '{prompt_name}' is no prompt of the model; it has {known}")
     prompt, preprocess = prompts[prompt_name] if prompt_name else default_prompt(loaded.task), loaded.preprocessor()
     rows = preprocess.rows([prompt + text for text in strings(texts, "texts")])
-    return _arrays(_outputs(model, rows, preprocess, batch_size, show_progress), model)
-
-
-def _arrays(outputs: list, model: AlbertSentenceEmbedder) -> np.ndarray:
+    outputs = _outputs(model, rows, preprocess, batch_size, show_progress)
     return np.array(outputs, "float32").reshape(-1, model.dimensions)
 
 
@@ -145,9 +144,7 @@ def _numbers(loaded, preprocess, texts, seconds, batch_size) -> list[float]:
 
 def _vectors(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
     _refuse_seconds(seconds)
-    model, prompt = loaded.embedder, default_prompt(loaded.task)
-    rows = preprocess.rows([prompt + text for text in strings(texts, "texts")])
-    return _arrays(_outputs(model, rows, preprocess, batch_size), model)
+    return embed(loaded, texts, batch_size)
 
 
 def _refuse_seconds(seconds) -> None:

@@ -107,11 +107,7 @@ def _differing(tokenizer: Tokenizer, theirs: Any, texts: dict[str, str]) -> list
 
 
 def folder_preprocessor(folder: str | os.PathLike) -> Any:
-    """Loads the preprocessor of a preset's folder, or its tokenizer alone; None where there is neither.
-
-    Raises:
-        UserError: keras-hub cannot load it.
-    """
+    """Loads the preprocessor of a preset's folder, or its tokenizer alone; None where there is none that loads."""
     import keras_hub
 
     models, folder = keras_hub.models, Path(folder)
@@ -121,7 +117,9 @@ def folder_preprocessor(folder: str | os.PathLike) -> Any:
         return kind and kind.from_preset(str(folder))
     except Exception as error:
         # keras-hub passes on what each part of a preset raises.
-        raise UserError(f"keras-hub cannot load the tokenizer of '{folder}': {first_line(error)}") from error
+        logging.warning("keras-hub cannot load the tokenizer of '%s', and its vocabulary alone is read: %s", folder,
+                        first_line(error))  # fmt: skip
+        return None
 
 
 def _download(name: str) -> tuple[Any, Any]:

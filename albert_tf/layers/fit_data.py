@@ -11,7 +11,6 @@ from albert_tf.layers.lookup import check_range, known
 from albert_tf.layers.step_errors import NO_TEXTS, is_text
 from tfrecords.base.errors import UserError
 
-_TO_FEATURES = "call loaded.predict(texts) of what albert_tf.load returns, or albert_tf.Preprocessor(tokenizer)(texts)"
 _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for label in labels])"
 
 
@@ -36,7 +35,7 @@ def check_data(config: AlbertConfig, features: Any, labels: Any = None) -> None:
     if isinstance(features, (list, tuple)):
         raise UserError(_of_list(features))
     for name, values in features.items() if isinstance(features, dict) else [("input_ids", features)]:
-        _check_kind(values, name, f"texts are not read; {_TO_FEATURES}")
+        _check_kind(values, name, NO_TEXTS)
     several = isinstance(labels, (list, tuple)) and any(_is_array(values) for values in labels)
     for values in labels.values() if isinstance(labels, dict) else labels if several else [labels]:
         _check_kind(values, "labels", f"strings are not read; {_TO_NUMBERS}")

@@ -9,8 +9,8 @@ from albert_tf.layers.lookup import plain
 from tfrecords.base.errors import UserError
 
 NO_TEXTS = (
-    "a model reads features, and no texts: call loaded.predict(texts) of what albert_tf.load returns, or give "
-    "the features of albert_tf.Preprocessor(tokenizer)(texts)"
+    "texts are not read; call loaded.predict(texts) of what albert_tf.load returns, or "
+    "albert_tf.Preprocessor(tokenizer)(texts)"
 )
 # What its kernels say of an index: of a lookup, and of the cross-entropy.
 _SAID = (
