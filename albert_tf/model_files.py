@@ -85,8 +85,8 @@ def detect(path: str | os.PathLike) -> str:
     check_is_here(path)
     if not path.exists():
         raise UserError(
-            f"there is no '{path}'; give a folder or file, or a model of the Hugging Face hub by its whole name, such "
-            "as albert/albert-base-v2"
+            f"no model at '{path}': there is no such file or folder; give one, or a model of the Hugging Face hub by "
+            "its whole name, such as albert/albert-base-v2"
         )
     raise UserError(
         f"no model at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
