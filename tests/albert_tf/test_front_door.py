@@ -241,7 +241,7 @@ MODELS = {
 PLACES = {
     "nothing": (lambda p: loading.load(None), "load takes a path, a name, or a model"),
     "a number": (lambda p: loading.load(3), "load takes a path, a name, or a model"),
-    "no folder": (lambda p: loading.load("nowhere"), "no model at 'nowhere': there is no such file or folder; give"),
+    "no folder": (lambda p: loading.load("nowhere"), "no model at 'nowhere': there is no such file or folder"),
     "a configuration's name": (lambda p: loading.load("albert_base_v2"), "no model at 'albert_base_v2': there is no such"),
     "no file": (lambda p: loading.load("nowhere/x.keras"), r"nowhere/x\.keras"),
     "an empty folder": (lambda p: loading.load(p / "empty"), "no model at"),
