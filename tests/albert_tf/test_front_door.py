@@ -242,7 +242,7 @@ PLACES = {
     "nothing": (lambda p: loading.load(None), "load takes a path, a name, or a model"),
     "a number": (lambda p: loading.load(3), "load takes a path, a name, or a model"),
     "no folder": (lambda p: loading.load("nowhere"), "no model at 'nowhere': there is no such file or folder"),
-    "a configuration's name": (lambda p: loading.load("albert_base_v2"), "no model at 'albert_base_v2': there is no such"),
+    "a configuration's name": (lambda p: loading.load("albert_base_v2"), "no model at 'albert_base_v2': there"),
     "no file": (lambda p: loading.load("nowhere/x.keras"), r"nowhere/x\.keras"),
     "an empty folder": (lambda p: loading.load(p / "empty"), "no model at"),
     "truncated .keras": (lambda p: loading.load(p / "short"), "model.keras' is not whole: .* bytes"),
