@@ -1,6 +1,7 @@
 """Tokens that files add to a vocabulary, which are cut out of texts."""
 
 import dataclasses
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,8 +36,13 @@ class AddedToken:
         return not self.normalized
 
 
-def as_values(tokens: Iterable[AddedToken]) -> list[dict[str, Any]]:
-    """Returns added tokens as a tokenizer.json has them."""
+def tokenizer_json(tokens: Iterable[AddedToken], **parts: dict[str, Any] | None) -> bytes:
+    """Returns a tokenizer.json that adds these tokens, of its other parts in their order."""
+    values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": _as_values(tokens)} | parts
+    return json.dumps(values, ensure_ascii=False).encode()
+
+
+def _as_values(tokens: Iterable[AddedToken]) -> list[dict[str, Any]]:
     return [
         {"id": token.id, "content": token.content, "single_word": False, "lstrip": token.lstrip}
         | {"rstrip": token.rstrip, "normalized": not token.is_cut_first, "special": token.special}

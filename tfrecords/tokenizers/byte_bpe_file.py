@@ -11,7 +11,7 @@ from typing import Any
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
-from tfrecords.tokenizers.added_tokens import AddedToken, as_values
+from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
 from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.folder_files import added_token
 from tfrecords.tokenizers.row_template import as_template, framing, pair_rules
@@ -232,26 +232,19 @@ def as_tokenizer_json(rules: ByteBPERules) -> bytes:
         post = as_template(cls, sep, rules.separators_between, rules.second_segment_id)
         if rules.trim_offsets:
             post = {"type": "Sequence", "processors": [{"type": "ByteLevel", "use_regex": True} | trimming, post]}
-    values = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": as_values(rules.added),
-        "normalizer": {"type": "NFC"} if rules.compose else None,
-        "pre_tokenizer": level,
-        "post_processor": post,
-        "decoder": level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": rules.roles["unk"],
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": dict(sorted(rules.ids.items(), key=lambda item: item[1])),
-            "merges": [list(merge) for merge in rules.merges],
-        },
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": rules.roles["unk"],
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": dict(sorted(rules.ids.items(), key=lambda item: item[1])),
+        "merges": [list(merge) for merge in rules.merges],
     }
-    return json.dumps(values, ensure_ascii=False).encode()
+    normalizer = {"type": "NFC"} if rules.compose else None
+    return tokenizer_json(
+        rules.added, normalizer=normalizer, pre_tokenizer=level, post_processor=post, decoder=level, model=model
+    )

@@ -13,6 +13,8 @@ from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
 _SPACES = "".join(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1))
+# Between the brackets of a class of a regular expression of Python.
+SPACES = re.escape(_SPACES)
 
 
 class TextReader:
@@ -25,7 +27,7 @@ class TextReader:
     """
 
     def __init__(self, cut_tokens: Sequence[AddedToken], add_prefix_space: bool, compose: bool):
-        self._pattern = re.compile(cut_pattern(cut_tokens, re.escape(_SPACES))) if cut_tokens else None
+        self._pattern = re.compile(cut_pattern(cut_tokens, SPACES)) if cut_tokens else None
         self._tokens = {token.content: token.id for token in cut_tokens}
         self._add_prefix_space, self._compose = add_prefix_space, compose
 
@@ -66,17 +68,26 @@ class TextReader:
 
     def _parts(self, text: str) -> Iterator[tuple[np.ndarray, int, int]]:
         """Codes of the tokens and of what stands between them, each with its begin and end."""
-        at = 0
-        for found in self._pattern.finditer(text) if self._pattern else ():
-            if found.start() > at:
-                yield self._between(text[at : found.start()]), at, found.start()
-            yield np.array([FIRST_TOKEN + self._tokens[found[found.lastindex]]], np.uint32), *found.span()
-            at = found.end()
-        if at < len(text):
-            yield self._between(text[at:]), at, len(text)
+        for found, begin, end in parts_of(self._pattern, text):
+            if found:
+                yield np.array([FIRST_TOKEN + self._tokens[found[found.lastindex]]], np.uint32), begin, end
+            else:
+                yield self._between(text[begin:end]), begin, end
 
     def _between(self, text: str) -> np.ndarray:
         return _codes(" " + text if self._add_prefix_space and text[0] != " " else text)
+
+
+def parts_of(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match | None, int, int]]:
+    """Yields the matches of a pattern and what is between them (None), each with its begin and end."""
+    at = 0
+    for found in pattern.finditer(text) if pattern else ():
+        if found.start() > at:
+            yield None, at, found.start()
+        yield found, *found.span()
+        at = found.end()
+    if at < len(text):
+        yield None, at, len(text)
 
 
 def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:

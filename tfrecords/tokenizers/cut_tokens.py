@@ -11,13 +11,9 @@ import numpy as np
 
 from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.base import UnknownTokenizer
-from tfrecords.tokenizers.byte_text import check_cut_tokens, cut_pattern
+from tfrecords.tokenizers.byte_text import SPACES, check_cut_tokens, cut_pattern, parts_of
+from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.characters import CharacterRules
-from tfrecords.tokenizers.unicode_classes import SPACE, ranges
-
-# Codes from here on are tokens.
-FIRST_TOKEN = 0x110000
-_SPACES = re.escape("".join(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1)))
 
 
 class TokenCutter:
@@ -53,7 +49,7 @@ class TokenCutter:
                 )
         for part in (self.first, self.later):
             check_cut_tokens(part, where)
-        self._patterns = [re.compile(cut_pattern(part, _SPACES)) if part else None for part in (self.first, self.later)]
+        self._patterns = [re.compile(cut_pattern(part, SPACES)) if part else None for part in (self.first, self.later)]
         self._ids = [{token.content: token.id for token in part} for part in (self.first, self.later)]
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -72,7 +68,7 @@ class TokenCutter:
         return table[:, 0].astype(np.uint32), np.array(splits, np.int64), table[:, 1:].astype(np.int32)
 
     def _read(self, text: str) -> Iterator[tuple[int, int, int]]:
-        for found, begin, end in _parts(self._patterns[0], text):
+        for found, begin, end in parts_of(self._patterns[0], text):
             if found:
                 yield FIRST_TOKEN + self._ids[0][found[found.lastindex]], begin, end
                 continue
@@ -81,7 +77,7 @@ class TokenCutter:
                 continue
             normal = list(self._normalized(text, begin, end))
             string = "".join(character for character, *_ in normal)
-            for token, first, last in _parts(self._patterns[1], string):
+            for token, first, last in parts_of(self._patterns[1], string):
                 if token:
                     yield FIRST_TOKEN + self._ids[1][token[token.lastindex]], normal[first][1], normal[last - 1][2]
                 else:
@@ -100,15 +96,3 @@ class TokenCutter:
             elif last and last[0][0] != " ":
                 last = [(*last[0][:2], place + 1)]
         yield from last
-
-
-def _parts(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match | None, int, int]]:
-    """The matches of a pattern and what is between them (None), each with its begin and end."""
-    at = 0
-    for found in pattern.finditer(text) if pattern else ():
-        if found.start() > at:
-            yield None, at, found.start()
-        yield found, *found.span()
-        at = found.end()
-    if at < len(text):
-        yield None, at, len(text)

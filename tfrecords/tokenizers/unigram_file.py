@@ -6,14 +6,13 @@ into the name of the rules.
 """
 
 import base64
-import json
 from typing import TYPE_CHECKING, Any
 
 from sentencepiece import SentencePieceNormalizer
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.tokenizers import library_characters as library
-from tfrecords.tokenizers.added_tokens import AddedToken, as_values
+from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
 from tfrecords.tokenizers.normalization import LIBRARY_RULES, decompile, normalizer_of
 from tfrecords.tokenizers.row_template import as_template
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
@@ -86,13 +85,7 @@ def as_model(
 
 # XLM-RoBERTa's ids before those of the model's pieces, and the step of words that its class makes.
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
-_WORDS = {
-    "type": "Sequence",
-    "pretokenizers": [
-        {"type": "WhitespaceSplit"},
-        {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "always", "split": True},
-    ],
-}
+_WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "always", "split": True}
 
 
 def shifted(model: bytes) -> bytes:
@@ -116,23 +109,15 @@ def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
     special = [AddedToken(tokenizer.pieces[one], one, True, lstrip=one == tokenizer.mask_id) for one in roles]
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
-    values = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": as_values(special),
-        "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap} if charsmap else None,
-        "pre_tokenizer": _WORDS,
-        "post_processor": as_template(cls, sep, tokenizer.separators_between, tokenizer.second_segment_id),
-        "decoder": _WORDS["pretokenizers"][1],
-        "model": {
-            "type": "Unigram",
-            "unk_id": tokenizer.unk_id,
-            "vocab": [[piece.piece, piece.score] for piece in proto.pieces],
-            "byte_fallback": False,
-        },
-    }
-    return json.dumps(values, ensure_ascii=False).encode()
+    vocab = [[piece.piece, piece.score] for piece in proto.pieces]
+    return tokenizer_json(
+        special,
+        normalizer={"type": "Precompiled", "precompiled_charsmap": charsmap} if charsmap else None,
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _WORDS]},
+        post_processor=as_template(cls, sep, tokenizer.separators_between, tokenizer.second_segment_id),
+        decoder=_WORDS,
+        model={"type": "Unigram", "unk_id": tokenizer.unk_id, "vocab": vocab, "byte_fallback": False},
+    )
 
 
 def _with_case_and_accents(steps: list[dict], lower_case: bool | None, keep_accents: bool | None) -> list[dict]:

@@ -19,8 +19,9 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
+from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.characters import ITSELF, PAGE, CharacterRules, build_trie, character_table, child
-from tfrecords.tokenizers.cut_tokens import FIRST_TOKEN, TokenCutter
+from tfrecords.tokenizers.cut_tokens import TokenCutter
 from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, WordPieceRules, as_tokenizer_json
 
 _SUFFIX = "##"

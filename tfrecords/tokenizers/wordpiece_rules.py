@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from tfrecords.tokenizers.added_tokens import AddedToken, as_values
+from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
 from tfrecords.tokenizers.row_template import as_template
 
 if TYPE_CHECKING:
@@ -79,21 +79,18 @@ def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
     control = [AddedToken(tokenizer.pieces[number], number, special=True) for number in roles]
     normalizer = {"clean_text": rules.clean, "handle_chinese_chars": rules.chinese, "lowercase": tokenizer.lower_case}
     normalizer["strip_accents"] = (tokenizer.lower_case and not tokenizer.keep_accents) or rules.strip_accents
-    values = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": as_values([*control, *tokenizer.cut_tokens]),
-        "normalizer": {"type": "BertNormalizer"} | normalizer,
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": as_template(cls, sep, rules.separators_between, rules.second_segment_id),
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": tokenizer.pieces[tokenizer.unk_id],
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": rules.longest_word,
-            "vocab": {piece: number for number, piece in enumerate(tokenizer.pieces) if piece not in rules.outside},
-        },
+    model = {
+        "type": "WordPiece",
+        "unk_token": tokenizer.pieces[tokenizer.unk_id],
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": rules.longest_word,
+        "vocab": {piece: number for number, piece in enumerate(tokenizer.pieces) if piece not in rules.outside},
     }
-    return json.dumps(values, ensure_ascii=False).encode()
+    return tokenizer_json(
+        [*control, *tokenizer.cut_tokens],
+        normalizer={"type": "BertNormalizer"} | normalizer,
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        post_processor=as_template(cls, sep, rules.separators_between, rules.second_segment_id),
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+        model=model,
+    )
