@@ -42,7 +42,10 @@ def settings(tmp_path_factory, tiny_run):
         (folder / f"{split}.tsv").write_text("text\tlabel\n" + "".join(part))
     flags = "--learning_rate=1e-3 --train_batch_size=4 --eval_batch_size=4 --num_train_steps=4"
     flags += " --save_checkpoints_steps=2 --albert_dropout=0 --classifier_dropout=0"
-    return changed(FinetuningSettings("regression", str(folder), str(folder / "one"), str(tiny_run)), flags)
+    one = FinetuningSettings(
+        task="regression", data_dir=str(folder), output_dir=str(folder / "one"), init_from=str(tiny_run)
+    )
+    return changed(one, flags)
 
 
 @pytest.fixture(scope="module")

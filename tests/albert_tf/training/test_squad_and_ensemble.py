@@ -47,7 +47,11 @@ def write_squad(folder, version, rows=8):
 def settings_of(folder, run, task, flags=""):
     write_squad(folder / "data", {"squad1": "1.1", "squad2": "2.0"}[task])
     settings = FinetuningSettings(
-        task, str(folder / "data"), str(folder / "run"), init_from=str(run), config="x" * (not run)
+        task=task,
+        data_dir=str(folder / "data"),
+        output_dir=str(folder / "run"),
+        init_from=str(run),
+        config="x" * (not run),
     )
     own = "--learning_rate=3e-3 --train_batch_size=8 --num_train_steps=2 --save_checkpoints_steps=2 --max_seq_length=32"
     return changed(settings, f"{own} {flags}")
