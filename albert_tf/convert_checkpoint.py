@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from albert_tf.choices import FORMATS
-from albert_tf.hub import check_model
+from albert_tf.hub import check_model, find_model
 from albert_tf.model_files import TASK_FILE, load_task
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -57,7 +57,7 @@ def convert(
     A folder of sentence-transformers becomes an AlbertSentenceEmbedder; formats but Keras's have its encoder alone.
 
     Args:
-        source: what `formats.load` takes.
+        source: what `formats.load` takes, or a name of the hub.
         target: what `formats.save` takes.
         to: the format of `target`, one of FORMATS.
         form: the format of `source`, one of FORMATS; detected from the files where None.
@@ -76,6 +76,7 @@ def convert(
     from albert_tf.models.classifiers import ClassesModel
     from albert_tf.own_tokenizer import check_rows
 
+    source = source if form == "keras_hub" else find_model(source)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
     # A preset's name is no place.
     is_place = form != "keras_hub" or Path(source).is_dir()

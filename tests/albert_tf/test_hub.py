@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from albert_tf import hub, loading
+from albert_tf.convert_checkpoint import convert
 from albert_tf.hub import find_model
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
@@ -91,6 +92,15 @@ def test_a_model_by_name_is_the_model_of_the_folder(server):
     assert (loaded.model.pooling, loaded.task) == ("cls", expected.task) and loaded.task["max_seq_length"] == 12
     assert loaded.source == NAMES
     np.testing.assert_array_equal(loaded.encode(["a b", "b"]), expected.encode(["a b", "b"]))
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_name_is_converted(server):
+    folder = Path("published") / NAMES
+    server.folders[NAMES] = written(folder, 8, VOCABULARY).resolve()
+    convert(NAMES, "out/model.keras", "keras")
+    found, expected = loading.load("out"), loading.load(folder)
+    np.testing.assert_array_equal(found.encode(["a b"]), expected.encode(["a b"]))
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_was(server, monkeypatch):
