@@ -9,6 +9,6 @@ export QUICKSTART_CALLER=$PWD
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 requirements=(requirements.txt)
-case " $* " in *" --keep_serving "*) requirements+=(requirements-gateway.txt) ;; esac
+case " $* " in *" --keep_serving "*) requirements+=(requirements/gateway.txt) ;; esac
 ensure_environment "${requirements[@]}"
 exec "$PYTHON" -m scripts.quickstart "$@"
