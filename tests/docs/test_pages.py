@@ -57,11 +57,10 @@ def flags_of(run_module):
 
     @functools.cache
     def found(module: str) -> dict[str, set[str] | None]:
-        shown = run_module(module, "--help", without_tensorflow=module != "serving.model_server")
-        flags = re.findall(r"^ *--(?:\[no\])?(\w+)(?::\s*<([^>]*)>)?", shown.stdout, re.MULTILINE)
+        shown = run_module(module, "--helpfull", without_tensorflow=True)
+        flags = re.findall(r"^  --(?:\[no\])?(\w+)(?:=(\S+))?", shown.stdout, re.MULTILINE)
         assert flags, (module, shown.stderr)
-        return {name: set(values.replace("\n", "").replace(" ", "").split("|")) if values else None
-                for name, values in flags}  # fmt: skip
+        return {name: set(values.split("|")) if "|" in values else None for name, values in flags}
 
     return found
 
