@@ -77,7 +77,7 @@ def test_commands_have_the_flags_that_pages_give_them(page, flags_of):
             continue
         for argument in arguments:
             name, _, value = argument.removeprefix("--").partition("=")
-            if not argument.startswith("--") or name == "help":
+            if not argument.startswith("--") or name in ("help", "helpfull", "settings", "version"):
                 continue
             flags = flags_of(module)
             name = name if name in flags else name.removeprefix("no")
