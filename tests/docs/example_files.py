@@ -26,8 +26,8 @@ def write_models(place: Path) -> None:
         (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
-        modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"}
-                   for path, kind in (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))]  # fmt: skip
+        kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+        modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
         (folder / "modules.json").write_text(json.dumps(modules))
 
 
@@ -52,12 +52,17 @@ def write_texts(place: Path) -> None:
     for split in ("train", "dev"):
         rows = [f"{word} film\t{label}\n" for word, label in (("good", 1), ("bad", 0)) for _ in range(8)]
         (place / "glue" / "SST-2" / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
-        names = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
+        names = ["index", "genre", "filename", "year", "id", "source1", "source2", "sentence1", "sentence2", "score"]
         pairs = [[str(n), *["x"] * 6, "a film", f"{'the' * (n % 2)} film", f"{n % 6}.0"] for n in range(16)]
-        (place / "glue" / "STS-B" / f"{split}.tsv").write_text("\n".join("\t".join(row) for row in [names, *pairs]) + "\n")
+        (place / "glue" / "STS-B" / f"{split}.tsv").write_text(
+            "\n".join("\t".join(row) for row in [names, *pairs]) + "\n"
+        )
     question = {"id": "1", "question": "Who wrote it?", "answers": [{"text": "Ann", "answer_start": 0}]}
     question |= {"is_impossible": False}
-    squad = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": "Ann wrote it in May.", "qas": [question]}]}]}
+    squad = {
+        "version": "v2.0",
+        "data": [{"title": "t", "paragraphs": [{"context": "Ann wrote it in May.", "qas": [question]}]}],
+    }
     (place / "squad").mkdir()
     for name in ("squad/train-v2.0.json", "squad/dev-v2.0.json", "dev-v2.0.json"):
         (place / name).write_text(json.dumps(squad))

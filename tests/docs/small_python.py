@@ -17,11 +17,12 @@ SMALL = {
     },
     "serving.benchmark": {"seconds": "0.3", "lengths": "8"},
 }
+STEPS = ("--num_train_steps=2", "--train_batch_size=4")
 ADDED = {
     "tfrecords.train_tokenizer": ["--nohard_vocab_limit"],
     "tfrecords.create_pretraining_data": ["--max_seq_length=48", "--max_unknown_share=1", "--held_out_fraction=0.2"],
-    "albert_tf.run_pretraining": ["--num_train_steps=2", "--num_warmup_steps=1", "--train_batch_size=4", "--max_eval_steps=1"],
-    "albert_tf.run_finetuning": ["--num_train_steps=2", "--num_warmup_steps=0", "--train_batch_size=4", "--max_unknown_share=1"],
+    "albert_tf.run_pretraining": [*STEPS, "--num_warmup_steps=1", "--max_eval_steps=1"],
+    "albert_tf.run_finetuning": [*STEPS, "--num_warmup_steps=0", "--max_unknown_share=1"],
     "albert_tf.run_evaluation": [],
     "albert_tf.compress": ["--train_batch_size=4"],
     "serving.benchmark": ["--warmup_seconds=0.1"],
@@ -40,7 +41,9 @@ def small(arguments: list[str]) -> list[str]:
     given = [argument.partition("=")[0].removeprefix("--") for argument in arguments]
     changed = [f"--{n}={values[n]}" if n in values else argument for n, argument in zip(given, arguments)]
     added = ADDED[module] if "--config=albert_base_v2" not in arguments else [*ADDED[module], "--config=small.json"]
-    return changed + [flag for flag in added if flag.partition("=")[0].removeprefix("--") not in given or "config" in flag]
+    return changed + [
+        flag for flag in added if flag.partition("=")[0].removeprefix("--") not in given or "config" in flag
+    ]
 
 
 if __name__ == "__main__":

@@ -18,21 +18,29 @@ pytestmark = pytest.mark.slow("docs")
 # Programs that a test machine lacks, or that reach the network.
 LEFT_OUT = ("pip", "docker", "kubectl", "hf", "ss")
 # Needs weights or hardware that no small model stands for; their flags are checked by test_pages.py.
-NOT_RUN = ("gpu.md", "xlnet.md", "roberta.md", "long_documents.md", "extensions.md", "install.md", "migrate.md", "depth.md")
+NOT_RUN = (
+    "gpu.md",
+    "xlnet.md",
+    "roberta.md",
+    "long_documents.md",
+    "extensions.md",
+    "install.md",
+    "migrate.md",
+    "depth.md",
+)
 # What other guides make first.
 TICKETS = """
 python -m albert_tf.run_finetuning --data_file=examples/tickets.csv --init_from=minilm --output_dir=tickets
 python -m serving.export --model=tickets --output_dir=models/tickets --inputs=text
 """
 SERVED = """
-python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name=tickets --model_base_path=$PWD/models/tickets &
+python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name=tickets \\
+    --model_base_path=$PWD/models/tickets &
 """
-FIRST = {
-    "which_export.md": TICKETS, "serve.md": TICKETS, "score.md": TICKETS + SERVED, "client_and_benchmark.md": TICKETS + SERVED,
-    "production.md": TICKETS,
-    "question_answering.md": "python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=minilm --output_dir=sst2\n",
-}  # fmt: skip
-FIRST["compress.md"] = FIRST["question_answering.md"]
+SST2 = "python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=minilm --output_dir=sst2\n"
+FIRST = dict.fromkeys(("which_export.md", "serve.md", "production.md"), TICKETS)
+FIRST |= dict.fromkeys(("score.md", "client_and_benchmark.md"), TICKETS + SERVED)
+FIRST |= dict.fromkeys(("question_answering.md", "compress.md"), SST2)
 
 
 def script_of(guide: Path, ports: dict[str, int]) -> str:
@@ -46,7 +54,9 @@ def script_of(guide: Path, ports: dict[str, int]) -> str:
     text = "\n".join(shell)
     for port, other in ports.items():
         text = text.replace(port, str(other))
-    text = re.sub(r"(?m)^(.*serving\.model_server(?:.*\\\n)*.*&)$", rf"end_server; \1\nserver=$!; ready {ports['8500']}", text)
+    text = re.sub(
+        r"(?m)^(.*serving\.model_server(?:.*\\\n)*.*&)$", rf"end_server; \1\nserver=$!; ready {ports['8500']}", text
+    )
     return f"""set -eo pipefail
 ready() {{ for n in $(seq 900); do (exec 3<>/dev/tcp/127.0.0.1/$1) 2>/dev/null && return; sleep 0.2; done; return 1; }}
 end_server() {{ if [ -n "${{server:-}}" ]; then kill $server; wait $server || true; fi; }}
@@ -70,7 +80,11 @@ def test_a_guide_runs_as_it_stands(guide, tmp_path):
     for name in (*LEFT_OUT, "python"):
         (programs / name).write_text(small if name == "python" else "#!/bin/sh\n")
         (programs / name).chmod(stat.S_IRWXU)
-    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+    }
     process = subprocess.Popen(
         ["bash", "-c", script_of(guide, free_ports())], cwd=tmp_path, env=environment, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -118,5 +118,7 @@ def test_the_site_can_be_built(tmp_path):
     assert built.returncode == 0, built.stdout + built.stderr
     assert (tmp_path / "site" / "search" / "search_index.json").is_file()
     text = "".join(page.read_text("utf-8") for page in (tmp_path / "site").rglob("*.html"))
-    loaded = re.findall(r'<(?:script[^>]* src|link[^>]* rel="stylesheet"[^>]* href|img[^>]* src)="(https?:[^"]+)"', text)
+    loaded = re.findall(
+        r'<(?:script[^>]* src|link[^>]* rel="stylesheet"[^>]* href|img[^>]* src)="(https?:[^"]+)"', text
+    )
     assert loaded == [], "the site loads nothing from elsewhere"
