@@ -95,6 +95,7 @@ def place(made_once):
     return made_once("models_of_the_guides", write_models)
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("page", sorted({page for page, _ in SNIPPETS}), ids=lambda page: page.stem)
 def test_snippets_run(page, place, tmp_path, monkeypatch):
     """All of a page one after the other, as a notebook runs its cells."""
