@@ -13,17 +13,12 @@ from albert_tf.extension import stated
 from albert_tf.layers import Tensor
 from albert_tf.layers.block import MASKED_SCORE, Pairs
 from albert_tf.layers.depth import Step
-from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
-from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable import ExportOptions, make_exportable
+from serving.exportable.base import KINDS
 from serving.inference import InferenceEncoder, InferenceOptions
 from serving.inference.rows import BatchRows
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
-
-_KINDS = (AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, AlbertEncoder, AlbertPretrainer)
 
 
 class Rectangle(BatchRows):
@@ -99,8 +94,9 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     Raises:
         UserError: the model has a head that is not written for LiteRT.
     """
-    if type(model) not in _KINDS:
-        known = ", ".join(kind.__name__ for kind in _KINDS)
+    kinds = [of for of, kind in KINDS.items() if kind.for_litert]
+    if type(model) not in kinds:
+        known = ", ".join(kind.__name__ for kind in kinds)
         raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
     config = getattr(model, "encoder", model).config
     for extension in config.extensions:

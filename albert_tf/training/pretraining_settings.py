@@ -54,7 +54,7 @@ class PretrainingSettings(CheckedSettings):
     )
     objective: str = setting(
         "masked",
-        help="masked words; permutation: XLNet, whose records keep their order",
+        help="masked words; permutation: words in a random order, whose records keep the order of the text",
         choices=OBJECTIVES,
     )
     memory_length: int = setting(
