@@ -87,7 +87,9 @@ def test_commands_have_the_flags_that_pages_give_them(page, flags_of):
 
 SNIPPETS = [(page, block) for page in WITH_COMMANDS for block in blocks(page) if block.language == "python"]
 # What asks a server runs with the guide's commands, in the slow tests; so does what builds large models.
-ELSEWHERE = re.compile(r"Client\b|InferenceServerClient|named\(\"albert_(base|xlnet)|roberta-base|distil\b|share_blocks")
+ELSEWHERE = re.compile(
+    r"Client\b|InferenceServerClient|named\(\"albert_(base|xlnet)|roberta-base|distil\b|share_blocks"
+)
 
 
 @pytest.fixture(scope="module")
