@@ -50,7 +50,7 @@ _DOCUMENTED = (ast.ClassDef, *_FUNCTIONS)
 def _described(package: str, name: str) -> str:
     node = _definition(package, name)
     if not isinstance(node, _DOCUMENTED):
-        return f"## {name}\n\nA constant."
+        return f"## `{name}`\n\nA constant."
     base = _base(package, name, node)
     parts = [f"## {name}", _fenced(_signature(base or node, name)), docstring(ast.get_docstring(node))]
     if base is not None:
