@@ -21,10 +21,11 @@ from albert_tf.checkpoints.sentence_folders import (
     make_embedder,
     read_modules,
     read_settings,
+    tokenizer_limit,
 )
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.model_files import MODEL_FILE, load_task, unknown_files
-from albert_tf.models.classifiers import ClassesModel
+from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.own_tokenizer import check_own, check_rows
 from albert_tf.preprocessing import Preprocessor
@@ -137,7 +138,11 @@ def load(
     is_others = (inside / "config.json").is_file() and not (inside / MODEL_FILE).is_file()
     if Path(path).is_dir() and is_others and (unknown := unknown_files(inside)):
         logging.warning("'%s' holds files that are not read: %s", inside, ", ".join(unknown))
-    settings = read_settings(folder, inside) if is_of_sentence_transformers(folder) else {}
+    if is_of_sentence_transformers(folder):
+        settings = read_settings(folder, inside)
+    else:
+        settings = {}
+        _warn_of_limit(model, inside)
     if modules and isinstance(model, AlbertEncoder):
         model = make_embedder(model, folder, modules, settings)
     if default_prompt(settings) and not isinstance(model, (AlbertSentenceEmbedder, AlbertEncoder)):
@@ -154,6 +159,17 @@ def _tokenizer_beside(folder: Path, *rules: bool | None) -> Tokenizer | None:
     except UnknownTokenizer as error:
         logging.warning("loaded without a tokenizer: %s", error)
         return None
+
+
+def _warn_of_limit(model: keras.Model, folder: Path) -> None:
+    """Warns of a classifier's limit of length, which sentence-transformers follows, and transformers' pipelines not."""
+    limit, most = tokenizer_limit(folder), getattr(model, "encoder", model).config.max_seq_length
+    if 0 < limit < most and isinstance(model, (ClassesModel, AlbertRegressor)):
+        logging.warning(
+            "'%s': model_max_length %d is not followed, as by transformers' pipelines, and rows have up to %d tokens;"
+            " pass max_seq_length to cut texts as sentence-transformers does",
+            *(folder / "tokenizer_config.json", limit, most),
+        )
 
 
 def _named_classes(model: keras.Model, folder: Path) -> dict[str, Any]:

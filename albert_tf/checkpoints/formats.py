@@ -173,8 +173,10 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
 
 def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
     """Returns what transformers must know besides the vocabulary, or besides a tokenizer.json, which says all."""
-    is_xlnet = tokenizer.pieces[tokenizer.cls_id] == "<cls>"
-    values: dict[str, Any] = {"tokenizer_class": "XLNetTokenizer" if is_xlnet else _CLASSES[tokenizer.kind]}
+    name = _CLASSES[tokenizer.kind]
+    if tokenizer.kind == "sentencepiece":
+        name = {"<cls>": "XLNetTokenizer", "<s>": "XLMRobertaTokenizer"}.get(tokenizer.pieces[tokenizer.cls_id], name)
+    values: dict[str, Any] = {"tokenizer_class": name}
     if in_file:
         # Of BERT's class, transformers makes the steps itself, and does not read those of the file.
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}

@@ -112,8 +112,7 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
     length = _read("Transformer", path).get("max_seq_length") if path else None
-    length = length or _read_object(inside / "tokenizer_config.json").get("model_max_length")
-    if isinstance(length, (int, float)):
+    if length := length or tokenizer_limit(inside):
         # Tokenizers without a limit say 1e30.
         found["max_seq_length"] = int(min(length, 2**31 - 1))
     values = _read(_SETTINGS, folder / _SETTINGS)
@@ -124,6 +123,13 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
             raise UserError(f"'{folder / _SETTINGS}': default_prompt_name '{name}' is none of its prompts")
         found["default_prompt_name"] = name
     return found
+
+
+def tokenizer_limit(folder: Path) -> float:
+    """Returns the longest row (tokens) that a folder's tokenizer_config.json allows; 0 where it says nothing."""
+    values = _read_object(folder / "tokenizer_config.json")
+    length = values.get("model_max_length", values.get("max_len"))
+    return length if isinstance(length, (int, float)) else 0
 
 
 def default_prompt(task: Mapping[str, Any]) -> str:
