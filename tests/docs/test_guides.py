@@ -40,6 +40,7 @@ python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name=tic
 SST2 = "python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=minilm --output_dir=sst2\n"
 FIRST = dict.fromkeys(("which_export.md", "serve.md", "production.md"), TICKETS)
 FIRST |= dict.fromkeys(("score.md", "client_and_benchmark.md"), TICKETS + SERVED)
+FIRST["models.md"] = "rm -rf minilm\n"
 FIRST |= dict.fromkeys(("question_answering.md", "compress.md"), SST2)
 
 
