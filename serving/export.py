@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import importlib.metadata
 import os
+import shlex
 import shutil
 import socket
 from pathlib import Path
@@ -286,7 +287,10 @@ def main(settings: ExportSettings) -> None:
         print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
         return
     base = target.parent.resolve()
-    say_next(f"python -m serving.model_server --port=8500 --model_name={base.name} --model_base_path={base}")
+    say_next(
+        f"python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name={base.name} "
+        f"--model_base_path={shlex.quote(str(base))}"
+    )
 
 
 def run() -> None:
