@@ -26,6 +26,13 @@ VARIABLES = {
     "NUMBA_CACHE_DIR": ("tfrecords", "Where compiled kernels are stored."),
     "XDG_CACHE_HOME": ("tfrecords", "The user's cache folder, where kernels are stored if the package is read-only."),
     "RAY_ADDRESS": ("`--runner=ray`", "The cluster that gets the tasks; without it Ray starts here."),
+    "HF_ENDPOINT": (
+        "models by name",
+        "The address of the hub, such as that of a mirror; read by `huggingface_hub` too.",
+    ),
+    "HF_HUB_OFFLINE": ("models by name", "`1`: nothing is downloaded, models come from the cache."),
+    "HF_HUB_CACHE": ("models by name", "Where downloaded models are stored."),
+    "HF_TOKEN": ("models by name", "The token that gated models ask for."),
     "CUDA_VISIBLE_DEVICES": ("all", "Which GPUs TensorFlow and JAX see."),
     "TF_FORCE_GPU_ALLOW_GROWTH": ("all", "`true`: GPU memory is taken as needed, not at once."),
     "ALBERT_TF_PYTHON": (
