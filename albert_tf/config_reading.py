@@ -130,7 +130,7 @@ def check_kind(values: Mapping[str, Any]) -> None:
     if kind in NEARLY:
         raise UserError(
             f"model_type '{kind}' has no exact form here: {NEARLY[kind]}; the options nearest to it,"
-            " for a model of your own, are in docs/depth.md, 'The modern block'"
+            " for a model of your own, are in docs/guide/depth.md, 'Ideas for research'"
         )
     if kind is not None and kind not in supported:
         raise UserError(f"not supported: {kind}; model_type must be one of {', '.join(supported)}")

@@ -40,7 +40,7 @@ class ConvertSettings(CheckedSettings):
         at_least=0,
     )
     attention_window: int = setting(
-        0, help="Places to each side that a token attends to, for long rows (docs/long_documents.md).", at_least=0
+        0, help="Places to each side that a token attends to, for long rows (docs/guide/long_documents.md).", at_least=0
     )
     global_attention_every: int = setting(
         0, help="With it: every so many steps attend to all even so. 0: none.", at_least=0

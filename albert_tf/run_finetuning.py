@@ -69,7 +69,7 @@ def _unmeasured(settings: FinetuningSettings) -> str:
             f"--model={settings.output_dir} --data_file=... measures it on another file"
         )
     return (
-        f"nothing was measured, as --data_dir={settings.data_dir} has no dev file; add one (docs/finetuning.md "
+        f"nothing was measured, as --data_dir={settings.data_dir} has no dev file; add one (docs/guide/data.md "
         "names it), and the same command measures the model without training"
     )
 

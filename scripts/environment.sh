@@ -25,7 +25,7 @@ ensure_environment() {
   for requirement in "$@"; do
     arguments+=(-r "$requirement")
     # One stamp a file, holding its content: written last, so an interrupted install is repeated.
-    wanted=$venv/.installed-$(basename "$requirement")
+    wanted=$venv/.installed-${requirement//\//-}
     cmp -s "$requirement" "$wanted" || local stale=1
   done
   if [ -z "${stale:-}" ] && "$PYTHON" -c '' 2>/dev/null; then
@@ -39,6 +39,6 @@ ensure_environment() {
   "$PYTHON" -m pip install --quiet --disable-pip-version-check "${arguments[@]}" ||
     fail "pip could not install ${*}; is a package index reachable?"
   for requirement in "$@"; do
-    cp "$requirement" "$venv/.installed-$(basename "$requirement")"
+    cp "$requirement" "$venv/.installed-${requirement//\//-}"
   done
 }

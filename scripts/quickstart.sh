@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 requirements=(requirements.txt)
 module=scripts.quickstart
 case " $* " in *" --pretrained "*) module=scripts.pretrained ;; esac
-case " $* " in *" --keep_serving "* | *" --pretrained "*) requirements+=(requirements-gateway.txt) ;; esac
+case " $* " in *" --keep_serving "* | *" --pretrained "*) requirements+=(requirements/gateway.txt) ;; esac
 ensure_environment "${requirements[@]}"
 arguments=()
 for argument in "$@"; do

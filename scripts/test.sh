@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
-ensure_environment requirements.txt requirements-test.txt
+ensure_environment requirements.txt requirements/test.txt
 
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .

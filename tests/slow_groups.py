@@ -13,6 +13,7 @@ GROUPS = {
     "exports": ("tests/serving/exportable", "tests/serving/test_"),
     "serving": ("tests/serving",),
     "tfrecords": ("tests/tfrecords",),
+    "docs": ("tests/docs",),
     "experiments": ("tests/experiments", "tests/examples", "tests/benchmarks", "tests/scripts"),
     "clients": ("tests/clients",),
     # By their markers alone.

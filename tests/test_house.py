@@ -150,8 +150,8 @@ def test_every_benchmark_is_in_build_md(sources):
     assert set(re.findall(r"\bbenchmarks\.\w+", said)) == names
 
 
-def test_the_map_in_readme_is_that_of_the_tree(sources):
-    lines = (ROOT / "README.md").read_text().split("## What is where")[1].split("```")[1].strip("\n").splitlines()
+def test_the_map_in_architecture_is_that_of_the_tree(sources):
+    lines = (ROOT / "ARCHITECTURE.md").read_text().split("## The map")[1].split("```")[1].strip("\n").splitlines()
     folders, paths = [], []
     for line in lines:
         names = re.match(r" *((?:\S+, )*\S+)", line)[1].split(", ")

@@ -20,7 +20,7 @@ VERSION = re.search(r'^VERSION = "(.+)"$', (ROOT / "tfrecords" / "base" / "versi
 def build(source, folder):
     """The wheel of a copy of `source` within a copy of the tree: setuptools leaves its traces where it builds."""
     names = ["pyproject.toml", "README.md", "LICENSE", "client", "serving", "tfrecords", "albert_tf"]
-    names += [path.name for path in ROOT.glob("requirements*.txt")]
+    names += ["requirements.txt", "requirements"]
     subprocess.run(["cp", "-r", *(str(ROOT / name) for name in names), str(folder)], check=True)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     command += ["--wheel-dir", str(folder / "dist"), str(folder / source)]
@@ -80,13 +80,13 @@ def test_metadata(wheel):
     assert metadata["Version"] == VERSION
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-lowest.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements/lowest.txt"])
 def test_ranges_hold_what_was_tried_at_their_ends(wheel, name):
     ranges = {one.name: one.specifier for one in requirements(metadata_of(wheel)) if not one.marker}
     pins = pins_of(name)
     assert pins.keys() == ranges.keys()
     assert [package for package, version in pins.items() if version not in ranges[package]] == []
-    if name == "requirements-lowest.txt":
+    if name == "requirements/lowest.txt":
         lowest = {package: next(s for s in specifiers if s.operator == ">=") for package, specifiers in ranges.items()}
         assert all(Version(lowest[package].version) == Version(version) for package, version in pins.items())
 

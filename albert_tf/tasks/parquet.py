@@ -19,7 +19,7 @@ def read(path: Path) -> tuple[tuple[str, ...], Iterator[dict[str, Any]]]:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        raise UserError(f"'{path}' is Parquet, which needs pyarrow: pip install 'albert-tf[parquet]'") from error
+        raise UserError(f"'{path}' is Parquet, which needs pyarrow: pip install pyarrow") from error
     try:
         file = parquet.ParquetFile(path)
     except (OSError, pyarrow.ArrowException) as error:

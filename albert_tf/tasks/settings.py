@@ -29,7 +29,7 @@ _OF_FLAG = {
 class FinetuningSettings(CheckedSettings):
     """All that determines a fine-tuning run.
 
-    Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/finetuning.md.
+    Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/guide/finetune.md.
     """
 
     groups: ClassVar[dict[str, str]] = {

@@ -95,7 +95,7 @@ def warn_of_unused(used: Sequence[Path]) -> None:
     if unused := [name for name in sorted(names) if not _DESCRIPTIONS.fullmatch(name)]:
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
         logging.warning(
-            "'%s': nothing reads %s%s; docs/finetuning.md says how each task's files are named",
+            "'%s': nothing reads %s%s; docs/guide/data.md says how each task's files are named",
             used[0].parent,
             ", ".join(unused[:5]),
             more,

@@ -89,7 +89,7 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
     if training is None:
         raise UserError(
             f"--data_dir={settings.data_dir} holds no training file for --task={settings.task}; "
-            "docs/finetuning.md says how each task's files are named"
+            "docs/guide/data.md says how each task's files are named"
         )
     if used := task.files():
         warn_of_unused(used)

@@ -116,7 +116,7 @@ def measure(
     tick: Callable[[float], None] = lambda seconds: None,
     look: Callable[[], Seen] = Seen,
 ) -> Point:
-    """The point as the report holds it (docs/benchmark.md names every field); `look` is called before and after."""
+    """The point as in the report (docs/reference/benchmark_report.md); `look` is called before and after."""
     if settings.warmup_seconds > 0:
         workers.run(_share(workload, first, load, settings, settings.warmup_seconds), tick)
     before = look()

@@ -44,7 +44,7 @@ _LIKELY_TRIALS = 9
 
 
 def run_benchmark(settings: Settings) -> Report:
-    """Returns the report, as written to report.json (docs/benchmark.md names every field).
+    """Returns the report, as written to report.json (docs/reference/benchmark_report.md names every field).
 
     >>> from serving.benchmark.stand_in import StandIn  # a server that does no work
     >>> with StandIn() as server:

@@ -53,7 +53,7 @@ def main(settings: Settings) -> None:
         from serving.gateway.server import GatewayServer
         from serving.gateway.service import Options
     except ModuleNotFoundError as error:
-        raise UserError(f"the gateway needs {error.name}: pip install 'albert-tf[gateway]'") from error
+        raise UserError(f"the gateway needs {error.name}: pip install starlette") from error
 
     connection = Connection(
         settings.target, tls=settings.tls, root_certificates=settings.root_certificates, attempts=2

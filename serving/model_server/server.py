@@ -166,7 +166,7 @@ def _make_gateway(options: Options, models: tuple[str, ...]):
         from serving.gateway.server import GatewayServer
         from serving.gateway.service import Options as GatewayOptions
     except ModuleNotFoundError as error:
-        message = f"--gateway_port needs {error.name}: pip install 'albert-tf[gateway]'"
+        message = f"--gateway_port needs {error.name}: pip install starlette"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
     host = "127.0.0.1" if options.bind_address == "0.0.0.0" else options.bind_address
     host = f"[{host}]" if ":" in host else host

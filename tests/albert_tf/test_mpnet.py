@@ -236,7 +236,7 @@ def test_all_mpnet_base_v2_embeds_a_thousand_texts_as_sentence_transformers_does
     if not (Path(folder) / "modules.json").is_file():
         pytest.skip("ALBERT_TF_MPNET names no folder with all-mpnet-base-v2")
     if subprocess.run([python, "-c", "import sentence_transformers"], capture_output=True).returncode:
-        pytest.skip(f"{python} has no sentence_transformers (requirements-folders.txt)")
+        pytest.skip(f"{python} has no sentence_transformers (requirements/folders.txt)")
     lines = (shared / "data" / "glue" / "STS-B" / "dev.tsv").read_text("utf-8").splitlines()[1:]
     texts = list(dict.fromkeys(line.split("\t")[7] for line in lines))[:990]
     texts += [" ".join(texts[first : first + 60]) for first in range(0, 600, 60)]

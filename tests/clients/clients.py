@@ -7,7 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-REQUIREMENTS = ROOT / "requirements-clients.txt"
+REQUIREMENTS = ROOT / "requirements" / "clients.txt"
 # Installed without what it asks for: PyTorch, of which the calls below use nothing.
 ALONE = HERE / "requirements-alone.txt"
 PACKAGE = HERE / "package.json"

@@ -1,6 +1,6 @@
 """Folders as transformers and sentence-transformers write them: answered as they do, or refused, or warned of by name.
 
-It needs PyTorch, transformers and sentence-transformers (requirements-folders.txt), here or in the environment of the
+It needs PyTorch, transformers and sentence-transformers (requirements/folders.txt), here or in the environment of the
 interpreter that FOLDERS_PYTHON names. FOLDERS_DRAWS says how many folders are drawn, FOLDERS_SEED which.
 """
 
@@ -41,7 +41,7 @@ def show(request):
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory, show):
     if subprocess.run([PYTHON, "-c", NEEDED], capture_output=True).returncode:
-        pytest.skip(f"{PYTHON} has no torch, transformers and sentence_transformers (requirements-folders.txt)")
+        pytest.skip(f"{PYTHON} has no torch, transformers and sentence_transformers (requirements/folders.txt)")
     output = tmp_path_factory.mktemp("folders")
     program = Path(__file__).with_name("theirs.py")
     command = [PYTHON, str(program), str(output), str(SEED), str(DRAWS)]

@@ -54,12 +54,13 @@ def test_a_corpus_of_few_documents_is_cut(stages, tmp_path):
 
 def test_the_stages_are_those_of_the_documented_road(stages):
     modules = [command[1] for _, command in stages()]
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    pages = ("README.md", "docs/guide/pretrain.md")
+    shown = "".join((Path(__file__).parents[2] / page).read_text() for page in pages)
     assert modules[1:] == [
         "tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "albert_tf.run_pretraining",
         "albert_tf.run_evaluation", "serving.export", "serving.export",
     ]  # fmt: skip
-    assert all(f"python -m {module} " in readme for module in modules[1:])
+    assert all(f"python -m {module} " in shown for module in modules[1:])
 
 
 @pytest.mark.parametrize("bad", ["--steps=1", "--seconds=0", "--port=70000"])

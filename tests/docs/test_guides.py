@@ -1,0 +1,99 @@
+"""Every command and snippet of the guides runs, in their order, on small models: the slow group `docs`."""
+
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.example_files import write_place
+from tests.docs.pages import GUIDES, ROOT, blocks
+
+pytestmark = pytest.mark.slow("docs")
+# Programs that a test machine lacks, or that reach the network.
+LEFT_OUT = ("pip", "docker", "kubectl", "hf", "ss")
+# Needs weights or hardware that no small model stands for; their flags are checked by test_pages.py.
+NOT_RUN = (
+    "gpu.md",
+    "xlnet.md",
+    "roberta.md",
+    "long_documents.md",
+    "extensions.md",
+    "install.md",
+    "migrate.md",
+    "depth.md",
+)
+# What other guides make first.
+TICKETS = """
+python -m albert_tf.run_finetuning --data_file=examples/tickets.csv --init_from=minilm --output_dir=tickets
+python -m serving.export --model=tickets --output_dir=models/tickets --inputs=text
+"""
+SERVED = """
+python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name=tickets \\
+    --model_base_path=$PWD/models/tickets &
+"""
+SST2 = "python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=minilm --output_dir=sst2\n"
+FIRST = dict.fromkeys(("which_export.md", "serve.md", "production.md"), TICKETS)
+FIRST |= dict.fromkeys(("score.md", "client_and_benchmark.md"), TICKETS + SERVED)
+FIRST["models.md"] = "rm -rf minilm\n"
+FIRST |= dict.fromkeys(("question_answering.md", "compress.md"), SST2)
+
+
+def script_of(guide: Path, ports: dict[str, int]) -> str:
+    """The guide as a shell script: its commands, its snippets, and a pause wherever a server starts."""
+    shell = [FIRST.get(guide.name, "")]
+    for number, block in enumerate(blocks(guide)):
+        if block.language == "bash":
+            shell.append(block.text)
+        elif block.language == "python" and "models.example" not in block.text:
+            shell.append(f"python - <<'SNIPPET{number}'\n{block.text}SNIPPET{number}\n")
+    text = "\n".join(shell)
+    for port, other in ports.items():
+        text = text.replace(port, str(other))
+    text = re.sub(
+        r"(?m)^(.*serving\.model_server(?:.*\\\n)*.*&)$", rf"end_server; \1\nserver=$!; ready {ports['8500']}", text
+    )
+    return f"""set -eo pipefail
+ready() {{ for n in $(seq 900); do (exec 3<>/dev/tcp/127.0.0.1/$1) 2>/dev/null && return; sleep 0.2; done; return 1; }}
+end_server() {{ if [ -n "${{server:-}}" ]; then kill $server; wait $server || true; fi; }}
+{text}"""
+
+
+def free_ports() -> dict[str, int]:
+    with socket.socket() as a, socket.socket() as b, socket.socket() as c:
+        for one in (a, b, c):
+            one.bind(("127.0.0.1", 0))
+        return {port: one.getsockname()[1] for port, one in zip(("8500", "8501", "8080"), (a, b, c))}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("guide", [g for g in GUIDES if g.name not in NOT_RUN], ids=lambda guide: guide.stem)
+def test_a_guide_runs_as_it_stands(guide, tmp_path):
+    write_place(tmp_path)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    small = f'#!/bin/sh\nexec {sys.executable} {ROOT}/tests/docs/small_python.py "$@"\n'
+    for name in (*LEFT_OUT, "python"):
+        (programs / name).write_text(small if name == "python" else "#!/bin/sh\n")
+        (programs / name).chmod(stat.S_IRWXU)
+    environment = os.environ | {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+    }
+    said = tmp_path / "said.txt"
+    # Into a file: a server that a guide leaves running would hold a pipe open.
+    with said.open("w") as output:
+        process = subprocess.Popen(
+            ["bash", "-c", script_of(guide, free_ports())], cwd=tmp_path, env=environment, start_new_session=True,
+            stdout=output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            assert process.wait() == 0, said.read_text()[-3000:]
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)

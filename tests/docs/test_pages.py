@@ -1,0 +1,126 @@
+"""The pages of the documentation are short, lead somewhere, and show commands and snippets that work."""
+
+import functools
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.example_files import MINILM, write_models
+from tests.docs.pages import GUIDES, PAGES, ROOT, WITH_COMMANDS, blocks, commands, is_broken, links
+
+WORDS = {"README.md": 700}
+GUIDE_WORDS = 900
+
+
+def named(paths: list[Path]) -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
+def test_no_link_is_broken():
+    assert [(page.name, link) for page in PAGES for link in links(page) if is_broken(page, link)] == []
+
+
+def test_pages_are_short():
+    counts = {page: len(page.read_text("utf-8").split()) for page in WITH_COMMANDS}
+    assert {page.name: n for page, n in counts.items() if n > WORDS.get(page.name, GUIDE_WORDS)} == {}
+
+
+def test_the_questions_of_a_newcomer_are_answered_at_the_top_of_the_readme():
+    text = (ROOT / "README.md").read_text("utf-8")
+    answers = {".similarity(": 100, "albert_tf.run_finetuning": 150, "docker run": 250, "Batch size": 300}
+    answers["--compute=int8"] = 350
+    assert {answer: n for answer, n in answers.items() if len(text.partition(answer)[0].split()) > n} == {}
+
+
+def test_every_guide_begins_with_what_can_be_run_and_is_in_the_site():
+    site = (ROOT / "mkdocs.yml").read_text("utf-8")
+    for guide in GUIDES:
+        (first, *_) = blocks(guide)
+        text = guide.read_text("utf-8").split(f"```{first.language}")[0]
+        assert first.language in ("bash", "python") and len(text.split()) < 100, guide.name
+        assert f"guide/{guide.name}" in site
+
+
+def test_no_page_advises_what_cannot_be_installed():
+    tracked = subprocess.run(["git", "grep", "-lE", r"albert-tf\["], cwd=ROOT, capture_output=True, text=True).stdout
+    assert [path for path in tracked.split() if "tests/docs" not in path] == []
+
+
+@pytest.fixture(scope="module")
+def flags_of(run_module):
+    """flags_of(module): the values that each flag of a command may have; None for any."""
+
+    @functools.cache
+    def found(module: str) -> dict[str, set[str] | None]:
+        shown = run_module(module, "--helpfull", without_tensorflow=True)
+        flags = re.findall(r"^  --(?:\[no\])?(\w+)(?:=(\S+))?", shown.stdout, re.MULTILINE)
+        assert flags, (module, shown.stderr)
+        return {name: set(values.split("|")) if "|" in values else None for name, values in flags}
+
+    return found
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=named(WITH_COMMANDS))
+def test_commands_have_the_flags_that_pages_give_them(page, flags_of):
+    shell = "\n".join(block.text for block in blocks(page) if block.language == "bash")
+    inline = re.findall(r"`(python -m [^`]+)`", page.read_text("utf-8"))
+    for module, arguments in commands("\n".join([shell, *inline])):
+        if module.startswith(("pip", "pdoc", "json", "pytest")):
+            continue
+        if module.split(".")[0] not in ("tfrecords", "albert_tf", "serving"):
+            assert importlib.util.find_spec(module), (page.name, module)
+            continue
+        for argument in arguments:
+            name, _, value = argument.removeprefix("--").partition("=")
+            if not argument.startswith("--") or name in ("help", "helpfull", "settings", "version"):
+                continue
+            flags = flags_of(module)
+            name = name if name in flags else name.removeprefix("no")
+            assert name in flags, (page.name, module, argument)
+            assert flags[name] is None or value in flags[name], (page.name, module, argument)
+
+
+SNIPPETS = [(page, block) for page in WITH_COMMANDS for block in blocks(page) if block.language == "python"]
+# What asks a server runs with the guide's commands, in the slow tests; so does what builds large models.
+ELSEWHERE = re.compile(
+    r"Client\b|OpenAI\(|load\(\"tickets\"\)|named\(\"albert_(base|xlnet)|roberta-base|distil\b|share_blocks"
+)
+
+
+@pytest.fixture(scope="module")
+def place(made_once):
+    return made_once("models_of_the_guides", write_models)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("page", sorted({page for page, _ in SNIPPETS}), ids=lambda page: page.stem)
+def test_snippets_run(page, place, tmp_path, monkeypatch):
+    """All of a page one after the other, as a notebook runs its cells."""
+    (tmp_path / MINILM).parent.mkdir()
+    (tmp_path / MINILM).symlink_to(place / MINILM)
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for _, block in (one for one in SNIPPETS if one[0] == page):
+        if page.name != "extensions.md" and not ELSEWHERE.search(block.text):
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+
+
+def test_the_site_can_be_built(tmp_path):
+    """Where MkDocs is installed, here or in the environment that DOCS_PYTHON names."""
+    python = os.environ.get("DOCS_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import material"], capture_output=True).returncode:
+        pytest.skip(f"{python} has no mkdocs-material (requirements/docs.txt)")
+    command = [python, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={tmp_path / 'site'}"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert (tmp_path / "site" / "search" / "search_index.json").is_file()
+    text = "".join(page.read_text("utf-8") for page in (tmp_path / "site").rglob("*.html"))
+    loaded = re.findall(
+        r'<(?:script[^>]* src|link[^>]* rel="stylesheet"[^>]* href|img[^>]* src)="(https?:[^"]+)"', text
+    )
+    assert loaded == [], "the site loads nothing from elsewhere"
