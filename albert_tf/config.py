@@ -119,12 +119,12 @@ class AlbertConfig:
             spec = one.spec(spec)
         return spec
 
-    @property
+    @functools.cached_property
     def head_size(self) -> int:
         """Gives the width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
-    @property
+    @functools.cached_property
     def max_seq_length(self) -> int:
         """Gives the length of the longest row, in tokens: all positions but those before `position_offset`."""
         return self.max_position_embeddings - self.position_offset

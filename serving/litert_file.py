@@ -9,10 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extension import stated
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import MASKED_SCORE, Pairs
-from albert_tf.layers.depth import Step
+from albert_tf.layers.block import MASKED_SCORE, Pairs, Step
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.pretrainer import AlbertPretrainer

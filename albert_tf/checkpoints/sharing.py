@@ -9,7 +9,7 @@ from keras import ops
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
 from albert_tf.config import AlbertConfig, begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.halves import HolderLayer
+from albert_tf.layers.weights import HolderLayer
 from tfrecords.base.errors import UserError
 
 # The plan, and what is of training alone; that the two have as many steps is checked apart.

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.base.model import has_adapters
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import REGISTRY, WALKS
-from albert_tf.layers.base_model import has_adapters
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.extension import Extension, Holder, Spec, Weight, Weights
-from albert_tf.layers import Tensor
 
 # All distances from here on are in the last bucket of their side.
 MOST = 128

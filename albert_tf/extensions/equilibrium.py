@@ -13,6 +13,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import plain
 from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
 from albert_tf.extensions.fixed_point import (
     Rows,
@@ -25,10 +27,7 @@ from albert_tf.extensions.fixed_point import (
     spectral_radius,
 )
 from albert_tf.extensions.pullback import Function
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Segment, segments
-from albert_tf.layers.depth_loop import DepthLoop, Runner
-from albert_tf.layers.lookup import plain
+from albert_tf.layers.depth import DepthLoop, Runner, Segment, segments
 from tfrecords.base.errors import UserError
 
 

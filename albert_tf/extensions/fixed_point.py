@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
-from albert_tf.layers import Tensor
 
 SOLVERS = ("fixed_point", "anderson")
 GRADIENTS = ("phantom", "implicit")

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth_loop import Runner
+from albert_tf.layers.depth import Runner
 
 
 class HaltingState(NamedTuple):

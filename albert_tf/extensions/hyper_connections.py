@@ -18,11 +18,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import fuse
 from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import of_step
-from albert_tf.layers.depth_loop import Runner
-from albert_tf.layers.fused import fuse
+from albert_tf.layers.depth import Runner, of_step
 from tfrecords.base.errors import UserError
 
 EPSILON = 1e-6

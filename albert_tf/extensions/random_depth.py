@@ -5,11 +5,12 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from keras import ops
+
+from albert_tf.base import Tensor
+from albert_tf.base.layers import site_seed
 from albert_tf.extension import Extension, Weights
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Segment, runs_of
-from albert_tf.layers.depth_loop import DepthLoop, Runner, repeat, run_if
-from albert_tf.layers.dropout import site_seed, whole_number
+from albert_tf.layers.depth import DepthLoop, Runner, Segment, repeat, run_if, runs_of
 from albert_tf.other_depths import repeated_run
 from tfrecords.base.errors import UserError
 
@@ -71,6 +72,29 @@ class DepthDraw(NamedTuple):
             for turn in range(run.repeats)
             for _ in run.steps
         ]
+
+
+def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
+    """Draws an int32 scalar from low to high, both included, all of them as likely; the same under every backend.
+
+    Backends have random generators of their own, so it is a hash of the seed: MurmurHash3's last step, twice.
+    """
+    first, second = (ops.cast(seed, "uint32")[i] for i in (0, 1))
+    bits = _mixed(ops.bitwise_xor(_mixed(first), second))
+    # As many bits as float32 holds.
+    part = ops.cast(ops.bitwise_right_shift(bits, _uint32(8)), "float32") / 2**24
+    return low + ops.cast(ops.floor(part * (high + 1 - low)), "int32")
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """A uint32 whose every bit hangs on every bit of another (Appleby's MurmurHash3, fmix32)."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(shift))) * _uint32(factor)
+    return ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(16)))
+
+
+def _uint32(number: int) -> Tensor:
+    return ops.convert_to_tensor(number, "uint32")
 
 
 @functools.lru_cache(maxsize=64)

@@ -5,8 +5,8 @@ from typing import Any
 
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.extension import POSITION_TYPES, Extension, Spec, Weights
-from albert_tf.layers import Tensor
 from tfrecords.base.errors import UserError
 
 

@@ -7,10 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.extension import GATE, Extension, Holder, Weight, Weights
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import of_step
-from albert_tf.layers.depth_loop import Runner
+from albert_tf.layers.depth import Runner, of_step
 
 
 @dataclasses.dataclass(frozen=True)

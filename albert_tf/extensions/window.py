@@ -12,11 +12,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import plain
 from albert_tf.extension import Extension, Weights, Work
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import MASKED_SCORE
-from albert_tf.layers.depth import Step, plan
-from albert_tf.layers.lookup import plain
+from albert_tf.layers.block import MASKED_SCORE, Step
+from albert_tf.layers.depth import plan
 from tfrecords.base.errors import UserError
 
 # Queries that attend to a whole row at once.

@@ -8,15 +8,28 @@ belongs to neither: rows call an `Attention` with rectangles of heads.
 import contextvars
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Step
+from albert_tf.base import Tensor
 
 # Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
 MASKED_SCORE = -10000.0
+
+
+class Step(NamedTuple):
+    """Says which attention and which feed-forward sub-layer run, by their indices in the encoder.
+
+    Attributes:
+        attention: the one's index.
+        feed_forward: the other's.
+        phase: which step it is of the period after which what extensions do at a step repeats; see `Extension.period`.
+    """
+
+    attention: int
+    feed_forward: int
+    phase: int = 0
 
 
 class Kernels(Protocol):

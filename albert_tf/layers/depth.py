@@ -1,27 +1,17 @@
-"""Which weights run at which step of the depth."""
+"""The depth: which weights run at which step, what runs a step, and the loop over all steps."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
 from albert_tf.depth_plan import read_depth_plan
-
-
-class Step(NamedTuple):
-    """Says which attention and which feed-forward sub-layer run, by their indices in the encoder.
-
-    Attributes:
-        attention: the one's index.
-        feed_forward: the other's.
-        phase: which step it is of the period after which what extensions do at a step repeats; see `Extension.period`.
-    """
-
-    attention: int
-    feed_forward: int
-    phase: int = 0
+from albert_tf.extension import Weights
+from albert_tf.layers.block import Kernels, Rows, Step, block
 
 
 class Segment(NamedTuple):
@@ -112,3 +102,193 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
         return steps.index(step)
     table = [steps.index(i) if i in steps else 0 for i in range(config.num_steps)]
     return ops.convert_to_tensor(table, "int32")[step]
+
+
+class Runner:
+    """Runs steps. The core's runs blocks; that of an extension is around another.
+
+    A state is a tensor, or tensors in tuples. Axis 0 of each is the tokens, so that rows can leave a batch. Whatever
+    depends on a weight is computed within `step`: TensorFlow's recomputation finds gradients of nothing else.
+
+    Args:
+        inner: the runner that this one is around.
+    """
+
+    config: AlbertConfig
+    rows: Any
+
+    def __init__(self, inner: "Runner"):
+        self.inner, self.config, self.rows = inner, inner.config, inner.rows
+
+    def begin(self, hidden: Tensor) -> Any:
+        """Returns the state before the first step, made of [tokens, hidden_size]."""
+        return self.inner.begin(hidden)
+
+    def step(self, step: Tensor, which: Step, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+        """Returns the state after a step, and the input of its block."""
+        return self.inner.step(step, which, state, only_summary)
+
+    def carried(self, state: Any) -> Tensor:
+        """Returns what a state would amount to were it the last and nothing stopped early: [tokens, hidden_size]."""
+        return self.inner.carried(state)
+
+    def result(self, state: Any) -> Tensor:
+        """Returns what the last state amounts to: [tokens, hidden_size]."""
+        return self.inner.result(state)
+
+    def is_open(self, state: Any) -> Tensor | bool:
+        """Returns whether there is anything left to do. Only exports ask."""
+        return self.inner.is_open(state)
+
+    def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
+        """Runs the steps of a segment as often as it says.
+
+        Args:
+            place: its number among the plan's segments.
+            segment: the segment.
+            cycle: cycle(i, state) runs its steps for the i-th time. States are those of the outermost runner: only
+                that one may run them otherwise than its inner one does.
+            state: before them.
+            loop: that runs all of them.
+        """
+        return self.inner.repeat(place, segment, cycle, state, loop)
+
+    def report(self, state: Any) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+        """Returns outputs, losses, and the values of metrics by their names, all of the last state."""
+        return self.inner.report(state)
+
+
+class BlockRunner(Runner):
+    """Runs plain blocks: the state is [tokens, hidden_size]."""
+
+    def __init__(self, config: AlbertConfig, kernels: Kernels, rows: Rows):
+        self.config, self.kernels, self.rows = config, kernels, rows
+
+    def begin(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def step(self, step: Tensor, which: Step, state: Tensor, only_summary: bool = False) -> tuple[Tensor, Tensor]:
+        is_gated = self.config.feed_forward == "glu"
+        return block(self.kernels, self.rows, is_gated, step, which, state, only_summary), state
+
+    def carried(self, state: Tensor) -> Tensor:
+        return state
+
+    def result(self, state: Tensor) -> Tensor:
+        return state
+
+    def is_open(self, state: Tensor) -> bool:
+        return True
+
+    def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
+        if loop.kind == "loop" and segment.repeats > 1:
+            return repeat(cycle, segment.repeats, state, goes_on=loop.runner.is_open if loop.stops else None)
+        for i in range(segment.repeats):
+            state = cycle(i, state)
+        return state
+
+    def report(self, state: Tensor) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+        return {}, [], {}
+
+
+def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dict[str, Weights]) -> Runner:
+    """Makes the runner of blocks, and those of the extensions around it."""
+    runner: Runner = BlockRunner(config, kernels, rows)
+    for extension in sorted(config.extensions, key=lambda one: one.order):
+        runner = extension.around(runner, weights[extension.name])
+    return runner
+
+
+class DepthLoop:
+    """Runs all steps of the plan.
+
+    Args:
+        kind: "unrolled" lists every step, "loop" makes a graph loop of each segment, "recompute" stores only what
+            enters each step for the backward pass.
+        stops: whether a loop ends when nothing is left to do. Only exports may: no gradient passes through it.
+        observe: called with the state before each step; it cannot see into a graph loop.
+        only_summary: whether the last step is of summary tokens alone.
+    """
+
+    def __init__(
+        self,
+        kind: str = "unrolled",
+        stops: bool = False,
+        observe: Callable[[Any], None] | None = None,
+        only_summary: bool = False,
+    ):
+        self.kind, self.stops, self.observe, self.only_summary = kind, stops, observe, only_summary
+
+    def __call__(self, runner: Runner, state: Any) -> Any:
+        """Returns the last state."""
+        for place, (segment, cycle) in enumerate(self.cycles(runner)):
+            state = runner.repeat(place, segment, cycle, state, self)
+        return state
+
+    def cycles(self, runner: Runner) -> list[tuple[Segment, Callable]]:
+        """Returns the plan's segments, each with a function (i, state) that runs its steps for the i-th time."""
+        self.runner, done, found = runner, 0, []
+        plan = segments(runner.config)
+        for segment in _without_last_step(plan) if self.only_summary else plan:
+
+            def cycle(i: Tensor, state: Any, segment: Segment = segment, done: int = done) -> Any:
+                first = i if len(segment.steps) == 1 else i * len(segment.steps)
+                for step, which in enumerate(segment.steps, done):
+                    state = self._step(first + step if step else first, which, state)
+                return state
+
+            found.append((segment, cycle))
+            done += segment.repeats * len(segment.steps)
+        return found
+
+    def _step(self, step: Tensor, which: Step, state: Any) -> Any:
+        if self.observe is not None:
+            self.observe(state)
+        is_last = self.only_summary and isinstance(step, int) and step == self.runner.config.num_steps - 1
+
+        def run(state: Any) -> Any:
+            return self.runner.step(step, which, state, is_last)[0]
+
+        return (keras.remat(run) if self.kind == "recompute" else run)(state)
+
+
+def _without_last_step(plan: list[Segment]) -> list[Segment]:
+    """The same plan, whose last step is a segment of its own."""
+    *others, last = plan
+    others += [Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []
+    others += [Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []
+    return [*others, Segment(last.steps[-1:], 1)]
+
+
+def repeat(
+    cycle: Callable, times: int, state: Any, drawn: Tensor | None = None, goes_on: Callable | None = None
+) -> Any:
+    """Applies cycle(i, state) for i = 0 .. times - 1 as one loop in the graph, differentiable on every backend.
+
+    Args:
+        cycle: a function of the number i, an int or a scalar tensor, and the state. It returns the next state.
+        times: how often.
+        state: a tensor, or tensors in tuples, whose shapes stay.
+        drawn: an int32 scalar of at most `times`: how often in its place.
+        goes_on: a function of the state that returns whether the loop goes on. There is no gradient then.
+    """
+    if times == 1:
+        return cycle(0, state)
+    if keras.backend.backend() == "jax":
+        # lax.while_loop has no reverse gradient; fori_loop with a fixed count has.
+        run = cycle if drawn is None else lambda i, state: run_if(i < drawn, lambda state: cycle(i, state), state)
+        return ops.fori_loop(0, times, run, state)
+    end = times if drawn is None else drawn
+
+    def is_left(i: Tensor, state: Any) -> Tensor:
+        is_open = True if goes_on is None else goes_on(state)
+        return i < end if is_open is True else ops.logical_and(i < end, is_open)
+
+    # XLA needs the bound to size what the backward pass stores.
+    most = times if goes_on is None else None
+    return ops.while_loop(is_left, lambda i, state: (i + 1, cycle(i, state)), (0, state), maximum_iterations=most)[1]
+
+
+def run_if(condition: Tensor, step: Callable, state: Any) -> Any:
+    """Returns step(state) where the scalar condition holds, and otherwise the state itself, at no cost."""
+    return ops.cond(condition, lambda: step(state), lambda: state)

@@ -6,20 +6,27 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.fit_data import check_data
+from albert_tf.base.model import BaseModel, enable_adapters, merge_adapters
 from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import Weights, settled
-from albert_tf.layers import Tensor
-from albert_tf.layers.base_model import BaseModel, enable_adapters, merge_adapters
-from albert_tf.layers.block import ATTEND, Attention, attend_to_all
-from albert_tf.layers.dense import dense, norm
-from albert_tf.layers.depth import Step, plan
-from albert_tf.layers.depth_loop import DepthLoop, Runner, make_runner
-from albert_tf.layers.embeddings import Embeddings
-from albert_tf.layers.features import by_name, check_features
-from albert_tf.layers.fit_data import check_data
-from albert_tf.layers.halves import Half, HolderLayer, Owner, TransformerBlock, Untracked, collect, put
-from albert_tf.layers.padded import LayerKernels, PaddedRows
+from albert_tf.layers.block import ATTEND, Attention, Step, attend_to_all
+from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
+from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features, check_values
+from albert_tf.layers.weights import (
+    Embeddings,
+    Half,
+    HolderLayer,
+    Owner,
+    TransformerBlock,
+    Untracked,
+    collect,
+    dense,
+    norm,
+    put,
+)
 from tfrecords.base.errors import UserError
 
 # The dense layers that LoRA may adapt.
@@ -258,7 +265,7 @@ class AlbertEncoder(BaseModel, Owner):
         return runner.rows.rectangle(hidden if self.final_norm is None else self.final_norm(hidden))
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
-        check_data(self.config, x, y)
+        check_data(x, y, lambda features: check_values(features, self.config))
 
     @property
     def means(self) -> list[keras.metrics.Metric]:

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import stated
-from albert_tf.layers import Tensor
 from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
 from tfrecords.base.errors import UserError
 

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import LayerNorm, ResumableDropout, activation, gather_positions
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import LayerNorm, activation, dense
-from albert_tf.layers.dropout import ResumableDropout
-from albert_tf.layers.embeddings import Embeddings
-from albert_tf.layers.lookup import gather_positions
+from albert_tf.layers.weights import Embeddings, dense
 
 # The score of what cannot be: a position where no answer may be, a span that is none, a choice that is padding.
 IMPOSSIBLE = -1e30

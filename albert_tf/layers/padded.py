@@ -1,16 +1,18 @@
-"""The Keras side of both protocols: kernels that are layers, and rows in a padded rectangle."""
+"""Training over padded batches: kernels that are Keras layers, rows in a rectangle, and what a batch's features say."""
+
+import difflib
+from typing import Any
 
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import activation, check_range, dropout, or_nan, plain, site_seed
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Weights
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows
-from albert_tf.layers.dense import activation
-from albert_tf.layers.depth import Step, of_step, visit_of
-from albert_tf.layers.dropout import dropout, site_seed
-from albert_tf.layers.features import summary_tokens, token_positions
-from albert_tf.layers.halves import Half
+from albert_tf.extension import REGISTRY, Weights
+from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows, Step
+from albert_tf.layers.depth import of_step, visit_of
+from albert_tf.layers.weights import Half, check_length
+from tfrecords.base.errors import UserError
 
 # Numbers of dropouts: of the parts of a long row, beyond those of all steps; of a step's third one, short of those.
 _PART_SITE, _INSIDE_SITE = 1 << 22, 1 << 17
@@ -220,3 +222,133 @@ class PaddedRows(RectangleRows):
     def outputs(self, rectangle: Tensor) -> dict[str, Tensor]:
         """Returns what the encoder returns of the last [batch, length, hidden_size]."""
         return {"sequence_output": rectangle}
+
+
+# As transformers calls them.
+_ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+_OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
+# What models read beside: places, labels and their weights, which the encoder passes over.
+_OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
+_OF_EXTENSIONS = tuple(name for entry in REGISTRY.values() for name in entry.features)
+_OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")
+NAMES = (*_OF_ENCODER, *_OF_EXTENSIONS, *_OF_PRETRAINING, *_OF_SPANS)
+
+
+def by_name(features: Any) -> dict[str, Any]:
+    """Gives features the names used here, of which transformers has others for two.
+
+    Args:
+        features: a dict of tensors, or input_ids alone.
+
+    Returns:
+        A dict with input_ids in it, whose names are all among NAMES.
+
+    Raises:
+        UserError: a name that no model here knows, one feature under two names, or no input_ids.
+    """
+    if not isinstance(features, dict):
+        return {"input_ids": features}
+    named = {_ALIASES.get(name, name): value for name, value in features.items()}
+    for name in named:
+        if name not in NAMES:
+            near = difflib.get_close_matches(str(name), [*NAMES, *_ALIASES], n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_OF_ENCODER)}"
+            raise plain(UserError(f"no model knows a feature '{name}'; {hint}"))
+    if len(named) < len(features):
+        both = [f"{alias} and {name}" for alias, name in _ALIASES.items() if alias in features and name in features]
+        raise plain(UserError(f"the features hold {', '.join(both)}, which are the same; leave one out"))
+    if "input_ids" not in named:
+        raise plain(UserError(f"the features hold no input_ids, only {', '.join(named) or 'nothing'}"))
+    return named
+
+
+def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
+    """Raises UserError where features are given, by the names used here, that an encoder of `config` does not take."""
+    for one in config.extensions:
+        one.check_features(features)
+    for extension, entry in REGISTRY.items():
+        for name in entry.features:
+            if name in features and config.extension(extension) is None:
+                raise plain(UserError(f"{name} is for an encoder with {entry.asked_by}; leave it out"))
+
+
+def check_values(features: Any, config: AlbertConfig) -> None:
+    """Raises UserError where features hold an id or a position that is out of range, if they are known."""
+    features = by_name(features)
+    for name, (least, most) in _ranges(config, features["input_ids"].shape[-1]).items():
+        if name in features:
+            if "float" in str(features[name].dtype):
+                raise UserError(f"{name}: {features[name].dtype} is not read; give whole numbers, such as int32")
+            check_range(features[name], most, name, least)
+
+
+def _ranges(config: AlbertConfig, length: int) -> dict[str, tuple[int, int]]:
+    """The least, and what every value is below."""
+    ranges = {"input_ids": (0, config.vocab_size), "masked_lm_ids": (0, config.vocab_size)}
+    ranges["next_sentence_labels"] = (0, 2)
+    positions = ("masked_lm_positions", "query_positions", "sequence_starts", "start_positions", "end_positions")
+    ranges |= dict.fromkeys(positions, (0, length))
+    if config.spec.has_types and config.type_vocab_size > 1:
+        ranges["segment_ids"] = (0, config.type_vocab_size)
+    if config.spec.has_positions:
+        ranges["position_ids"] = (-config.position_offset, config.max_seq_length)
+    return ranges
+
+
+def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
+    """Gives every token's place, [batch, sequence], without position_offset; None where it is 0, 1, ... in all rows."""
+    positions = features.get("position_ids")
+    if positions is None and "sequence_ids" in features:
+        positions = _packed(features["sequence_ids"])
+    if positions is None and config.position_offset and "input_mask" in features:
+        check_length(ops.shape(features["input_mask"])[1], config)
+        positions = _unpadded(features["input_mask"])
+    return positions
+
+
+def _packed(sequence_ids: Tensor) -> Tensor:
+    """Each token's place in its own packed sequence: how many earlier tokens carry the same number."""
+    same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
+    return ops.sum(ops.tril(same, k=-1), axis=-1)
+
+
+def _unpadded(input_mask: Tensor) -> Tensor:
+    """Counts a row's tokens from 0; padding has -1, the row before the offset (transformers modeling_roberta.py:142).
+
+    That is 0, 1, ... of rows padded at their end, and a place of its own for padding anywhere.
+    """
+    mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
+    return ops.cumsum(mask, axis=1) * mask - 1
+
+
+def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
+    """Gives the column of the token that stands for each row, int32 [batch]: the first, or the last.
+
+    The last that is no padding, on whichever side padding is: XLNet's.
+    """
+    ids = features["input_ids"]
+    if not config.spec.last_token:
+        return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
+    mask = ops.cast(features.get("input_mask", ops.ones_like(ids)), "int32")
+    return ops.max(mask * ops.arange(ops.shape(ids)[1], dtype="int32"), axis=1)
+
+
+def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
+    """Gives what stands for each row, [batch, hidden_size], or [batch, n, hidden_size] of packed sequences.
+
+    Args:
+        sequence_output: [batch, sequence, hidden_size].
+        features: of the batch; sequence_starts where rows are packed.
+        config: of the encoder.
+    """
+    starts = features.get("sequence_starts")
+    if starts is None and not config.spec.last_token:
+        return sequence_output[:, 0]
+    columns = summary_columns(features, config)[:, None] if starts is None else ops.cast(starts, "int32")
+    length = ops.shape(sequence_output)[1]
+    if starts is not None:
+        check_range(starts, length, "sequence_starts")
+    tokens = ops.take_along_axis(sequence_output, columns[:, :, None], axis=1)
+    if starts is None:
+        return tokens[:, 0]
+    return or_nan(tokens, columns[:, :, None], length)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.choices import EXIT_RULES
-from albert_tf.layers import Tensor
 from tfrecords.base.errors import UserError
 
 # What a model answers by; "states" is the encoder alone, whose rows leave by how far they move.

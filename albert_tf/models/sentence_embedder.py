@@ -6,12 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import check_exits
-from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name, summary_tokens
 from albert_tf.layers.heads import POOLINGS, pool, unit_length
+from albert_tf.layers.padded import by_name, summary_tokens
 from albert_tf.models.base import EncoderModel, variables_of
 from albert_tf.models.exit_rules import ExitRule, leave, movements
 from tfrecords.base.errors import UserError

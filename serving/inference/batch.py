@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
 from serving.inference.tables import missing, ranges
 
 

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import activation
+from albert_tf.base import Tensor
+from albert_tf.base.layers import activation
 from serving.inference import onednn
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Segment, Step
-from albert_tf.layers.depth_loop import DepthLoop, Runner
+from albert_tf.base import Tensor
+from albert_tf.layers.block import Step
+from albert_tf.layers.depth import DepthLoop, Runner, Segment
 from albert_tf.models.exit_rules import ExitRule, relative
 from serving.inference.dense import Dense, array, arrays
 from serving.inference.rows import FlatRows

@@ -6,10 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extension import check_exits
-from albert_tf.layers import Tensor
 from albert_tf.layers.block import Attention
-from albert_tf.layers.depth_loop import BlockRunner, DepthLoop, Runner
+from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
 from serving.cpu import describe_needs

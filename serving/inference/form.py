@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.extension import Extension
 from albert_tf.layers.block import Attention
-from albert_tf.layers.depth_loop import Runner
+from albert_tf.layers.depth import Runner
 from albert_tf.layers.encoder import AlbertEncoder
 from serving.inference.dense import array
 

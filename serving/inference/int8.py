@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import activation
-from albert_tf.layers.depth import Step
+from albert_tf.base import Tensor
+from albert_tf.base.layers import activation
+from albert_tf.layers.block import Step
 from serving.inference import onednn
 from serving.inference.dense import Dense
 from serving.inference.kernels import FloatKernels

@@ -4,10 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Kernels
-from albert_tf.layers.depth import Step
+from albert_tf.layers.block import Kernels, Step
 from serving.inference.dense import act
 from serving.inference.layers import AttentionHalf, FeedForwardHalf
 

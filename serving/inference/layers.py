@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
 from serving.inference.dense import array, arrays, block_dense, dense, norm, variable
 from serving.inference.form import Form
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Attention, Pairs, Rows
-from albert_tf.layers.depth import Step
+from albert_tf.layers.block import Attention, Pairs, Rows, Step
 from serving.inference.batch import FlatBatch
 from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, ranges, round_up
 

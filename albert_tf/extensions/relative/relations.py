@@ -8,9 +8,8 @@ from typing import Any
 
 from keras import ops
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.dropout import dropout, site_seed
-from albert_tf.layers.lookup import check_range, or_nan
+from albert_tf.base import Tensor
+from albert_tf.base.layers import check_range, dropout, or_nan, site_seed
 
 # Added to the score of a pair that must not attend (modeling.py:149), and what a float16 holds of it.
 MASKED, MASKED_HALF = -1e30, -65500.0

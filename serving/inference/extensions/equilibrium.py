@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.equilibrium import SolvedRunner
 from albert_tf.extensions.fixed_point import Solution, Solver, solve
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth_loop import DepthLoop, Runner
+from albert_tf.layers.depth import DepthLoop, Runner
 from serving.inference.form import Form
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.halting import HaltedRunner
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth_loop import Runner
+from albert_tf.layers.depth import Runner
 from serving.inference.form import Form
 
 

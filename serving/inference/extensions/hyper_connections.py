@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.hyper_connections import EPSILON
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Step
-from albert_tf.layers.depth_loop import Runner
+from albert_tf.layers.block import Step
+from albert_tf.layers.depth import Runner
 from serving.inference.dense import variable
 from serving.inference.form import Form, Settings
 

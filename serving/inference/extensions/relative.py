@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.relative import BIASES
 from albert_tf.extensions.relative.relations import distance_table
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Attention, Pairs
-from albert_tf.layers.depth import Step
-from albert_tf.layers.depth_loop import Runner
+from albert_tf.layers.block import Attention, Pairs, Step
+from albert_tf.layers.depth import Runner
 from serving.inference.dense import array, variable
 from serving.inference.extensions.relative_memory import RememberingRunner, RowsWithMemory
 from serving.inference.form import Form, Settings

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions import relative
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Step
+from albert_tf.layers.block import Step
 from serving.inference.rows import BatchRows, RowPairs
 from serving.inference.tables import MASKED_SCORE
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 from albert_tf.layers.block import Attention
 from serving.inference.form import Form
 

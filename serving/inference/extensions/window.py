@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions import window
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Attention, Pairs, attend_to_all
-from albert_tf.layers.depth import Step
+from albert_tf.layers.block import Attention, Pairs, Step, attend_to_all
 from serving.inference.form import Form
 from serving.inference.tables import MASKED_SCORE
 

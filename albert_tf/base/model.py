@@ -9,9 +9,9 @@ from keras import ops
 from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import NO_QUANTIZATION
-from albert_tf.layers.training_state import freeze_all_below, restore, training_state
+from albert_tf.base import Tensor
+from albert_tf.base.layers import NO_QUANTIZATION
+from albert_tf.base.training_state import freeze_all_below, restore, training_state
 from tfrecords.base.errors import UserError
 
 _HDF5 = (".h5", ".hdf5")
