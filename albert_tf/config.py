@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from albert_tf.depth_plan import read_depth_plan
-from albert_tf.extension import KEYS, REGISTRY, Extension, Spec, asked_for, default_of, owner_of
+from albert_tf.extension import KEYS, REGISTRY, Extension, Spec, default_of, extensions_for, owner_of
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import write_json
 
@@ -91,7 +91,7 @@ class AlbertConfig:
         if unknown := [name for name in values if name not in _CORE and name not in KEYS]:
             raise UserError(f"unknown configuration key '{unknown[0]}'{nearest(unknown[0], [*_CORE, *KEYS])}")
         rest = {name: value for name, value in values.items() if name in KEYS}
-        extensions = asked_for(rest)
+        extensions = extensions_for(rest)
         read = {key for one in extensions for key in REGISTRY[one.name].keys}
         unused = tuple((key, rest[key]) for key in KEYS if key in rest and key not in read and _is_set(key, rest[key]))
         for name, value in (own | {"extensions": extensions, "unused": unused}).items():
@@ -266,7 +266,7 @@ def _check(config: AlbertConfig) -> None:
         entry, cls = owner_of(key)
         _check_value(cls.__dataclass_fields__[key], value, cls.choices, cls.limits)
         if key in cls.needed:
-            raise UserError(f"{key} {value!r} needs {entry.asked_by}; set it, or leave this")
+            raise UserError(f"{key} {value!r} needs {entry.requested_by}; set it, or leave this")
     for one in config.extensions:
         for field in dataclasses.fields(one):
             _check_value(field, getattr(one, field.name), one.choices, one.limits)

@@ -22,8 +22,7 @@ class Weight(NamedTuple):
     Attributes:
         shape: its shape.
         initializer: a Keras initializer, or "normal" for the configuration's own.
-        per_step: whether each step that uses it has its own. Axis 0 counts these steps; of a half that runs once there
-            may be no such axis.
+        per_step: whether axis 0 counts the steps that use it. A half that runs once may do without such an axis.
         autocast: whether Keras casts it to the dtype of the computation.
         constraint: what an optimizer applies after an update.
     """
@@ -35,14 +34,14 @@ class Weight(NamedTuple):
     constraint: Any = None
 
 
-class Holder(NamedTuple):
-    """Describes a layer that holds weights of an extension. Files and optimizers know all three names: do not change.
+class WeightLayer(NamedTuple):
+    """Describes a layer that holds weights of an extension. Its names are in files and optimizers: never change them.
 
     Attributes:
-        attribute: of its owner. Optimizers number their variables in the order of these layers.
+        attribute: the name it has in its owner. Optimizers number variables in the order of these layers.
         layer: the layer's name, part of its variables' paths.
-        disk: its path in a `.keras` file, from the owner on. "": there is no layer, the owner has the weights itself.
-        weights: by their names.
+        disk: its path in a `.keras` file, below its owner; "" if the owner itself has the weights.
+        weights: the weights by name.
     """
 
     attribute: str
@@ -55,35 +54,35 @@ class Weights:
     """The tensors of one extension: Keras variables in training, arrays in an export.
 
     Attributes:
-        held: by owner, then by name. An owner is ("encoder", 0), ("embeddings", 0), ("attention", i) or
-            ("feed_forward", i); a weight of a layer within a half is called "layer/name".
+        by_owner: weights by name, by owner: ("encoder", 0), ("embeddings", 0), ("attention", i) or ("feed_forward", i).
+            A weight of a layer in a half is called "layer/name".
         steps: by half, the numbers of the steps that run it.
     """
 
-    def __init__(self, held: dict[tuple[str, int], dict[str, Any]], steps: dict[tuple[str, int], tuple[int, ...]]):
-        self.held, self.steps = held, steps
+    def __init__(self, by_owner: dict[tuple[str, int], dict[str, Any]], steps: dict[tuple[str, int], tuple[int, ...]]):
+        self.by_owner, self.steps = by_owner, steps
 
     def __getitem__(self, name: str) -> Any:
         """Returns a weight of the encoder."""
-        return self.held["encoder", 0][name]
+        return self.by_owner["encoder", 0][name]
 
     def map(self, function: Any) -> "Weights":
         """Returns the same weights with a function applied to each."""
-        held = {owner: {name: function(one) for name, one in own.items()} for owner, own in self.held.items()}
-        return Weights(held, self.steps)
+        by_owner = {owner: {name: function(one) for name, one in own.items()} for owner, own in self.by_owner.items()}
+        return Weights(by_owner, self.steps)
 
 
 class Spec(NamedTuple):
-    """What embeddings and blocks are made of, as data that an extension may change.
+    """What embeddings and blocks consist of.
 
     Attributes:
         has_positions: whether embeddings add a vector for each position.
-        has_types: whether they add a vector for each segment.
-        has_norm: whether they are normalized.
+        has_types: whether embeddings add a vector for each segment.
+        has_norm: whether embeddings are normalized.
         attention_bias: whether the dense layers of attention have biases.
-        drops_inside: whether there is dropout within the feed-forward network.
-        attention_name: of the attention layers, in `.keras` files.
-        last_token: whether the last token of a row stands for it; otherwise the first.
+        drops_inside: whether there is dropout inside the feed-forward network.
+        attention_name: the name of attention layers in `.keras` files.
+        last_token: whether the last token represents a row; otherwise the first.
     """
 
     has_positions: bool = True
@@ -95,17 +94,17 @@ class Spec(NamedTuple):
     last_token: bool = False
 
 
-class Work(NamedTuple):
-    """What a row costs, as data that an extension may change: see `albert_tf.analysis.cost`.
+class RowCost(NamedTuple):
+    """What a row costs; see `albert_tf.analysis.cost`.
 
     Attributes:
-        length: tokens, those included that an extension adds to a row.
-        steps: blocks that it runs through, at most.
-        stored_steps: of them, those whose results the backward pass stores.
+        length: its tokens, with those that an extension adds.
+        steps: the most blocks that it runs through.
+        stored_steps: of these, the blocks whose results the backward pass stores.
         pairs: pairs of tokens whose scores are computed, in all steps of the plan.
-        stored_pairs: those that the backward pass stores.
+        stored_pairs: pairs whose scores the backward pass stores.
         products: further multiplications for each token, in all steps of the plan.
-        streams: vectors of each token between steps, if there are more than one; else 0.
+        streams: vectors of each token between steps if there is more than one, else 0.
     """
 
     length: int
@@ -119,53 +118,25 @@ class Work(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """One feature of the encoder. Each method has a default for an extension that takes no part in it.
+    """One feature of the encoder. Its fields are the keys that it reads; each method has a default that does nothing."""
 
-    Attributes:
-        name: as in the registry.
-        choices: by key, the values that it may have.
-        limits: by key, what its value must be, as text and as a function.
-        needed: keys that mean nothing without it, so that a configuration which sets one is refused.
-        begins_plain: whether a model begins as the one without it, so that weights of that one can start it.
-        order: of `around`: lower ones are nearer to the block.
-        walk: the value of the encoder's `walk` that stands for it, "" if none does.
-        published: keys that a published model has.
-        no_exits: why rows cannot leave early with it, "" where they can.
-        lists_steps: whether a loop over depth has to be unrolled for it.
-        changes_input: whether blocks read something else than the state of the step before.
-        fuses: whether attention by one kernel, as cuDNN has it, computes the same.
-        packs: whether several examples may share a row.
-        draws: whether something is drawn for each batch of training.
-        outputs: names of what its runner's `report` returns of every batch, for which no token may be left out.
-        for_litert: whether its mathematics runs in LiteRT's own operations.
-        numbers_heads: whether heads of one number have something in common in all blocks, so that none may change its.
-    """
-
-    name: ClassVar[str] = ""
-    choices: ClassVar[dict[str, tuple]] = {}
-    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {}
-    needed: ClassVar[tuple[str, ...]] = ()
-    begins_plain: ClassVar[bool] = False
-    order: ClassVar[int] = 0
-    walk: ClassVar[str] = ""
-    published: ClassVar[tuple[str, ...]] = ()
-    no_exits: ClassVar[str] = ""
-    lists_steps: ClassVar[bool] = False
-    changes_input: ClassVar[bool] = False
-    fuses: ClassVar[bool] = True
-    packs: ClassVar[bool] = True
-    draws: ClassVar[bool] = False
-    outputs: ClassVar[tuple[str, ...]] = ()
-    for_litert: ClassVar[bool] = False
-    numbers_heads: ClassVar[bool] = False
-
-    def spec(self, spec: Spec) -> Spec:
-        """Returns what embeddings and blocks are made of."""
-        return spec
-
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
-        """Returns what an owner holds: "encoder", "embeddings", or "attention" or "feed_forward" run at `steps`."""
-        return []
+    name: ClassVar[str] = ""  # as in the registry
+    choices: ClassVar[dict[str, tuple]] = {}  # the values that a key may have
+    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {}  # what a key's value must be: text, function
+    needed: ClassVar[tuple[str, ...]] = ()  # keys that mean nothing without it, and are refused then
+    published: ClassVar[tuple[str, ...]] = ()  # keys that a published model has
+    begins_plain: ClassVar[bool] = False  # a new model equals the one without it, whose weights can start it
+    order: ClassVar[int] = 0  # of `around`: lower ones are nearer to the block
+    walk: ClassVar[str] = ""  # the value of the encoder's `walk` that asks for it
+    outputs: ClassVar[tuple[str, ...]] = ()  # outputs of every batch from `report`, for which all tokens are computed
+    no_exits: ClassVar[str] = ""  # why rows cannot leave early with it
+    lists_steps: ClassVar[bool] = False  # a loop over depth has to be unrolled
+    changes_input: ClassVar[bool] = False  # blocks read something else than the state of the step before
+    fuses: ClassVar[bool] = True  # attention by one kernel, as cuDNN has it, computes the same
+    packs: ClassVar[bool] = True  # several examples may share a row
+    draws: ClassVar[bool] = False  # something is drawn for each batch of training
+    for_litert: ClassVar[bool] = False  # it runs in LiteRT's own operations
+    numbers_heads: ClassVar[bool] = False  # heads of one number belong together in all blocks: none may change its own
 
     def check(self, config: Any) -> None:
         """Raises UserError where its values are impossible, or do not go with a configuration."""
@@ -174,43 +145,13 @@ class Extension:
         """Returns keys that must not be set with it, each with the reason."""
         return {}
 
-    def period(self) -> int:
-        """Returns after how many steps what it does at a step, as known when a graph is built, repeats."""
-        return 1
+    def spec(self, spec: Spec) -> Spec:
+        """Returns what embeddings and blocks consist of."""
+        return spec
 
-    def metrics(self) -> tuple[str, ...]:
-        """Returns the names of the metrics that its runner's `report` measures."""
-        return ()
-
-    def check_features(self, features: dict[str, Any]) -> None:
-        """Raises UserError where a batch has features that do not go with it."""
-
-    def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
-        """Raises UserError where hidden states or attentions are asked for that there are not with it."""
-
-    def at_depth(self, depth: int) -> dict[str, Any]:
-        """Returns keys to change where a configuration is given another number of layers."""
-        return {}
-
-    def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
-        """Returns what the metrics of an evaluation add to its loss."""
-        return 0.0
-
-    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        """Returns what a run's history shows of some rows of training, by the names of columns."""
-        return {}
-
-    def warning(self, figures: Mapping[str, float], step: int) -> str:
-        """Returns what the figures of a run at a step warn of, "" if nothing."""
-        return ""
-
-    def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
-        """Returns what the branch of a half that `steps` run is multiplied by before it is added to the residual."""
-        return 1.0
-
-    def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
-        """Returns what is added to a dense layer's kernel: a [visits, inputs, rank] and b [visits, rank, units]."""
-        return None
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
+        """Returns its layers in an owner: "encoder", "embeddings", or "attention" or "feed_forward" run at `steps`."""
+        return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
         """Returns the rows of a batch, changed or as they are."""
@@ -223,40 +164,78 @@ class Extension:
     def hoist(self, rows: Any, weights: Weights) -> None:
         """Computes for the rows what depends on weights but on no step. Not called when steps are recomputed."""
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
-        """Returns what a row costs with it; `targets` tokens follow a row whose words are to be predicted."""
-        return work
-
-    def head_weights(self, config: Any) -> int | None:
-        """Returns how many weights the heads of its pre-training have; None: those of ALBERT's."""
+    def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
+        """Returns what is added to a dense layer's kernel: a [visits, inputs, rank] and b [visits, rank, units]."""
         return None
+
+    def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
+        """Returns the factor of what a half that `steps` run adds to the residual."""
+        return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
         """Returns the runner of steps, or another one around it."""
         return runner
+
+    def period(self) -> int:
+        """Returns after how many steps what it does at a step, as known when a graph is built, repeats."""
+        return 1
+
+    def check_features(self, features: dict[str, Any]) -> None:
+        """Raises UserError where a batch has features that do not go with it."""
+
+    def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
+        """Raises UserError where it has no hidden states or attentions, and they are requested."""
+
+    def at_depth(self, depth: int) -> dict[str, Any]:
+        """Returns keys to change where a configuration gets another number of layers."""
+        return {}
+
+    def metrics(self) -> tuple[str, ...]:
+        """Returns the names of the metrics that its runner's `report` measures."""
+        return ()
+
+    def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
+        """Returns what the metrics of an evaluation add to its loss."""
+        return 0.0
+
+    def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
+        """Returns columns of a run's history that are computed from some rows of training."""
+        return {}
+
+    def warning(self, figures: Mapping[str, float], step: int) -> str:
+        """Returns what the figures of a run at a step warn of, "" if nothing."""
+        return ""
+
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
+        """Returns what a row costs with it; `targets` tokens follow a row whose words are to be predicted."""
+        return cost
+
+    def head_weights(self, config: Any) -> int | None:
+        """Returns how many weights the heads of its pre-training have; None: those of ALBERT's."""
+        return None
 
 
 class Entry(NamedTuple):
     """Says where an extension is, and what asks for it.
 
     Attributes:
-        module: its module.
         keys: the keys of a configuration that it reads. The first one asks for it.
         values: the values of that key that ask for it; (): every value but `off`.
         off: the value of that key that asks for nothing.
         walk: see `Extension`; the encoder's `walk` asks for it as well, with the first of `values`.
         features: names of a batch's features that only this extension reads.
+        module: its module; "": albert_tf.extensions has one of its name.
     """
 
-    module: str
     keys: tuple[str, ...]
     values: tuple[str, ...] = ()
     off: str | int = 0
     walk: str = ""
     features: tuple[str, ...] = ()
+    module: str = ""
 
     @property
-    def asked_by(self) -> str:
+    def requested_by(self) -> str:
         """Returns what asks for it, for messages."""
         return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
 
@@ -268,11 +247,10 @@ class Entry(NamedTuple):
 _FOLDER = "albert_tf.extensions"
 # In the order of their variables. A new extension comes last, its layers below "depth_layers" on disk.
 REGISTRY = {
-    "step_signal": Entry(f"{_FOLDER}.step_signal", ("step_signal", "gate_init"), off="none"),
-    "hyper_connections": Entry(f"{_FOLDER}.hyper_connections", ("hyper_connections", "gate_init")),
-    "halting": Entry(f"{_FOLDER}.halting", ("halting", "halting_threshold", "ponder_cost", "gate_init"), off="none"),
+    "step_signal": Entry(("step_signal", "gate_init"), off="none"),
+    "hyper_connections": Entry(("hyper_connections", "gate_init")),
+    "halting": Entry(("halting", "halting_threshold", "ponder_cost", "gate_init"), off="none"),
     "equilibrium": Entry(
-        f"{_FOLDER}.equilibrium",
         (
             *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
             *("equilibrium_phantom_steps", "equilibrium_damping", "gate_init"),
@@ -281,19 +259,18 @@ REGISTRY = {
         off="none",
         walk="equilibrium",
     ),
-    "depth_lora": Entry(f"{_FOLDER}.depth_lora", ("depth_lora_rank", "depth_lora_target")),
-    "random_depth": Entry(f"{_FOLDER}.random_depth", ("random_depth_min",)),
-    "rotary": Entry(f"{_FOLDER}.rotary", ("position_type", "rotary_theta"), ("rotary",), off="absolute"),
+    "depth_lora": Entry(("depth_lora_rank", "depth_lora_target")),
+    "random_depth": Entry(("random_depth_min",)),
+    "rotary": Entry(("position_type", "rotary_theta"), ("rotary",), off="absolute"),
     "relative": Entry(
-        f"{_FOLDER}.relative",
         ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases"),
         ("relative",),
         off="absolute",
         features=("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed"),
     ),
-    "window": Entry(f"{_FOLDER}.window", ("attention_window", "global_attention_every")),
-    "distance_buckets": Entry(f"{_FOLDER}.distance_buckets", ("relative_attention_num_buckets",)),
-    "residual_scaling": Entry(f"{_FOLDER}.residual_scaling", ("residual_scaling",), off="none"),
+    "window": Entry(("attention_window", "global_attention_every")),
+    "distance_buckets": Entry(("relative_attention_num_buckets",)),
+    "residual_scaling": Entry(("residual_scaling",), off="none"),
 }
 # All keys that extensions read, each once.
 KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))
@@ -306,7 +283,7 @@ GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
 WALKS = tuple(entry.walk for entry in REGISTRY.values() if entry.walk)
 
 
-def asked_for(values: Mapping[str, Any]) -> tuple[Extension, ...]:
+def extensions_for(values: Mapping[str, Any]) -> tuple[Extension, ...]:
     """Makes the extensions that a configuration's keys ask for, in the registry's order.
 
     Raises:
@@ -330,11 +307,11 @@ def extension_class(name: str) -> type[Extension]:
     """
     entry = REGISTRY[name]
     try:
-        module = importlib.import_module(entry.module)
+        module = importlib.import_module(entry.module or f"{_FOLDER}.{name}")
     except ModuleNotFoundError as error:
         if not str(error.name).startswith(_FOLDER):
             raise  # The extension is there, and what it needs is not.
-        raise UserError(f"{entry.asked_by} needs the extension '{name}', which is not installed") from error
+        raise UserError(f"{entry.requested_by} needs the extension '{name}', which is not installed") from error
     classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Extension)]
     return next(one for one in classes if one.__module__ == module.__name__)
 
@@ -350,7 +327,7 @@ def default_of(key: str) -> Any:
     return owner_of(key)[1].__dataclass_fields__[key].default
 
 
-def stated(config: "AlbertConfig", extension: Extension) -> str:
+def setting_of(config: "AlbertConfig", extension: Extension) -> str:
     """Returns the key that asks for an extension of a configuration, and its value, for messages."""
     key = REGISTRY[extension.name].keys[0]
     return f"{key} {getattr(config, key)!r}"
@@ -360,10 +337,12 @@ def check_exits(config: "AlbertConfig") -> None:
     """Raises UserError where rows of an encoder cannot leave early."""
     for one in config.extensions:
         if one.no_exits:
-            raise UserError(f"early exit and {stated(config, one)} exclude each other: {one.no_exits}; leave one out")
+            raise UserError(
+                f"early exit and {setting_of(config, one)} exclude each other: {one.no_exits}; leave one out"
+            )
 
 
-def settled(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
+def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
     """Returns a configuration and a walk that agree, where an extension has a walk of its own.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import Tensor
-from albert_tf.extension import stated
+from albert_tf.extension import setting_of
 from albert_tf.layers.block import MASKED_SCORE, Pairs, Step
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
@@ -104,7 +104,7 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     config = getattr(model, "encoder", model).config
     for extension in config.extensions:
         if not extension.for_litert:
-            raise UserError(f"{stated(config, extension)} is not written for LiteRT; export it with serving.export")
+            raise UserError(f"{setting_of(config, extension)} is not written for LiteRT; export it with serving.export")
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
     exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
 

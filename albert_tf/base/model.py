@@ -180,6 +180,30 @@ class BaseModel(keras.Model):
             freeze_all_below(self)
 
 
+class Folder(keras.layers.Layer):
+    """A part of a path in a `.keras` file and nothing else: Keras names what a list or dict holds by its class."""
+
+    is_folder = True
+
+
+class Untracked:
+    """Hides layers and variables from Keras, which would track them a second time."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
+    """Gives a layer its path in the owner's files, whatever other layers there are."""
+    *folders, last = path.split("/")
+    for name in folders:
+        if not isinstance(getattr(owner, name, None), Folder):
+            setattr(owner, name, Folder(name=name))
+            getattr(owner, name).built = True
+        owner = getattr(owner, name)
+    setattr(owner, last, layer)
+
+
 def _renamed(filepath: str | os.PathLike) -> str:
     return f"'{os.path.splitext(filepath)[0].removesuffix('.keras')}.keras'"
 

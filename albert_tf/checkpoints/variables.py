@@ -99,11 +99,11 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         for i, half in enumerate(encoder.halves_of(kind)):
             layers |= {f"{kind}_{i}/{name}": half.product(name) for name in half.names}
             layers[f"{kind}_{i}/layer_norm"] = half.layer_norm
-            for extension, holder, weights in half.held():
+            for extension, holder, weights in half.own_extension_weights():
                 if extension.published:
                     prefix = "/".join(filter(None, (f"{kind}_{i}", holder.layer)))
                     variables |= {f"{prefix}/{name}": weight for name, weight in weights.items()}
-    for extension, holder, weights in encoder.held():
+    for extension, holder, weights in encoder.own_extension_weights():
         if extension.published:
             variables |= {f"{holder.layer}/{name}": weight for name, weight in weights.items()}
     for prefix, layer in layers.items():

@@ -18,7 +18,7 @@ import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
+from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer, Weights
 from albert_tf.layers.depth import Runner
 
 
@@ -72,7 +72,7 @@ class Halting(Extension):
     def metrics(self) -> tuple[str, ...]:
         return ("ponder", "halting_steps")
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner != "encoder":
             return []
         constant = keras.initializers.Constant
@@ -81,13 +81,13 @@ class Halting(Extension):
             "bias": Weight((), constant(1.0), autocast=False),
             "gate": Weight((), constant(self.gate_init), autocast=False, constraint=_FromZeroToOne()),
         }
-        return [Holder("halting", "depth_halting", "depth_layers/halting", weights)]
+        return [WeightLayer("halting", "depth_halting", "depth_layers/halting", weights)]
 
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
         return self.ponder_cost * results.get("ponder", 0.0)
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
-        return work._replace(products=work.products + config.num_steps * 2 * config.hidden_size)
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
+        return cost._replace(products=cost.products + config.num_steps * 2 * config.hidden_size)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return HaltedRunner(runner, self, weights)

@@ -20,7 +20,7 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import fuse
-from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
+from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer, Weights
 from albert_tf.layers.depth import Runner, of_step
 from tfrecords.base.errors import UserError
 
@@ -51,7 +51,7 @@ class HyperConnections(Extension):
         if self.hyper_connections == 1:
             raise UserError("hyper_connections 1 leaves no streams to choose from; give 2 or more, or 0 for none")
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner != "encoder":
             return []
         count, streams, width = config.num_steps, self.hyper_connections, config.hidden_size
@@ -64,13 +64,13 @@ class HyperConnections(Extension):
             "gate": Weight((count,), constant(self.gate_init), **small),
             "signal": Weight((count, width), **small),
         }
-        return [Holder("connections", "depth_connections", "connections", weights)]
+        return [WeightLayer("connections", "depth_connections", "connections", weights)]
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         streams, hidden = self.hyper_connections, config.hidden_size
         # The gates' matrices; then each stream is read once, kept once and written to once.
         products = config.num_steps * (3 * streams * streams * hidden + 3 * streams * hidden)
-        return work._replace(products=work.products + products, streams=streams)
+        return cost._replace(products=cost.products + products, streams=streams)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return _Connected(runner, self.hyper_connections, weights)

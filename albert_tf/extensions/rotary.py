@@ -54,10 +54,10 @@ class Rotary(Extension):
         )
 
     def attention(self, attention: Any, weights: Weights) -> Any:
-        return dataclasses.replace(attention, turn=turn)
+        return dataclasses.replace(attention, rotate=rotate)
 
 
-def turn(heads: Tensor, rotation: Tensor) -> Tensor:
+def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     """Turns [rows, heads, tokens, head_size] by [rows or 1, tokens, 2, head_size], in float32 inside."""
     exact = ops.cast(heads, "float32")
     first, second = ops.split(exact, 2, axis=-1)

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import GATE, Extension, Holder, Weight, Weights
+from albert_tf.extension import GATE, Extension, Weight, WeightLayer, Weights
 from albert_tf.layers.depth import Runner, of_step
 
 
@@ -31,13 +31,13 @@ class StepSignal(Extension):
     step_signal: str = "none"
     gate_init: float = 0.0
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner != "encoder":
             return []
         weights = {"gate": Weight((), keras.initializers.Constant(self.gate_init))}
         if self.step_signal == "learned":
             weights = {"table": Weight((config.num_steps, config.hidden_size), per_step=True)}
-        return [Holder("step_signal", "depth_signal", "depth_layers/step_signal", weights)]
+        return [WeightLayer("step_signal", "depth_signal", "depth_layers/step_signal", weights)]
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return _Signalled(runner, self, weights)

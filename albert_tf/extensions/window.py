@@ -14,7 +14,7 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
-from albert_tf.extension import Extension, Weights, Work
+from albert_tf.extension import Extension, RowCost, Weights
 from albert_tf.layers.block import MASKED_SCORE, Step
 from albert_tf.layers.depth import plan
 from tfrecords.base.errors import UserError
@@ -53,12 +53,12 @@ class Window(Extension):
         if attentions:
             raise plain(UserError("with an attention_window there are no attentions; leave out output_attentions"))
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         local = [self.is_local(step) for step in plan(config)]
-        counts = [pairs(work.length, self.attention_window * is_near) for is_near in local]
+        counts = [pairs(cost.length, self.attention_window * is_near) for is_near in local]
         # Parts of a long row are computed again.
-        stored = counts if work.length <= PART else [count for count, is_near in zip(counts, local) if is_near]
-        return work._replace(pairs=sum(counts), stored_pairs=sum(stored))
+        stored = counts if cost.length <= PART else [count for count, is_near in zip(counts, local) if is_near]
+        return cost._replace(pairs=sum(counts), stored_pairs=sum(stored))
 
     def attention(self, attention: Any, weights: Weights) -> Any:
         window = self.attention_window
@@ -70,7 +70,7 @@ class Window(Extension):
                 return attention.score(attention, queries, keys, pairs, step, which)
 
             def weigh(scores: Tensor, part: Tensor) -> Tensor:
-                return attention.weigh(scores, step, part)
+                return attention.softmax(scores, step, part)
 
             length = ops.shape(query)[2]
             if self.is_local(which) and not (isinstance(length, int) and length <= window + 1):
@@ -103,7 +103,7 @@ def attend_nearby(
 ) -> Tensor:
     """Lets every token attend to those at most `window` places away and to the first, which attends to all.
 
-    Work and memory are those of `pairs`: blocks of `window` queries, each beside three blocks of keys.
+    RowCost and memory are those of `pairs`: blocks of `window` queries, each beside three blocks of keys.
 
     Args:
         query: [batch, heads, length, head_size], as `key` and `value`.

@@ -47,7 +47,7 @@ class LayerKernels(Kernels):
         self._adapting = [(one, weights[one.name]) for one in config.extensions]
         self._drops_inside = config.spec.drops_inside
 
-    def open(self, half: str, which: Step, hidden: Tensor) -> Tensor:
+    def half_input(self, half: str, which: Step, hidden: Tensor) -> Tensor:
         return self._half(half, which).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> tuple[Tensor, ...]:
@@ -59,7 +59,7 @@ class LayerKernels(Kernels):
         product = self.product("feed_forward", name, which, step, inputs)
         return self.activation(product) if name == "intermediate" else product
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
         rate = self.config.hidden_dropout_prob
         if half == "feed_forward" and self._drops_inside:
             inside = dropout(inside, rate, self._site(step, _INSIDE_SITE))
@@ -68,7 +68,7 @@ class LayerKernels(Kernels):
         product = dropout(product, rate, self._site(step, 1 if half == "attention" else 2))
         return residual + product if self.is_pre else self._half(half, which).layer_norm(residual, product)
 
-    def weigh(self, scores: Tensor, step: Tensor, part: Tensor = None) -> Tensor:
+    def softmax(self, scores: Tensor, step: Tensor, part: Tensor = None) -> Tensor:
         probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
         if self.probabilities is not None:
             self.probabilities.append(probabilities)
@@ -269,7 +269,7 @@ def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
     for extension, entry in REGISTRY.items():
         for name in entry.features:
             if name in features and config.extension(extension) is None:
-                raise plain(UserError(f"{name} is for an encoder with {entry.asked_by}; leave it out"))
+                raise plain(UserError(f"{name} is for an encoder with {entry.requested_by}; leave it out"))
 
 
 def check_values(features: Any, config: AlbertConfig) -> None:

@@ -1,7 +1,6 @@
 """The layers that hold the encoder's weights: embeddings, the halves of blocks, and what extensions add to them."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,14 +8,14 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import Dense, LayerNorm, MeasuredMean, RMSNorm, dropout, plain, rows_at
+from albert_tf.base.model import Untracked, put
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Extension, Holder, Weights
-from albert_tf.layers.block import Step
+from albert_tf.extension import Extension, WeightLayer, Weights
 from tfrecords.base.errors import UserError
 
 
 def initializer(config: AlbertConfig, scale: float = 1.0) -> keras.initializers.Initializer:
-    """Gives the truncated normal of modeling.py:create_initializer of google-research/albert, times `scale`."""
+    """Returns the truncated normal of modeling.py:create_initializer of google-research/albert, times `scale`."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range * scale)
 
 
@@ -26,132 +25,101 @@ def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -
 
 
 def residual_scale(config: AlbertConfig) -> float:
-    """Gives the `scale` of the dense layers whose results are added to the residual stream.
+    """Returns the `scale` of the dense layers whose results are added to the residual stream.
 
-    With pre-norm nothing normalises the sum of the 2 * num_steps results; each starts smaller by the root of their
+    With pre-norm nothing normalizes the sum of the 2 * num_steps results; each starts smaller by the root of their
     number (GPT-2: Radford et al. 2019, section 2.3), so that the stream has about the same size at any depth.
     """
     return (2 * config.num_steps) ** -0.5 if config.norm_position == "pre" else 1.0
 
 
 def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
-    """Makes the normalisation that a configuration asks for."""
+    """Makes the norm of a configuration."""
     if config.norm == "rms_norm":
         return RMSNorm(epsilon=config.layer_norm_eps, **kwargs)
     return LayerNorm(config.layer_norm_eps, config.use_bias, **kwargs)
 
 
-class Folder(keras.layers.Layer):
-    """A part of a path in a `.keras` file and nothing else: Keras names what a list or dict holds by its class."""
-
-    is_folder = True
-
-
-class Untracked:
-    """Hides layers and variables from Keras, which would track them a second time."""
-
-    def __init__(self, value: Any):
-        self.value = value
-
-
-def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
-    """Gives a layer its path in the owner's files, whatever other layers there are."""
-    *folders, last = path.split("/")
-    for name in folders:
-        if not isinstance(getattr(owner, name, None), Folder):
-            setattr(owner, name, Folder(name=name))
-            getattr(owner, name).built = True
-        owner = getattr(owner, name)
-    setattr(owner, last, layer)
-
-
-class HolderLayer(keras.layers.Layer):
+class ExtensionLayer(keras.layers.Layer):
     """Holds weights of an extension, each as an attribute.
 
     Attributes:
-        extension: whose they are.
-        holder: describes them.
-        steps: numbers of the plan's steps that run the half that owns it.
-        means: the extension's metrics. Here and not in the encoder: Keras passes over metrics of a model in a model.
+        extension: the extension.
+        steps: numbers of the plan's steps that run the half that owns the layer.
+        means: the extension's metrics. Here and not in the encoder: Keras ignores metrics of a model in a model.
     """
 
     def __init__(
-        self, config: AlbertConfig, extension: Extension, holder: Holder, owner: str, steps: tuple, **kwargs: Any
+        self, config: AlbertConfig, extension: Extension, spec: WeightLayer, owner: str, steps: tuple, **kwargs: Any
     ):
-        super().__init__(name=holder.layer, **kwargs)
-        self.config, self.extension, self.holder, self.steps = config, extension, holder, tuple(steps)
+        super().__init__(name=spec.layer, **kwargs)
+        self.config, self.extension, self.spec, self.steps = config, extension, spec, tuple(steps)
         self.means = [MeasuredMean(name=name) for name in (extension.metrics() if owner == "encoder" else ())]
 
     def build(self, input_shape: Any = None) -> None:
-        self.by_name = Untracked(_add_weights(self, self.config, self.holder))
+        _add_weights(self, self.config, self.spec)
 
 
-def _add_weights(layer: keras.layers.Layer, config: AlbertConfig, holder: Holder) -> dict[str, Any]:
-    added = {}
-    for name, one in holder.weights.items():
+def _add_weights(layer: keras.layers.Layer, config: AlbertConfig, spec: WeightLayer) -> None:
+    for name, one in spec.weights.items():
         start = initializer(config) if one.initializer == "normal" else one.initializer
         own = {"autocast": one.autocast, "constraint": one.constraint, "initializer": start}
-        added[name] = layer.add_weight(name=name, shape=one.shape, **own)
-        setattr(layer, name, added[name])
-    return added
+        setattr(layer, name, layer.add_weight(name=name, shape=one.shape, **own))
 
 
-class Owner:
-    """A mixin of what may hold weights of extensions: the encoder, its embeddings, the halves of blocks."""
+class ExtensionOwner:
+    """A mixin of layers that may hold weights of extensions: the encoder, its embeddings, the halves of blocks."""
 
     dtype_policy: Any
 
-    def hold(self, config: AlbertConfig, owner: str, steps: tuple[int, ...] = ()) -> None:
-        """Makes the layers that hold weights of extensions.
-
-        Args:
-            config: of the encoder.
-            owner: see `Extension.holders`.
-            steps: of a half.
-        """
-        self._held = Untracked([])
+    def add_extension_layers(self, config: AlbertConfig, owner: str, steps: tuple[int, ...] = ()) -> None:
+        """Makes the layers that hold weights of extensions; arguments as of `Extension.weight_layers`."""
+        self._extension_layers = Untracked([])
         for extension in config.extensions:
-            for holder in extension.holders(config, owner, steps):
+            for spec in extension.weight_layers(config, owner, steps):
                 layer = None
-                if holder.disk:
-                    layer = HolderLayer(config, extension, holder, owner, steps, dtype=self.dtype_policy)
-                    setattr(self, holder.attribute, layer)
-                self._held.value.append((extension, holder, layer))
+                if spec.disk:
+                    layer = ExtensionLayer(config, extension, spec, owner, steps, dtype=self.dtype_policy)
+                    setattr(self, spec.attribute, layer)
+                self._extension_layers.value.append((extension, spec, layer))
 
-    def put_on_disk(self) -> None:
+    def name_on_disk(self) -> None:
         """Gives these layers their paths in files."""
-        for _, holder, layer in self._held.value:
-            if layer is not None and holder.disk != holder.attribute:
-                put(self, holder.disk, layer)
+        for _, spec, layer in self._extension_layers.value:
+            if layer is not None and spec.disk != spec.attribute:
+                put(self, spec.disk, layer)
 
-    def build_held(self, config: AlbertConfig) -> None:
+    def build_extension_layers(self, config: AlbertConfig) -> None:
         """Makes the weights."""
-        self._own_weights = Untracked({})
-        for extension, holder, layer in self._held.value:
-            if layer is not None and not layer.built:
+        for _, spec, layer in self._extension_layers.value:
+            if layer is None:
+                _add_weights(self, config, spec)  # type: ignore[arg-type]
+            elif not layer.built:
                 layer.build(None)
-            own = _add_weights(self, config, holder) if layer is None else layer.by_name.value
-            prefix = "" if layer is None or isinstance(self, keras.Model) else f"{holder.layer}/"
-            of_extension = self._own_weights.value.setdefault(extension.name, {})
-            of_extension |= {prefix + name: weight for name, weight in own.items()}
 
-    def held_layers(self) -> list[HolderLayer]:
+    def own_extension_layers(self) -> list[ExtensionLayer]:
         """Returns the layers that hold weights of extensions."""
-        return [layer for _, _, layer in self._held.value if layer is not None]
+        return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
-    def held(self) -> list[tuple[Extension, Holder, dict[str, Any]]]:
-        """Returns every extension that has weights here, with what describes them and the weights by name."""
+    def own_extension_weights(self) -> list[tuple[Extension, WeightLayer, dict[str, Any]]]:
+        """Returns every extension that has weights here, with the description of a layer and its weights by name."""
         return [
-            (extension, holder, {name: getattr(layer or self, name) for name in holder.weights})
-            for extension, holder, layer in self._held.value
+            (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})
+            for extension, spec, layer in self._extension_layers.value
         ]
 
     def weights_of(self, extension: str) -> dict[str, Any]:
-        """Returns the weights of an extension, by their names."""
-        return self._own_weights.value.get(extension, {})
+        """Returns the weights of an extension by name; in a half, "layer/name" for those of a layer of its own."""
+        is_half = not isinstance(self, keras.Model)
+        return {
+            f"{spec.layer}/{name}" if spec.disk and is_half else name: weight
+            for one, spec, weights in self.own_extension_weights()
+            if one.name == extension
+            for name, weight in weights.items()
+        }
 
 
-class Half(keras.layers.Layer, Owner):
+class Half(keras.layers.Layer, ExtensionOwner):
     """Holds the weights of one half of a block and computes nothing: dense layers, a norm, what extensions add.
 
     Args:
@@ -167,36 +135,36 @@ class Half(keras.layers.Layer, Owner):
 
     def __init__(self, config: AlbertConfig, kind: str, steps: tuple[int, ...] = (), **kwargs: Any):
         super().__init__(**kwargs)
-        self.config, self.kind, self.steps = config, kind, tuple(steps)
-        width, inside = config.hidden_size, config.intermediate_size
-        if kind == "attention":
-            sizes = dict.fromkeys(("query", "key", "value", "output"), width)
-        else:
-            gate = {"gate": inside} if config.feed_forward == "glu" else {}
-            sizes = {"intermediate": inside} | gate | {"output": width}
-            self.hold(config, kind, self.steps)
-        self.names, self.gate = tuple(sizes), None
-        has_bias = config.use_bias and (kind != "attention" or config.spec.attention_bias)
-        for name, units in sizes.items():
+        self.config, self.steps, own = config, tuple(steps), {"dtype": self.dtype_policy}
+        hidden, inside = config.hidden_size, config.intermediate_size
+        is_attention, self.gate = kind == "attention", None
+        # By product, what it reads and what it returns.
+        sizes = dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))
+        if not is_attention:
+            gate = {"gate": (hidden, inside)} if config.feed_forward == "glu" else {}
+            sizes = {"intermediate": (hidden, inside)} | gate | {"output": (inside, hidden)}
+            self.add_extension_layers(config, kind, self.steps)
+        self.names, self.widths = tuple(sizes), tuple(width for width, _ in sizes.values())
+        has_bias = config.use_bias and (config.spec.attention_bias or not is_attention)
+        for name, (_, units) in sizes.items():
             scale = residual_scale(config) if name == "output" else 1.0
-            layer = dense(config, units, scale, use_bias=has_bias, dtype=self.dtype_policy, name=name)
+            layer = dense(config, units, scale, use_bias=has_bias, name=name, **own)
             setattr(self, "output_dense" if name == "output" else name, layer)
-        self.layer_norm = norm(config, dtype=self.dtype_policy, name="layer_norm")
-        if kind == "attention":
-            self.hold(config, kind, self.steps)
+        self.layer_norm = norm(config, name="layer_norm", **own)
+        if is_attention:
+            self.add_extension_layers(config, kind, self.steps)
             put(self, "projections/dense", self.query)
             put(self, "projections/dense_2", self.value)
-        self.put_on_disk()
+        self.name_on_disk()
         self.branch_scale = math.prod(one.branch_scale(config, self.steps) for one in config.extensions)
 
     def build(self, input_shape: Any = None) -> None:
         if self.built:
             return  # Another block has the half, too.
-        for name in self.names:
-            is_last = name == "output" and self.kind == "feed_forward"
-            self.product(name).build((None, self.config.intermediate_size if is_last else self.config.hidden_size))
+        for name, width in zip(self.names, self.widths):
+            self.product(name).build((None, width))
         self.layer_norm.build((None, self.config.hidden_size))
-        self.build_held(self.config)
+        self.build_extension_layers(self.config)
 
     def product(self, name: str) -> keras.layers.Dense:
         """Returns a dense layer by its name."""
@@ -215,43 +183,30 @@ class TransformerBlock(keras.layers.Layer):
         self.feed_forward.build()
 
 
-def collect(config: AlbertConfig, plan: Sequence[Step], owners: dict[tuple[str, int], Owner]) -> dict[str, Weights]:
-    """Returns the weights of every extension.
-
-    Args:
-        config: of the encoder.
-        plan: its steps.
-        owners: all of them, by kind and number.
-    """
-    steps = {
-        (kind, i): tuple(number for number, step in enumerate(plan) if getattr(step, kind) == i)
-        for kind, i in owners
-        if kind in ("attention", "feed_forward")
-    }
+def collect(config: AlbertConfig, owners: dict[tuple[str, int], Any]) -> dict[str, Weights]:
+    """Returns the weights of every extension, of all owners by kind and number."""
+    steps = {key: owner.steps for key, owner in owners.items() if isinstance(owner, Half)}
     return {
-        extension.name: Weights({key: owner.weights_of(extension.name) for key, owner in owners.items()}, steps)
-        for extension in config.extensions
+        one.name: Weights({key: owner.weights_of(one.name) for key, owner in owners.items()}, steps)
+        for one in config.extensions
     }
 
 
-class Embeddings(keras.layers.Layer, Owner):
+class Embeddings(keras.layers.Layer, ExtensionOwner):
     """Looks up words, positions and segments; sums, normalizes and projects them (modeling.py:480-628, 1083-1088)."""
 
     def __init__(self, config: AlbertConfig, **kwargs: Any):
         super().__init__(**kwargs)
-        self.config = config
-        word_only = config.factorization == "word"
-        self.width = config.hidden_size if word_only else config.embedding_size
+        self.config, self.word_only, own = config, config.factorization == "word", {"dtype": self.dtype_policy}
+        self.width = config.hidden_size if self.word_only else config.embedding_size
         self.layer_norm = self.projection = self.position_embeddings = self.token_type_embeddings = None
         if config.spec.has_norm:
-            self.layer_norm = norm(config, dtype=self.dtype_policy, name="layer_norm")
+            self.layer_norm = norm(config, name="layer_norm", **own)
         if config.is_projected:
-            use_bias = config.use_bias and not word_only
-            self.projection = dense(
-                config, config.hidden_size, use_bias=use_bias, dtype=self.dtype_policy, name="projection"
-            )
-        self.hold(config, "embeddings")
-        self.put_on_disk()
+            use_bias = config.use_bias and not self.word_only
+            self.projection = dense(config, config.hidden_size, use_bias=use_bias, name="projection", **own)
+        self.add_extension_layers(config, "embeddings")
+        self.name_on_disk()
 
     def build(self, input_shape: Any = None) -> None:
         config, spec = self.config, self.config.spec
@@ -264,7 +219,7 @@ class Embeddings(keras.layers.Layer, Owner):
             # Not autocast: rows are cast after the lookup, not the table before it.
             table = self.add_weight(name=name, shape=(rows, width), initializer=initializer(config), autocast=False)
             setattr(self, name, table)
-        self.build_held(config)
+        self.build_extension_layers(config)
         if self.layer_norm is not None:
             self.layer_norm.build((None, self.width))
         if self.projection is not None:
@@ -281,14 +236,14 @@ class Embeddings(keras.layers.Layer, Owner):
         seed: Tensor = None,
         rows: Any = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embeds a batch.
+        """Embeds a batch; all arguments but the last two are int32 [batch, sequence].
 
         Args:
-            input_ids: int32 [batch, sequence].
-            segment_ids: int32 [batch, sequence] (default: all 0).
-            position_ids: int32 [batch, sequence], counted from 0 whatever `position_offset` is (default: 0, 1, ...).
+            input_ids: of words.
+            segment_ids: default: all 0.
+            position_ids: counted from 0 whatever `position_offset` is (default: 0, 1, ...).
             seed: uint32 [2] that the dropout mask follows from; None outside training.
-            rows: the batch's PaddedRows, which may add to the words; None: they do not.
+            rows: the batch's PaddedRows, which may add to the words.
 
         Returns:
             The normalized sum [batch, sequence, embedding_size] (hidden_size where only words are factorized), and
@@ -300,22 +255,21 @@ class Embeddings(keras.layers.Layer, Owner):
         """
         words = ops.cast(rows_at(self.word_embeddings, input_ids, "input_ids"), self.compute_dtype)
         words = words if rows is None else rows.words(words)
-        word_only = self.config.factorization == "word"
-        if word_only and self.projection is not None:
+        if self.word_only and self.projection is not None:
             words = self.projection(words)
+        others = []
         if self.token_type_embeddings is not None:
             if segment_ids is None or self.config.type_vocab_size == 1:
                 # RoBERTa's one type; rows say all the same where their second text begins.
                 segment_ids = ops.zeros_like(input_ids)
-            others = rows_at(self.token_type_embeddings, segment_ids, "segment_ids")
-            if self.position_embeddings is not None:
-                others = others + self._positions(ops.shape(input_ids)[1], position_ids)
-            words = words + ops.cast(others, words.dtype)
-        elif self.position_embeddings is not None:
-            words = words + ops.cast(self._positions(ops.shape(input_ids)[1], position_ids), words.dtype)
+            others.append(rows_at(self.token_type_embeddings, segment_ids, "segment_ids"))
+        if self.position_embeddings is not None:
+            others.append(self._positions(ops.shape(input_ids)[1], position_ids))
+        if others:
+            words = words + ops.cast(sum(others[1:], others[0]), words.dtype)
         normalized = words if self.layer_norm is None else self.layer_norm(words)
         dropped = dropout(normalized, self.config.hidden_dropout_prob, seed)
-        if word_only or self.projection is None:
+        if self.word_only or self.projection is None:
             return normalized, dropped
         return normalized, self.projection(dropped)
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import settled
+from albert_tf.extension import resolve_walk
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.models.permutation import XlnetPretrainer
@@ -219,7 +219,7 @@ def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
             settings.init_from, settings.config, records, settings.tokenizer, settings.former_tokenizer, length
         )
     check_length(length, start.config, settings.init_from)
-    config = settled(start.config, settings.walk)[0]
+    config = resolve_walk(start.config, settings.walk)[0]
     if settings.objective == "permutation":
         config = _with_memory(config, settings, phases)
     return start._replace(config=config, tokenizer=records)

@@ -234,7 +234,7 @@ class InferenceEncoder(tf.Module):
         """
         kernels = kernels or self.kernels
         features = {name: value for name, value in features.items() if value is not None}
-        attention = Attention(kernels.weigh, *kernels.scale, multiply=kernels.multiply)
+        attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
         made = [own for form in self.forms if (own := form.rows_class(features)) is not None]
         for form in self.forms:
             attention = form.attention(attention)

@@ -119,7 +119,7 @@ class Int8Kernels(FloatKernels):
         rounded = quantize(inputs, largest)
         return part.intermediate(rounded, largest, tf.quint8, function=function, output_range=bounds)
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
         part = self.half(half, which)
         if half == "feed_forward" and is_unsigned(part):
             # How much of the numbers' range the largest stands for.

@@ -32,7 +32,7 @@ class FloatKernels(Kernels):
         """Returns the half that runs at a step."""
         return self.halves[kind][getattr(which, kind)]
 
-    def open(self, half: str, which: Step, hidden: Tensor) -> Tensor:
+    def half_input(self, half: str, which: Step, hidden: Tensor) -> Tensor:
         return self.half(half, which).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class FloatKernels(Kernels):
         product = getattr(part, name)(inputs, part.low_rank.get(name, inputs, step))
         return act(self.config.hidden_act, product) if name == "intermediate" and not part.is_fused else product
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
         part = self.half(half, which)
         total = part.output(inside, part.low_rank.get("output", inside, step, residual))
         return total if self.is_pre else part.layer_norm(total)
@@ -54,7 +54,7 @@ class FloatKernels(Kernels):
         """Multiplies matrices, as tf.matmul does."""
         return tf.matmul(first, second, transpose_b=transpose_b)
 
-    def weigh(self, scores: Tensor, step: Tensor, part: Any = None) -> Tensor:
+    def softmax(self, scores: Tensor, step: Tensor, part: Any = None) -> Tensor:
         return tf.nn.softmax(scores)
 
 
@@ -79,9 +79,9 @@ class Recorder(FloatKernels):
         self._note(step, "intermediate", inputs)
         return super().dense(name, which, step, inputs)
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
         self._note(step, half, inside)
-        return super().close(half, which, step, inside, residual)
+        return super().add_to_residual(half, which, step, inside, residual)
 
     def _note(self, step: int, name: str, inputs: Tensor) -> None:
         self.largest[step, name] = max(self.largest.get((step, name), 0.0), largest_of(inputs[: self.count]))

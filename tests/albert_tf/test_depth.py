@@ -163,7 +163,7 @@ def test_low_rank_is_another_kernel_at_every_step():
     for step in range(3):
         for half in ("attention", "feed_forward"):
             shared, own = encoder.halves_of(half)[0], unshared.halves_of(half)[step]
-            for adapter in shared.held_layers():
+            for adapter in shared.own_extension_layers():
                 source, target = (part.product(adapter.name.removeprefix("depth_lora_")) for part in (shared, own))
                 target.kernel.assign(source.kernel + np.array(adapter.a)[step] @ np.array(adapter.b)[step])
                 target.bias.assign(source.bias)
@@ -184,8 +184,8 @@ def test_residual_scaling_is_one_over_the_runs_of_a_half_or_the_root_of_the_dept
 
 def test_only_what_is_shared_gets_adapters():
     encoder = AlbertEncoder(small(depth_plan="1+1x3", depth_lora_rank=2, depth_lora_target="attention"))
-    assert [len(half.held_layers()) for half in encoder.halves_of("attention")] == [0, 4]
-    assert [half.held_layers() for half in encoder.halves_of("feed_forward")] == [[], []]
+    assert [len(half.own_extension_layers()) for half in encoder.halves_of("attention")] == [0, 4]
+    assert [half.own_extension_layers() for half in encoder.halves_of("feed_forward")] == [[], []]
     assert encoder.halves_of("attention")[1].lora_query.a.shape == (3, 16, 2)
 
 

@@ -12,7 +12,7 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
-from albert_tf.extension import Extension, Holder, Spec, Weight, Weights, Work
+from albert_tf.extension import Extension, RowCost, Spec, Weight, WeightLayer, Weights
 from albert_tf.extensions.relative.relations import Relations
 from albert_tf.layers.block import Pairs, Step
 from albert_tf.layers.depth import Runner, of_step, visit_of
@@ -101,10 +101,10 @@ class Relative(Extension):
         """Returns whether a half that runs at `steps` has biases of each step's own."""
         return self.untie_biases and len(steps) > 1
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner == "embeddings":
             # Of a target whose word is not to be known (zihangdai/xlnet modeling.py, mask_emb).
-            return [Holder("", "", "", {"mask_embedding": Weight((config.embedding_size,), "normal")})]
+            return [WeightLayer("", "", "", {"mask_embedding": Weight((config.embedding_size,), "normal")})]
         if owner != "attention":
             return []
         shape = (*((len(steps),) if self.is_untied(steps) else ()), config.num_attention_heads, config.head_size)
@@ -112,25 +112,25 @@ class Relative(Extension):
         weights["segment_embeddings"] = Weight((*shape[:-2], 2, *shape[-2:]), "normal", self.untie_biases)
         # Its seed is drawn with those of the other dense layers.
         kernel = {"kernel": Weight((config.hidden_size, config.hidden_size), initializer(config))}
-        return [Holder("relative", "relative", "relative", kernel), Holder("", "", "", weights)]
+        return [WeightLayer("relative", "relative", "relative", kernel), WeightLayer("", "", "", weights)]
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         # A query is multiplied with every distance, too; a pair counts two products, of its key and its value.
-        length = work.length
+        length = cost.length
         distances = 2 * length if self.attention_type == "bi" else length + 1
         pairs = config.num_steps * (length * length + length * distances // 2)
-        stored = _STORED_SCORES * work.stored_steps * (length + targets) * (length + self.memory_length)
-        return work._replace(length=length + targets, pairs=pairs, stored_pairs=stored)
+        stored = _STORED_SCORES * cost.stored_steps * (length + targets) * (length + self.memory_length)
+        return cost._replace(length=length + targets, pairs=pairs, stored_pairs=stored)
 
     def head_weights(self, config: Any) -> int:
         return config.vocab_size
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        mask_embedding = weights.held["embeddings", 0]["mask_embedding"]
+        mask_embedding = weights.by_owner["embeddings", 0]["mask_embedding"]
         return RelatedRows(rows, Relations(self, rows.config, features, rows.dtype, rows.seed), mask_embedding)
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        for (kind, i), own in weights.held.items():
+        for (kind, i), own in weights.by_owner.items():
             if kind == "attention":
                 kernel = own["relative/kernel"]
                 rows.pairs.position_keys[i] = position_keys(kernel, rows.relations.distances, rows.config)
@@ -163,7 +163,7 @@ class _Scores:
     ) -> Tensor:
         """Returns [batch, heads, sequence + queries, keys]."""
         half, relations = ("attention", which.attention), pairs.relations
-        own, steps = self.weights.held[half], self.weights.steps[half]
+        own, steps = self.weights.by_owner[half], self.weights.steps[half]
 
         def of(name: str) -> Tensor:
             weight = ops.cast(ops.convert_to_tensor(own[name]), query.dtype)
@@ -173,7 +173,7 @@ class _Scores:
 
         # Queries are scaled already by `early`; the biases have to be.
         content, position, segment = (
-            query + (of(name)[:, None] if attention.early == 1 else of(name)[:, None] * attention.early)
+            query + (of(name)[:, None] if attention.query_scale == 1 else of(name)[:, None] * attention.query_scale)
             for name in BIASES
         )
         scores = attention.multiply(content, key, transpose_b=True)
@@ -187,7 +187,7 @@ class _Scores:
             same, other = ops.unstack(of("segment_embeddings"), 2, axis=0)
             added = ops.sum(segment * (other - same)[:, None], axis=-1, keepdims=True)
             scores = scores + added * relations.differs
-        return scores if attention.late == 1 else scores * attention.late
+        return scores if attention.score_scale == 1 else scores * attention.score_scale
 
 
 class RelatedPairs(Pairs):

@@ -36,7 +36,7 @@ class Faster(Form):
         """Adds to the queries the content bias of the first step that runs the half."""
         if what != "bias":
             return parts
-        content = self.weights.held[half]["content_bias"]
+        content = self.weights.by_owner[half]["content_bias"]
         return content.reshape(-1, self.config.hidden_size)[0], *parts[1:]
 
     def specs(self) -> dict[str, tf.TensorSpec]:
@@ -93,7 +93,7 @@ def _attend_backwards(
         masked = tf.where(later, tf.constant(MASKED_SCORE, scores.dtype), scores + bias)
     else:
         masked = pairs.masked(scores)
-    return attention.multiply(attention.weigh(masked, step), value)
+    return attention.multiply(attention.softmax(masked, step), value)
 
 
 def differing(segments: Tensor, of_keys: Tensor) -> Tensor:

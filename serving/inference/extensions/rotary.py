@@ -29,10 +29,10 @@ class Faster(Form):
         return rows
 
     def attention(self, attention: Attention) -> Attention:
-        return dataclasses.replace(attention, turn=turn)
+        return dataclasses.replace(attention, rotate=rotate)
 
 
-def turn(heads: Tensor, rotation: Tensor) -> Tensor:
+def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     """Turns [rows, heads, length, head_size], whose pairs are neighbours, by complex [rows, length, head_size / 2].
 
     Of three axes, the last as long as can be, since broadcasting computes an index for each of them.

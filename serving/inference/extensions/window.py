@@ -36,7 +36,7 @@ class Faster(Form):
                 return attention.score(attention, query, key, pairs, step, which)
 
             def weigh(scores: Tensor, part: int) -> Tensor:
-                return attention.weigh(scores, step, part)
+                return attention.softmax(scores, step, part)
 
             bias = tf.cast(pairs.bias, query.dtype)
             return window.attend_nearby(query, key, value, bias, score, weigh, places, MASKED_SCORE)

@@ -30,7 +30,7 @@ class Nearness(extension.Extension):
             of_queries, of_keys = (ops.cast(one, query.dtype) for one in pairs.features["positions"])
             distances = ops.abs(of_queries[:, None, :, None] - of_keys[:, None, None, :])
             scores = attention.multiply(query, key, transpose_b=True)
-            return (scores if attention.late == 1 else scores * attention.late) - distances
+            return (scores if attention.score_scale == 1 else scores * attention.score_scale) - distances
 
         return dataclasses.replace(attention, score=score)
 
@@ -38,7 +38,7 @@ class Nearness(extension.Extension):
 @pytest.mark.parametrize("padding", ["skipped", "computed"])
 def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
     """Of batches and of one row, all tokens and the first alone, in graphs that know no sizes."""
-    monkeypatch.setitem(extension.REGISTRY, "nearness", extension.Entry(__name__, ("ponder_cost",)))
+    monkeypatch.setitem(extension.REGISTRY, "nearness", extension.Entry(("ponder_cost",), module=__name__))
     encoder, batch = make_keras(ponder_cost=0.5), make_batch()
     assert [one.name for one in encoder.config.extensions] == ["nearness"]
     answer = compiled(both(make_encoder(encoder, InferenceOptions(padding=padding))), [None, None], [None])
