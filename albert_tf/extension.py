@@ -118,7 +118,7 @@ class RowCost(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """One feature of the encoder. Its fields are the keys that it reads; each method has a default that does nothing."""
+    """One feature of the encoder. Its fields are the keys that it reads. By default, each method changes nothing."""
 
     name: ClassVar[str] = ""  # as in the registry
     choices: ClassVar[dict[str, tuple]] = {}  # the values that a key may have
@@ -353,10 +353,9 @@ def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str
             config = config.replace(**{entry.keys[0]: entry.values[0]})
     for one in config.extensions:
         if one.walk and walk not in ("unrolled", one.walk):
-            key = REGISTRY[one.name].keys[0]
             raise UserError(
-                f"walk '{walk}' runs the plan's steps, {key} '{getattr(config, key)}' does not; leave out the walk, or"
-                f" set {key} to 'none'"
+                f"walk '{walk}' runs the plan's steps, {setting_of(config, one)} does not; leave out the walk, or set"
+                f" {REGISTRY[one.name].keys[0]} to 'none'"
             )
         walk = one.walk or walk
     return config, walk

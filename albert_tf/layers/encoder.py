@@ -216,7 +216,8 @@ class AlbertEncoder(BaseModel, ExtensionOwner):
         kernels = self.kernels(seed, probabilities)
         # A kernel of its own keeps no probabilities.
         attend = ATTEND.get() if probabilities is None else attend_to_all
-        attention = Attention(kernels.softmax, *kernels.scale, attend=attend)
+        query_scale, score_scale = kernels.scale
+        attention = Attention(kernels.softmax, query_scale, score_scale, attend=attend)
         for one in self.config.extensions:
             attention = one.attention(attention, weights[one.name])
         rows = PaddedRows(self.config, features, attention, self.compute_dtype, seed, seed if is_drawn else None)
