@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from albert_tf.extension import KEYS
 from albert_tf.published import (
     DEFAULTS,
     IGNORED_KEYS,
@@ -22,6 +21,7 @@ from albert_tf.published import (
     XLNET_MUST_EQUAL,
     XLNET_NAMES,
 )
+from albert_tf.registry import KEYS
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import download_hint, read_json
 

@@ -1,19 +1,18 @@
-"""What an extension of the encoder is: a frozen dataclass in one file, whose fields are the keys that it reads.
-
-The registry names modules and imports none. An extension is imported when a configuration asks for it, so a plain
-encoder imports none.
-"""
+"""What an extension of the encoder is: a frozen dataclass in one file, whose fields are the keys that it reads."""
 
 import dataclasses
-import functools
-import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from albert_tf.base.fields import check_value
+from albert_tf.registry import Spec, Weights, owner_of, setting_of
 from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:
     from albert_tf.config import AlbertConfig
+
+# What learned gates begin with: 0: they are closed, and the model is exactly the one without; 1: the published form.
+GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
 
 
 class Weight(NamedTuple):
@@ -48,50 +47,6 @@ class WeightLayer(NamedTuple):
     layer: str
     disk: str
     weights: dict[str, Weight]
-
-
-class Weights:
-    """The tensors of one extension: Keras variables in training, arrays in an export.
-
-    Attributes:
-        by_owner: weights by name, by owner: ("encoder", 0), ("embeddings", 0), ("attention", i) or ("feed_forward", i).
-            A weight of a layer in a half is called "layer/name".
-        steps: by half, the numbers of the steps that run it.
-    """
-
-    def __init__(self, by_owner: dict[tuple[str, int], dict[str, Any]], steps: dict[tuple[str, int], tuple[int, ...]]):
-        self.by_owner, self.steps = by_owner, steps
-
-    def __getitem__(self, name: str) -> Any:
-        """Returns a weight of the encoder."""
-        return self.by_owner["encoder", 0][name]
-
-    def map(self, function: Any) -> "Weights":
-        """Returns the same weights with a function applied to each."""
-        by_owner = {owner: {name: function(one) for name, one in own.items()} for owner, own in self.by_owner.items()}
-        return Weights(by_owner, self.steps)
-
-
-class Spec(NamedTuple):
-    """What embeddings and blocks consist of.
-
-    Attributes:
-        has_positions: whether embeddings add a vector for each position.
-        has_types: whether embeddings add a vector for each segment.
-        has_norm: whether embeddings are normalized.
-        attention_bias: whether the dense layers of attention have biases.
-        drops_inside: whether there is dropout inside the feed-forward network.
-        attention_name: the name of attention layers in `.keras` files.
-        last_token: whether the last token represents a row; otherwise the first.
-    """
-
-    has_positions: bool = True
-    has_types: bool = True
-    has_norm: bool = True
-    attention_bias: bool = True
-    drops_inside: bool = False
-    attention_name: str = "self_attention"
-    last_token: bool = False
 
 
 class RowCost(NamedTuple):
@@ -215,147 +170,24 @@ class Extension:
         return None
 
 
-class Entry(NamedTuple):
-    """Says where an extension is, and what asks for it.
-
-    Attributes:
-        keys: the keys of a configuration that it reads. The first one asks for it.
-        values: the values of that key that ask for it; (): every value but `off`.
-        off: the value of that key that asks for nothing.
-        walk: see `Extension`; the encoder's `walk` asks for it as well, with the first of `values`.
-        features: names of a batch's features that only this extension reads.
-        module: its module; "": albert_tf.extensions has one of its name.
-    """
-
-    keys: tuple[str, ...]
-    values: tuple[str, ...] = ()
-    off: str | int = 0
-    walk: str = ""
-    features: tuple[str, ...] = ()
-    module: str = ""
-
-    @property
-    def requested_by(self) -> str:
-        """Returns what asks for it, for messages."""
-        return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
-
-    def is_off(self, value: Any) -> bool:
-        """Returns whether a value of the first key asks for nothing. One of another type, such as False, is no such."""
-        return type(value) is type(self.off) and value == self.off
-
-
-_FOLDER = "albert_tf.extensions"
-# In the order of their variables. A new extension comes last, its layers below "depth_layers" on disk.
-REGISTRY = {
-    "step_signal": Entry(("step_signal", "gate_init"), off="none"),
-    "hyper_connections": Entry(("hyper_connections", "gate_init")),
-    "halting": Entry(("halting", "halting_threshold", "ponder_cost", "gate_init"), off="none"),
-    "equilibrium": Entry(
-        (
-            *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
-            *("equilibrium_phantom_steps", "equilibrium_damping", "gate_init"),
-        ),
-        ("fixed_point", "anderson"),
-        off="none",
-        walk="equilibrium",
-    ),
-    "depth_lora": Entry(("depth_lora_rank", "depth_lora_target")),
-    "random_depth": Entry(("random_depth_min",)),
-    "rotary": Entry(("position_type", "rotary_theta"), ("rotary",), off="absolute"),
-    "relative": Entry(
-        ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases"),
-        ("relative",),
-        off="absolute",
-        features=("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed"),
-    ),
-    "window": Entry(("attention_window", "global_attention_every")),
-    "distance_buckets": Entry(("relative_attention_num_buckets",)),
-    "residual_scaling": Entry(("residual_scaling",), off="none"),
-}
-# All keys that extensions read, each once.
-KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))
-POSITION_TYPES = (
-    "absolute",
-    *(value for entry in REGISTRY.values() if entry.keys[0] == "position_type" for value in entry.values),
-)
-# Of what learned gates begin with: 0: they are closed, and the model is exactly the one without; 1: the published form.
-GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
-WALKS = tuple(entry.walk for entry in REGISTRY.values() if entry.walk)
-
-
-def extensions_for(values: Mapping[str, Any]) -> tuple[Extension, ...]:
-    """Makes the extensions that a configuration's keys ask for, in the registry's order.
+def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> None:
+    """Checks the keys of extensions, and which go together; `defaults` are those of the core's keys.
 
     Raises:
-        UserError: one is not installed.
+        UserError: a value is impossible, needs an extension that is not requested, or excludes another.
     """
-    found = []
-    for name, entry in REGISTRY.items():
-        value = values.get(entry.keys[0], entry.off)
-        if value in entry.values if entry.values else not entry.is_off(value):
-            cls = extension_class(name)
-            found.append(cls(**{key: values[key] for key in entry.keys if key in values}))
-    return tuple(found)
-
-
-@functools.cache
-def extension_class(name: str) -> type[Extension]:
-    """Imports an extension and returns its class: the one that its module defines.
-
-    Raises:
-        UserError: it is not installed.
-    """
-    entry = REGISTRY[name]
-    try:
-        module = importlib.import_module(entry.module or f"{_FOLDER}.{name}")
-    except ModuleNotFoundError as error:
-        if not str(error.name).startswith(_FOLDER):
-            raise  # The extension is there, and what it needs is not.
-        raise UserError(f"{entry.requested_by} needs the extension '{name}', which is not installed") from error
-    classes = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Extension)]
-    return next(one for one in classes if one.__module__ == module.__name__)
-
-
-def owner_of(key: str) -> tuple[Entry, type[Extension]]:
-    """Returns the first extension that reads a key."""
-    name, entry = next((name, entry) for name, entry in REGISTRY.items() if key in entry.keys)
-    return entry, extension_class(name)
-
-
-def default_of(key: str) -> Any:
-    """Returns the default value of a key of extensions."""
-    return owner_of(key)[1].__dataclass_fields__[key].default
-
-
-def setting_of(config: "AlbertConfig", extension: Extension) -> str:
-    """Returns the key that asks for an extension of a configuration, and its value, for messages."""
-    key = REGISTRY[extension.name].keys[0]
-    return f"{key} {getattr(config, key)!r}"
-
-
-def check_exits(config: "AlbertConfig") -> None:
-    """Raises UserError where rows of an encoder cannot leave early."""
+    for key, value in config.unused:
+        entry, cls = owner_of(key)
+        check_value(cls.__dataclass_fields__[key], value, cls.choices, cls.limits)
+        if key in cls.needed:
+            raise UserError(f"{key} {value!r} needs {entry.requested_by}; set it, or leave this")
     for one in config.extensions:
-        if one.no_exits:
-            raise UserError(
-                f"early exit and {setting_of(config, one)} exclude each other: {one.no_exits}; leave one out"
-            )
-
-
-def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns a configuration and a walk that agree, where an extension has a walk of its own.
-
-    Raises:
-        UserError: the configuration asks for such an extension, and the walk is another on purpose.
-    """
-    for name, entry in REGISTRY.items():
-        if entry.walk and entry.walk == walk and config.extension(name) is None:
-            config = config.replace(**{entry.keys[0]: entry.values[0]})
+        for field in dataclasses.fields(one):
+            check_value(field, getattr(one, field.name), one.choices, one.limits)
+    given = config.to_dict()
     for one in config.extensions:
-        if one.walk and walk not in ("unrolled", one.walk):
-            raise UserError(
-                f"walk '{walk}' runs the plan's steps, {setting_of(config, one)} does not; leave out the walk, or set"
-                f" {REGISTRY[one.name].keys[0]} to 'none'"
-            )
-        walk = one.walk or walk
-    return config, walk
+        for other, reason in one.conflicts().items():
+            if other in given and given[other] != defaults.get(other):
+                both = f"{other} {given[other]!r} and {setting_of(config, one)}"
+                raise UserError(f"{both} exclude each other: {reason}; leave one out")
+        one.check(config)

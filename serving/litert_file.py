@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import Tensor
-from albert_tf.extension import setting_of
 from albert_tf.layers.block import MASKED_SCORE, Pairs, Step
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.registry import setting_of
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceEncoder, InferenceOptions
 from serving.inference.rows import BatchRows

@@ -12,7 +12,8 @@ import numpy as np
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import Extension, Spec, Weight, WeightLayer, Weights
+from albert_tf.extension import Extension, Weight, WeightLayer
+from albert_tf.registry import Spec, Weights
 
 # All distances from here on are in the last bucket of their side.
 MOST = 128

@@ -15,7 +15,7 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
-from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer, Weights
+from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
 from albert_tf.extensions.fixed_point import (
     Rows,
     Solution,
@@ -28,6 +28,7 @@ from albert_tf.extensions.fixed_point import (
 )
 from albert_tf.extensions.pullback import Function
 from albert_tf.layers.depth import DepthLoop, Runner, Segment, segments
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 

@@ -18,8 +18,9 @@ import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer, Weights
+from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
 from albert_tf.layers.depth import Runner
+from albert_tf.registry import Weights
 
 
 class HaltingState(NamedTuple):

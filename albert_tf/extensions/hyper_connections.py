@@ -20,8 +20,9 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import fuse
-from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer, Weights
+from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
 from albert_tf.layers.depth import Runner, of_step
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 EPSILON = 1e-6

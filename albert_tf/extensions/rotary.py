@@ -6,7 +6,8 @@ from typing import Any
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.extension import POSITION_TYPES, Extension, Spec, Weights
+from albert_tf.extension import Extension
+from albert_tf.registry import POSITION_TYPES, Spec, Weights
 from tfrecords.base.errors import UserError
 
 

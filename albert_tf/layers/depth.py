@@ -10,8 +10,8 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
 from albert_tf.depth_plan import read_depth_plan
-from albert_tf.extension import Weights
 from albert_tf.layers.block import Kernels, Rows, Step, block
+from albert_tf.registry import Weights
 
 
 class Segment(NamedTuple):

@@ -11,7 +11,6 @@ from albert_tf.base.fit_data import check_data
 from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
 from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Weights, resolve_walk
 from albert_tf.layers.block import ATTEND, Attention, attend_to_all
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
 from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features, check_values
@@ -25,6 +24,7 @@ from albert_tf.layers.weights import (
     dense,
     norm,
 )
+from albert_tf.registry import Weights, resolve_walk
 from tfrecords.base.errors import UserError
 
 # The dense layers that LoRA may adapt.

@@ -8,10 +8,10 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import activation, check_range, dropout, or_nan, plain, site_seed
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import REGISTRY, Weights
 from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows, Step
 from albert_tf.layers.depth import of_step, visit_of
 from albert_tf.layers.weights import Half, check_length
+from albert_tf.registry import REGISTRY, Weights
 from tfrecords.base.errors import UserError
 
 # Numbers of dropouts: of the parts of a long row, beyond those of all steps; of a step's third one, short of those.

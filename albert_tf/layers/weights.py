@@ -1,7 +1,7 @@
 """The layers that hold the encoder's weights: embeddings, the halves of blocks, and what extensions add to them."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 from keras import ops
@@ -10,8 +10,11 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import Dense, LayerNorm, MeasuredMean, RMSNorm, dropout, plain, rows_at
 from albert_tf.base.model import Untracked, put
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Extension, WeightLayer, Weights
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
+
+if TYPE_CHECKING:
+    from albert_tf.extension import Extension, WeightLayer
 
 
 def initializer(config: AlbertConfig, scale: float = 1.0) -> keras.initializers.Initializer:
@@ -50,7 +53,7 @@ class ExtensionLayer(keras.layers.Layer):
     """
 
     def __init__(
-        self, config: AlbertConfig, extension: Extension, spec: WeightLayer, owner: str, steps: tuple, **kwargs: Any
+        self, config: AlbertConfig, extension: "Extension", spec: "WeightLayer", owner: str, steps: tuple, **kwargs: Any
     ):
         super().__init__(name=spec.layer, **kwargs)
         self.config, self.extension, self.spec, self.steps = config, extension, spec, tuple(steps)
@@ -60,7 +63,7 @@ class ExtensionLayer(keras.layers.Layer):
         _add_weights(self, self.config, self.spec)
 
 
-def _add_weights(layer: keras.layers.Layer, config: AlbertConfig, spec: WeightLayer) -> None:
+def _add_weights(layer: keras.layers.Layer, config: AlbertConfig, spec: "WeightLayer") -> None:
     for name, one in spec.weights.items():
         start = initializer(config) if one.initializer == "normal" else one.initializer
         own = {"autocast": one.autocast, "constraint": one.constraint, "initializer": start}
@@ -101,7 +104,7 @@ class ExtensionOwner:
         """Returns the layers that hold weights of extensions."""
         return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
-    def own_extension_weights(self) -> list[tuple[Extension, WeightLayer, dict[str, Any]]]:
+    def own_extension_weights(self) -> list[tuple["Extension", WeightLayer, dict[str, Any]]]:
         """Returns every extension that has weights here, with the description of a layer and its weights by name."""
         return [
             (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})

@@ -8,12 +8,12 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import check_exits
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.heads import POOLINGS, pool, unit_length
 from albert_tf.layers.padded import by_name, summary_tokens
 from albert_tf.models.base import EncoderModel, variables_of
 from albert_tf.models.exit_rules import ExitRule, leave, movements
+from albert_tf.registry import check_exits
 from tfrecords.base.errors import UserError
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.base import Tensor
-from albert_tf.extension import check_exits
 from albert_tf.layers.block import Attention
 from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule
+from albert_tf.registry import check_exits
 from serving.cpu import describe_needs
 from serving.inference.batch import FlatBatch
 from serving.inference.calibration import quantize_encoder

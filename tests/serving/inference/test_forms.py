@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from keras import ops
 
-from albert_tf import extension
+from albert_tf import extension, registry
 from serving.inference import InferenceEncoder, InferenceOptions, make_encoder
 from tests.conftest import ROOT
 from tests.serving.inference.encoders import ENCODERS, both, compiled, features, make_batch, make_keras, require_near
@@ -38,7 +38,7 @@ class Nearness(extension.Extension):
 @pytest.mark.parametrize("padding", ["skipped", "computed"])
 def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
     """Of batches and of one row, all tokens and the first alone, in graphs that know no sizes."""
-    monkeypatch.setitem(extension.REGISTRY, "nearness", extension.Entry(("ponder_cost",), module=__name__))
+    monkeypatch.setitem(registry.REGISTRY, "nearness", registry.Entry(("ponder_cost",), module=__name__))
     encoder, batch = make_keras(ponder_cost=0.5), make_batch()
     assert [one.name for one in encoder.config.extensions] == ["nearness"]
     answer = compiled(both(make_encoder(encoder, InferenceOptions(padding=padding))), [None, None], [None])
