@@ -104,7 +104,7 @@ class ExtensionOwner:
         """Returns the layers that hold weights of extensions."""
         return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
-    def own_extension_weights(self) -> list[tuple["Extension", WeightLayer, dict[str, Any]]]:
+    def own_extension_weights(self) -> "list[tuple[Extension, WeightLayer, dict[str, Any]]]":
         """Returns every extension that has weights here, with the description of a layer and its weights by name."""
         return [
             (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})

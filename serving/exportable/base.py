@@ -14,7 +14,7 @@ from serving.cpu import NEEDS, CpuCheck
 from serving.exportable.decoding import Decoder
 from serving.exportable.ways import IDS_WAYS, PREDICT, IdsWays, Signature, Way, specs
 from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
-from serving.inference.dense import dense
+from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, TextFramer, TokenBatch
 from tfrecords.tokenizers.base import Tokenizer

@@ -12,7 +12,7 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable, ExportOptions, FollowingBatch, Ways
 from serving.exportable.ways import Signature, Way, specs
 from serving.inference import InferenceEncoder
-from serving.inference.dense import LayerNorm, dense
+from serving.inference.layers import LayerNorm, dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 

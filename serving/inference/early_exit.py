@@ -13,7 +13,7 @@ from albert_tf.base import Tensor
 from albert_tf.layers.block import Step
 from albert_tf.layers.depth import DepthLoop, Runner, Segment
 from albert_tf.models.exit_rules import ExitRule, relative
-from serving.inference.dense import Dense, array, arrays
+from serving.inference.layers import Dense, array, arrays
 from serving.inference.rows import FlatRows
 from serving.inference.tables import Tables, missing, ranges
 

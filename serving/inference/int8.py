@@ -21,9 +21,8 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import activation
 from albert_tf.layers.block import Step
 from serving.inference import onednn
-from serving.inference.dense import Dense
-from serving.inference.kernels import FloatKernels
-from serving.inference.layers import AttentionHalf, FeedForwardHalf
+from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels
+from serving.inference.layers import Dense
 from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
@@ -150,7 +149,7 @@ def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hid
     """Puts 8-bit products in the place of a half's float32 ones.
 
     Args:
-        half: of float32 products, none turned.
+        half: of float32 products, none transposed.
         ranges: float32 [steps, 2], the largest inputs of its first and of its output product at each step.
         hidden_act: the activation function's name.
         vnni: whether only CPUs with VNNI will run it.

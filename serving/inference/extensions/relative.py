@@ -16,14 +16,14 @@ from albert_tf.extensions.relative import BIASES
 from albert_tf.extensions.relative.relations import distance_table
 from albert_tf.layers.block import Attention, Pairs, Step
 from albert_tf.layers.depth import Runner
-from serving.inference.dense import array, variable
 from serving.inference.extensions.relative_memory import RememberingRunner, RowsWithMemory
-from serving.inference.form import Form, Settings
+from serving.inference.kernels import ExportedExtension, Settings
+from serving.inference.layers import array, variable
 from serving.inference.rows import OneRow
 from serving.inference.tables import MASKED_SCORE, longest_block
 
 
-class Faster(Form):
+class ExportedRelative(ExportedExtension):
     """Scores distances by constants; rows may follow others."""
 
     def __init__(self, extension: Any, encoder: Any, settings: Settings):

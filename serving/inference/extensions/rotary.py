@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.layers.block import Attention
-from serving.inference.form import Form
+from serving.inference.kernels import ExportedExtension
 
 
-class Faster(Form):
+class ExportedRotary(ExportedExtension):
     """Has the numbers of a pair next to each other in queries and keys. The scores are the same in any order."""
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:

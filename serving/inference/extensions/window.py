@@ -8,11 +8,11 @@ import tensorflow as tf
 from albert_tf.base import Tensor
 from albert_tf.extensions import window
 from albert_tf.layers.block import Attention, Pairs, Step, attend_to_all
-from serving.inference.form import Form
+from serving.inference.kernels import ExportedExtension
 from serving.inference.tables import MASKED_SCORE
 
 
-class Faster(Form):
+class ExportedWindow(ExportedExtension):
     """Chooses within the graph between all tokens, those nearby and parts of the queries."""
 
     def attention(self, attention: Attention) -> Attention:

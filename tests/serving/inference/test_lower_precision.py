@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.dense import LayerNorm, OneDnnLayerNorm
+from serving.inference.layers import LayerNorm, OneDnnLayerNorm
 from tests.serving.inference.encoders import (
     CONFIG,
     MODERN,
