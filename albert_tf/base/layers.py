@@ -254,17 +254,23 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     return keras.random.dropout(inputs, rate, seed=_Given(seed))
 
 
-@keras.saving.register_keras_serializable(package="albert_tf")
-class ResumableDropout(keras.layers.Dropout):
-    """Does what keras.layers.Dropout does; its files also hold how far the seed generator has counted."""
+class SeedInFiles:
+    """A mixin of layers whose files hold how far their seed generator has counted, which Keras leaves out."""
+
+    seed_generator: Any = None
 
     def save_own_variables(self, store: Any) -> None:
-        if self.rate:
+        if self.seed_generator is not None:
             store["seed_generator_state"] = ops.convert_to_numpy(self.seed_generator.state)
 
     def load_own_variables(self, store: Any) -> None:
-        if self.rate and "seed_generator_state" in set(store.keys()):
+        if self.seed_generator is not None and "seed_generator_state" in set(store.keys()):
             self.seed_generator.state.assign(store["seed_generator_state"])
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class ResumableDropout(SeedInFiles, keras.layers.Dropout):
+    """keras.layers.Dropout that goes on with the masks that it would have drawn after its file was loaded."""
 
 
 def plain(error: UserError) -> UserError:

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from albert_tf.base.extensions import ExtensionLayer
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
 from albert_tf.config import AlbertConfig, begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.weights import ExtensionLayer
 from tfrecords.base.errors import UserError
 
 # The plan, and what is of training alone; that the two have as many steps is checked apart.

@@ -16,16 +16,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
 from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
-from albert_tf.extensions.fixed_point import (
-    Rows,
-    Solution,
-    Solver,
-    implicit,
-    norm,
-    phantom,
-    solve,
-    spectral_radius,
-)
+from albert_tf.extensions.fixed_point import Rows, Solution, Solver, implicit, norm, phantom, solve, spectral_radius
 from albert_tf.extensions.pullback import Function
 from albert_tf.layers.depth import DepthLoop, Runner, Segment, segments
 from albert_tf.registry import Weights

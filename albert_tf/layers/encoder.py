@@ -7,32 +7,22 @@ import keras
 from keras import ops
 
 from albert_tf.base import Tensor
+from albert_tf.base.extensions import ExtensionLayer, ExtensionOwner
 from albert_tf.base.fit_data import check_data
-from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
+from albert_tf.base.layers import SeedInFiles
+from albert_tf.base.model import AdaptedModel, Untracked, put
 from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import ATTEND, Attention, attend_to_all
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
 from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features, check_values
-from albert_tf.layers.weights import (
-    Embeddings,
-    ExtensionLayer,
-    ExtensionOwner,
-    Half,
-    TransformerBlock,
-    collect,
-    dense,
-    norm,
-)
+from albert_tf.layers.weights import Embeddings, Half, TransformerBlock, collect, dense, norm
 from albert_tf.registry import Weights, resolve_walk
 from tfrecords.base.errors import UserError
 
-# The dense layers that LoRA may adapt.
-PROJECTIONS = ("query", "key", "value", "output")
-
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertEncoder(BaseModel, ExtensionOwner):
+class AlbertEncoder(SeedInFiles, AdaptedModel, ExtensionOwner):
     """Turns token ids into contextual vectors.
 
     Args:
@@ -73,7 +63,7 @@ class AlbertEncoder(BaseModel, ExtensionOwner):
         self._halves = Untracked(self._make_halves())
         self.blocks = [
             TransformerBlock(
-                *(self._halves.value[kind, getattr(step, kind)] for kind in ("attention", "feed_forward")),
+                *(self.halves[kind, getattr(step, kind)] for kind in ("attention", "feed_forward")),
                 name=f"block_{i}",
                 **own,
             )
@@ -194,11 +184,7 @@ class AlbertEncoder(BaseModel, ExtensionOwner):
         return "loop" if self.walk == "loop" and not is_listed else "unrolled"
 
     def begin(
-        self,
-        features: Any,
-        seed: Tensor = None,
-        probabilities: list[Tensor] | None = None,
-        is_drawn: bool = False,
+        self, features: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None, is_drawn: bool = False
     ) -> tuple[Tensor, Runner, Any]:
         """Prepares a batch for the steps.
 
@@ -233,13 +219,16 @@ class AlbertEncoder(BaseModel, ExtensionOwner):
 
     def kernels(self, seed: Tensor = None, probabilities: list[Tensor] | None = None) -> LayerKernels:
         """Returns what multiplies, for one call; arguments as of `begin`."""
-        return LayerKernels(
-            self.config, self._halves.value, self._weights.value, self.compute_dtype, seed, probabilities
-        )
+        return LayerKernels(self, seed, probabilities)
+
+    @property
+    def halves(self) -> dict[tuple[str, int], Half]:
+        """Returns the distinct halves of blocks by kind and number."""
+        return self._halves.value
 
     def owners(self) -> dict[tuple[str, int], Any]:
         """Returns what holds weights, by kind and number: the encoder itself, its embeddings, all halves."""
-        return {("encoder", 0): self, ("embeddings", 0): self.embeddings} | self._halves.value
+        return {("encoder", 0): self, ("embeddings", 0): self.embeddings} | self.halves
 
     def _finish(self, runner: Runner, hidden: Tensor) -> Tensor:
         """Ends [tokens, hidden_size] as the last step does: [batch, length, hidden_size]."""
@@ -265,7 +254,7 @@ class AlbertEncoder(BaseModel, ExtensionOwner):
 
     def halves_of(self, kind: str) -> list[Half]:
         """Returns the distinct halves, "attention" or "feed_forward", in the order of their numbers in `Step`."""
-        return [half for (own, _), half in sorted(self._halves.value.items()) if own == kind]
+        return [half for (own, _), half in sorted(self.halves.items()) if own == kind]
 
     @property
     def extension_weights(self) -> dict[str, Weights]:
@@ -275,7 +264,7 @@ class AlbertEncoder(BaseModel, ExtensionOwner):
     def extension_layers(self) -> dict[str, ExtensionLayer]:
         """Returns the layers that no published model has, by their names in `checkpoints`: "depth_..."."""
         layers = {layer.name: layer for layer in self.own_extension_layers() if not layer.extension.published}
-        for (kind, i), half in sorted(self._halves.value.items()):
+        for (kind, i), half in sorted(self.halves.items()):
             for layer in half.own_extension_layers():
                 if not layer.extension.published:
                     name = layer.extension.name
@@ -288,37 +277,9 @@ class AlbertEncoder(BaseModel, ExtensionOwner):
         layers = self.extension_layers()
         return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}
 
-    def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
-        """Freezes the encoder and gives attention projections low-rank adapters, as keras-hub's backbones do.
-
-        A head on the encoder is trained next to them. Call it before `compile`. Files hold the adapters apart, so that
-        training goes on from them, and the kernels with the adapters added, for models without adapters.
-
-        Args:
-            rank: width of each adapter: rank * 2 * hidden_size weights a projection.
-            target_layer_names: some of "query", "key", "value", "output".
-
-        Raises:
-            UserError: for an impossible rank or name, or where there are adapters already.
-        """
-        unknown = [name for name in target_layer_names if name not in PROJECTIONS]
-        if unknown:
-            raise UserError(f"enable_lora: '{unknown[0]}' is none of {', '.join(PROJECTIONS)}")
-        layers = [half.product(name) for half in self.halves_of("attention") for name in target_layer_names]
-        enable_adapters(self, layers, rank)
-
-    def merge_lora(self) -> None:
-        """Adds the adapters to their kernels and removes them; every weight trains again. Compile anew."""
-        merge_adapters(self)
-
-    # Keras leaves seed generators out of its files; a resumed run must draw the masks that it would have drawn.
-    def save_own_variables(self, store: Any) -> None:
-        if self.seed_generator is not None:
-            store["seed_generator_state"] = ops.convert_to_numpy(self.seed_generator.state)
-
-    def load_own_variables(self, store: Any) -> None:
-        if self.seed_generator is not None and "seed_generator_state" in set(store.keys()):
-            self.seed_generator.state.assign(store["seed_generator_state"])
+    def projections(self, names: Sequence[str]) -> list[keras.layers.Dense]:
+        """Returns the dense layers of attention that have these names: "query", "key", "value", "output"."""
+        return [half.product(name) for half in self.halves_of("attention") for name in names]
 
     def get_config(self) -> dict[str, Any]:
         own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}

@@ -11,7 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows, Step
 from albert_tf.layers.depth import of_step, visit_of
 from albert_tf.layers.weights import Half, check_length
-from albert_tf.registry import REGISTRY, Weights
+from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError
 
 # Numbers of dropouts: of the parts of a long row, beyond those of all steps; of a step's third one, short of those.
@@ -22,30 +22,19 @@ class LayerKernels(Kernels):
     """Kernels that are Keras layers, made for one call.
 
     Args:
-        config: of the encoder.
-        halves: by kind and number.
-        weights: of its extensions.
-        dtype: of its computations.
+        encoder: an AlbertEncoder.
         seed: uint32 [2] that the dropout masks follow from; None outside training.
-        probabilities: a list that gets the attention probabilities of every step; None: nobody wants them.
+        probabilities: a list that gets the attention probabilities of every step; None: they are not stored.
     """
 
-    def __init__(
-        self,
-        config: AlbertConfig,
-        halves: dict[tuple[str, int], Half],
-        weights: dict[str, Weights],
-        dtype: str,
-        seed: Tensor = None,
-        probabilities: list[Tensor] | None = None,
-    ):
-        self.config, self.halves, self.seed, self.probabilities = config, halves, seed, probabilities
+    def __init__(self, encoder: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None):
+        self.config = config = encoder.config
+        self.halves, self.seed, self.probabilities = encoder.halves, seed, probabilities
         self.activation, self.is_pre = activation(config.hidden_act), config.norm_position == "pre"
         # Unscaled products of wide heads may pass a float16's 65504.
         scale = config.head_size**-0.5
-        self.scale = (scale, 1.0) if dtype == "float16" else (1.0, scale)
-        self._adapting = [(one, weights[one.name]) for one in config.extensions]
-        self._drops_inside = config.spec.drops_inside
+        self.scale = (scale, 1.0) if encoder.compute_dtype == "float16" else (1.0, scale)
+        self._extensions = [(one, encoder.extension_weights[one.name]) for one in config.extensions]
 
     def half_input(self, half: str, which: Step, hidden: Tensor) -> Tensor:
         return self._half(half, which).layer_norm(hidden) if self.is_pre else hidden
@@ -61,7 +50,7 @@ class LayerKernels(Kernels):
 
     def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
         rate = self.config.hidden_dropout_prob
-        if half == "feed_forward" and self._drops_inside:
+        if half == "feed_forward" and self.config.spec.drops_inside:
             inside = dropout(inside, rate, self._site(step, _INSIDE_SITE))
         product, scale = self.product(half, "output", which, step, inside), self._half(half, which).branch_scale
         product = product if scale == 1 else product * scale
@@ -81,7 +70,7 @@ class LayerKernels(Kernels):
     def product(self, half: str, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
         """Returns the product of a dense layer of a half, by its name, before any activation function."""
         owner, product = (half, getattr(which, half)), self._half(half, which).product(name)(inputs)
-        for extension, weights in self._adapting:
+        for extension, weights in self._extensions:
             if (pair := extension.low_rank(weights, owner, name)) is not None:
                 visit = visit_of(self.config, weights.steps[owner], step)
                 a, b = (ops.cast(of_step(one, visit), inputs.dtype) for one in pair)
@@ -92,20 +81,9 @@ class LayerKernels(Kernels):
         return site_seed(site_seed(self.seed, 3 * step), site)
 
 
-def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
-    """Makes what is added to every attention score: 0 where a token attends to another, MASKED_SCORE elsewhere.
-
-    Args:
-        input_mask: int32 [batch, sequence], 0 for padding; or None.
-        sequence_ids: int32 [batch, sequence], the number of the packed sequence a token belongs to; or None.
-        dtype: dtype of the result.
-
-    Returns:
-        [batch, 1, 1, sequence], or [batch, 1, sequence, sequence] for packed rows, or None where all may attend.
-    """
-    allowed = None
-    if input_mask is not None:
-        allowed = ops.cast(input_mask, "bool")[:, None, None, :]
+def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
+    """What is added to scores, 0 or MASKED_SCORE: [batch, 1, 1 or sequence, sequence]; None: all may attend."""
+    allowed = None if input_mask is None else ops.cast(input_mask, "bool")[:, None, None, :]
     if sequence_ids is not None:
         same = ops.equal(sequence_ids[:, None, :, None], sequence_ids[:, None, None, :])
         allowed = same if allowed is None else ops.logical_and(same, allowed)
@@ -163,7 +141,7 @@ class PaddedRows(RectangleRows):
         self.dtype, self.seed, self.draw_seed = dtype, seed, draw_seed
         self.length = self.keys = ops.shape(features["input_ids"])[1]
         self.positions = token_positions(features, config)
-        bias = attention_bias(features.get("input_mask"), features.get("sequence_ids"), dtype)
+        bias = _bias(features.get("input_mask"), features.get("sequence_ids"), dtype)
         self.pairs = Pairs(bias, {})
 
     @property
@@ -202,7 +180,7 @@ class PaddedRows(RectangleRows):
         return self.summaries(self.rectangle(hidden))
 
     def summaries(self, rectangle: Tensor) -> Tensor:
-        """Returns what stands for each row: [batch, width], or [batch, n, width] of packed sequences."""
+        """Returns what represents each row: [batch, width], or [batch, n, width] of packed sequences."""
         return summary_tokens(rectangle, self.features, self.config)
 
     def rectangle(self, values: Tensor) -> Tensor:
@@ -224,10 +202,10 @@ class PaddedRows(RectangleRows):
         return {"sequence_output": rectangle}
 
 
-# As transformers calls them.
+# The names in transformers.
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
-# What models read beside: places, labels and their weights, which the encoder passes over.
+# What heads read and the encoder ignores: positions, labels and their weights.
 _OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
 _OF_EXTENSIONS = tuple(name for entry in REGISTRY.values() for name in entry.features)
 _OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")
@@ -235,13 +213,7 @@ NAMES = (*_OF_ENCODER, *_OF_EXTENSIONS, *_OF_PRETRAINING, *_OF_SPANS)
 
 
 def by_name(features: Any) -> dict[str, Any]:
-    """Gives features the names used here, of which transformers has others for two.
-
-    Args:
-        features: a dict of tensors, or input_ids alone.
-
-    Returns:
-        A dict with input_ids in it, whose names are all among NAMES.
+    """Returns features by the names used here, of a dict of tensors, or of input_ids alone.
 
     Raises:
         UserError: a name that no model here knows, one feature under two names, or no input_ids.
@@ -296,7 +268,7 @@ def _ranges(config: AlbertConfig, length: int) -> dict[str, tuple[int, int]]:
 
 
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
-    """Gives every token's place, [batch, sequence], without position_offset; None where it is 0, 1, ... in all rows."""
+    """Returns every token's position, [batch, sequence], without position_offset; None if 0, 1, ... in all rows."""
     positions = features.get("position_ids")
     if positions is None and "sequence_ids" in features:
         positions = _packed(features["sequence_ids"])
@@ -307,25 +279,19 @@ def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | 
 
 
 def _packed(sequence_ids: Tensor) -> Tensor:
-    """Each token's place in its own packed sequence: how many earlier tokens carry the same number."""
+    """Each token's position in its own packed sequence: how many earlier tokens have the same number."""
     same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
     return ops.sum(ops.tril(same, k=-1), axis=-1)
 
 
 def _unpadded(input_mask: Tensor) -> Tensor:
-    """Counts a row's tokens from 0; padding has -1, the row before the offset (transformers modeling_roberta.py:142).
-
-    That is 0, 1, ... of rows padded at their end, and a place of its own for padding anywhere.
-    """
+    """Counts a row's tokens from 0; padding has -1, the row before the offset (modeling_roberta.py:142)."""
     mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
     return ops.cumsum(mask, axis=1) * mask - 1
 
 
 def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Gives the column of the token that stands for each row, int32 [batch]: the first, or the last.
-
-    The last that is no padding, on whichever side padding is: XLNet's.
-    """
+    """Returns the column of the token that represents each row, int32 [batch]: the first, or the last that is real."""
     ids = features["input_ids"]
     if not config.spec.last_token:
         return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
@@ -334,7 +300,7 @@ def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
 
 
 def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Gives what stands for each row, [batch, hidden_size], or [batch, n, hidden_size] of packed sequences.
+    """Returns what represents each row, [batch, hidden_size], or [batch, n, hidden_size] of packed sequences.
 
     Args:
         sequence_output: [batch, sequence, hidden_size].

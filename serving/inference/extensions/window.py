@@ -19,14 +19,7 @@ class ExportedWindow(ExportedExtension):
         return dataclasses.replace(attention, attend=self._attend)
 
     def _attend(
-        self,
-        attention: Attention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        pairs: Pairs,
-        step: Tensor,
-        which: Step,
+        self, attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Tensor, which: Step
     ) -> Tensor:
         def to_all(query: Tensor) -> Tensor:
             return attend_to_all(attention, query, key, value, pairs, step, which)
