@@ -1,5 +1,6 @@
 """The depth: which weights run at which step, what runs a step, and the loop over all steps."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from albert_tf.registry import Weights
 
 
 class Segment(NamedTuple):
-    """Names some steps in a row, and how often that row is repeated."""
+    """Some steps in a row, and how often that row runs."""
 
     steps: tuple[Step, ...]
     repeats: int
@@ -28,20 +29,12 @@ def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
     A shared half belongs to the group `layer * groups // layers`. Whole numbers: the float forms of google-research
     and HuggingFace skip or repeat a group for some depths (22 layers in 22 groups is the first).
     """
-    result: list[tuple[Step, ...]] = []
-    own = 0
-    for shared in _shared_cycles(config):
-        result.append(
-            tuple(
-                Step(
-                    attention=half if config.sharing in ("all", "attention") else own + offset,
-                    feed_forward=half if config.sharing in ("all", "ffn") else own + offset,
-                )
-                for offset, half in enumerate(shared)
-            )
-        )
-        own += len(shared)
-    return result
+    own, sharing = itertools.count(), config.sharing
+    numbered = [[(half, next(own)) for half in shared] for shared in _shared_cycles(config)]
+    return [
+        tuple(Step(a if sharing in ("all", "attention") else b, a if sharing in ("all", "ffn") else b) for a, b in row)
+        for row in numbered
+    ]
 
 
 def _shared_cycles(config: AlbertConfig) -> list[range]:
@@ -82,23 +75,17 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """The plan's runs of equal cycles, whatever their steps attend to: what can be run more or less often."""
-    result: list[Segment] = []
-    for cycle in cycles(config):
-        if result and result[-1].steps == cycle:
-            result[-1] = Segment(cycle, result[-1].repeats + 1)
-        else:
-            result.append(Segment(cycle, 1))
-    return result
+    """Returns the plan's runs of equal cycles, whatever their phases: what can run more or less often."""
+    return [Segment(cycle, len(list(equal))) for cycle, equal in itertools.groupby(cycles(config))]
 
 
 def of_step(table: Any, step: Any) -> Any:
-    """Gives the row of a step out of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
+    """Returns the row of a step of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
     return ops.convert_to_tensor(table)[step]
 
 
 def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
-    """Tells which of the `steps` that run some weights one of the plan is: an int, or a scalar tensor within a loop."""
+    """Returns the place of a step among the `steps` that run some weights: an int, or a scalar tensor within a loop."""
     if isinstance(step, int):
         return steps.index(step)
     table = [steps.index(i) if i in steps else 0 for i in range(config.num_steps)]
