@@ -36,7 +36,7 @@ class Rectangle(BatchRows):
     def of_batch(self, values: Tensor) -> Tensor:
         return values
 
-    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step, only_summary: bool) -> Tensor:
         """Attends everywhere; `convert` refuses extensions that would not."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
@@ -44,7 +44,7 @@ class Rectangle(BatchRows):
         place = slice(0, 1) if only_summary else slice(None)
         features = {name: (one[:, place], one) for name, one in self.features.items()}
         pairs = Pairs(self.batch.bias, features, 0 if only_summary else None)
-        contexts = self.attention(query[:, :, place], key, value, pairs, step, which)
+        contexts = self.attention(query[:, :, place], key, value, pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.extension import Extension, Weight, WeightLayer
+from albert_tf.layers.block import Step
 from albert_tf.registry import Spec, Weights
 
 # All distances from here on are in the last bucket of their side.
@@ -59,8 +60,8 @@ class DistanceBuckets(Extension):
     def attention(self, attention: Any, weights: Weights) -> Any:
         plain = attention.score
 
-        def score(attention: Any, query: Tensor, key: Tensor, pairs: Any, step: Tensor, which: Any) -> Tensor:
-            scores = plain(attention, query, key, pairs, step, which)
+        def score(attention: Any, query: Tensor, key: Tensor, pairs: Any, step: Step) -> Tensor:
+            scores = plain(attention, query, key, pairs, step)
             # Within the step, though it is the same at every one: recomputation finds no gradient of it elsewhere.
             return scores + ops.cast(self.bias(weights["table"], *pairs.features["columns"]), scores.dtype)
 

@@ -19,6 +19,7 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.layers.block import Step
 from albert_tf.layers.depth import Runner
 from albert_tf.registry import Weights
 
@@ -138,9 +139,9 @@ class HaltedRunner(Runner):
     def begin(self, hidden: Tensor) -> tuple[Any, HaltingState]:
         return self.inner.begin(hidden), first_sums(hidden)
 
-    def step(self, step: Tensor, which: Any, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
-        after, read = self.inner.step(step, which, state[0])
-        is_last = ops.equal(step, self.config.num_steps - 1)
+    def step(self, step: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
+        after, read = self.inner.step(step, state[0])
+        is_last = ops.equal(step.number, self.config.num_steps - 1)
         carried = self.inner.carried(after)
         return (after, self.extension.updated(self._probability, is_last, read, carried, state[1])), read
 

@@ -21,6 +21,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import fuse
 from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.layers.block import Step
 from albert_tf.layers.depth import Runner, of_step
 from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
@@ -85,13 +86,13 @@ class _Connected(Runner):
     def begin(self, hidden: Tensor) -> Tensor:
         return ops.repeat(self.inner.begin(hidden)[:, None], self.streams, axis=1)
 
-    def step(self, step: Tensor, which: Any, state: Tensor, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Tensor, only_summary: bool = False) -> tuple[Any, Tensor]:
         kernel, scale, bias, gate, signal = (
-            of_step(self.weights[name], step) for name in ("kernel", "scale", "bias", "gate", "signal")
+            of_step(self.weights[name], step.number) for name in ("kernel", "scale", "bias", "gate", "signal")
         )
         flat = ops.reshape(state, (-1, self.streams * self.config.hidden_size))
         hidden, gates = _read(state, ops.matmul(flat, ops.cast(kernel, flat.dtype)), scale, bias, gate)
-        output, read = self.inner.step(step, which, hidden, only_summary)
+        output, read = self.inner.step(step, hidden, only_summary)
         if only_summary:
             state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
         return _write(state, output, signal, gates), read

@@ -11,6 +11,7 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import site_seed
 from albert_tf.base.loops import repeat, run_if
 from albert_tf.extension import Extension
+from albert_tf.layers.block import Step
 from albert_tf.layers.depth import DepthLoop, Runner, Segment, runs_of
 from albert_tf.other_depths import repeated_run
 from albert_tf.registry import Weights
@@ -122,15 +123,16 @@ class _Drawn(Runner):
         super().__init__(inner)
         self.draw, self.drawn, self.turns = draw, drawn, draw.turns(inner.config)
 
-    def step(self, step: Tensor, which: Any, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
-        if not isinstance(step, int) or self.turns[step] < self.draw.least:
-            return self.inner.step(step, which, state, only_summary)
+    def step(self, step: Step, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+        number = step.number
+        if not isinstance(number, int) or self.turns[number] < self.draw.least:
+            return self.inner.step(step, state, only_summary)
         # A condition within what is recomputed, and not around it: TensorFlow finds no gradient the other way.
-        run = functools.partial(self._after, step, which, only_summary)
-        return run_if(self.turns[step] < self.drawn, run, state), state
+        run = functools.partial(self._after, step, only_summary)
+        return run_if(self.turns[number] < self.drawn, run, state), state
 
-    def _after(self, step: int, which: Any, only_summary: bool, state: Any) -> Any:
-        return self.inner.step(step, which, state, only_summary)[0]
+    def _after(self, step: Step, only_summary: bool, state: Any) -> Any:
+        return self.inner.step(step, state, only_summary)[0]
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: DepthLoop) -> Any:
         if loop.kind == "loop" and place == self.draw.place and segment.repeats > 1:

@@ -9,6 +9,7 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.extension import GATE, Extension, Weight, WeightLayer
+from albert_tf.layers.block import Step
 from albert_tf.layers.depth import Runner, of_step
 from albert_tf.registry import Weights
 
@@ -49,13 +50,13 @@ class _Signalled(Runner):
         super().__init__(inner)
         self.extension, self.weights = extension, weights
 
-    def step(self, step: Tensor, which: Any, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
         if self.extension.step_signal == "learned":
-            signal = of_step(self.weights["table"], step)
+            signal = of_step(self.weights["table"], step.number)
         else:
             table = sinusoids(self.config.num_steps, self.config.hidden_size)
-            signal = of_step(ops.convert_to_tensor(table), step) * ops.cast(self.weights["gate"], "float32")
-        after, _ = self.inner.step(step, which, read := state + ops.cast(signal, state.dtype), only_summary)
+            signal = of_step(ops.convert_to_tensor(table), step.number) * ops.cast(self.weights["gate"], "float32")
+        after, _ = self.inner.step(step, read := state + ops.cast(signal, state.dtype), only_summary)
         return after, read
 
 

@@ -42,9 +42,9 @@ class Window(Extension):
     def period(self) -> int:
         return self.global_attention_every or 1
 
-    def is_local(self, which: Step) -> bool:
+    def is_local(self, step: Step) -> bool:
         """Returns whether tokens attend to those nearby alone at a step."""
-        return not (self.global_attention_every and which.phase == 0)
+        return not (self.global_attention_every and step.phase == 0)
 
     def check_features(self, features: dict[str, Any]) -> None:
         if "sequence_ids" in features:
@@ -64,17 +64,15 @@ class Window(Extension):
     def attention(self, attention: Any, weights: Weights) -> Any:
         window = self.attention_window
 
-        def attend(
-            attention: Any, query: Tensor, key: Tensor, value: Tensor, pairs: Any, step: Tensor, which: Any
-        ) -> Tensor:
+        def attend(attention: Any, query: Tensor, key: Tensor, value: Tensor, pairs: Any, step: Step) -> Tensor:
             def score(queries: Tensor, keys: Tensor) -> Tensor:
-                return attention.score(attention, queries, keys, pairs, step, which)
+                return attention.score(attention, queries, keys, pairs, step)
 
             def weigh(scores: Tensor, part: Tensor) -> Tensor:
                 return attention.softmax(scores, step, part)
 
             length = ops.shape(query)[2]
-            if self.is_local(which) and not (isinstance(length, int) and length <= window + 1):
+            if self.is_local(step) and not (isinstance(length, int) and length <= window + 1):
                 return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE)
             return attend_by_parts(query, key, value, pairs.bias, score, weigh)
 

@@ -18,17 +18,19 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """Says which attention and which feed-forward sub-layer run, by their indices in the encoder.
+    """One depth step: the weights that it runs with, and its number.
 
     Attributes:
-        attention: the one's index.
-        feed_forward: the other's.
-        phase: which step it is of the period after which what extensions do at a step repeats; see `Extension.period`.
+        attention: the index of its attention half in the encoder.
+        feed_forward: the index of its feed-forward half.
+        phase: its place in the period after which what extensions do at a step repeats; see `Extension.period`.
+        number: of the plan's steps: an int, or a scalar tensor within a loop; 0 in a plan itself.
     """
 
     attention: int
     feed_forward: int
     phase: int = 0
+    number: Tensor = 0
 
 
 class Kernels(Protocol):
@@ -40,19 +42,19 @@ class Kernels(Protocol):
 
     scale: tuple[float, float]
 
-    def half_input(self, half: str, which: Step, hidden: Tensor) -> Tensor:
+    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         """Returns the input of a half: normalized with pre-norm, otherwise as it is."""
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Any:
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Any:
         """Returns the queries of `inputs`, and the keys and values of `attended`."""
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Any:
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Any:
         """Returns the product "intermediate", after the activation function, or "gate"."""
 
-    def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Any, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, step: Step, inside: Any, residual: Tensor) -> Tensor:
         """Ends a half: output product, dropout, residual, and with post-norm the norm."""
 
-    def softmax(self, scores: Tensor, step: Tensor, part: Tensor = None) -> Tensor:
+    def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
         """Returns the probabilities of scores, some dropped in training. `part` counts the parts of a long row."""
 
 
@@ -60,8 +62,7 @@ def block(
     kernels: Kernels,
     rows: "Rows",
     is_gated: bool,
-    step: Tensor,
-    which: Step,
+    step: Step,
     hidden: Tensor,
     only_summary: bool = False,
 ) -> Tensor:
@@ -71,24 +72,23 @@ def block(
         kernels: of the encoder.
         rows: of the batch.
         is_gated: whether the feed-forward network has a gate.
-        step: the step's number, an int, or a scalar tensor within a loop.
-        which: its weights.
+        step: the step.
         hidden: [tokens, hidden_size].
         only_summary: whether the result is of the token alone that stands for each row.
 
     Returns:
         [tokens, hidden_size], or [rows, hidden_size].
     """
-    inputs = kernels.half_input("attention", which, hidden)
-    projected = kernels.query_key_value(which, step, inputs, rows.attended(step, inputs))
-    context = rows.attend(projected, step, which, only_summary)
+    inputs = kernels.half_input("attention", step, hidden)
+    projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
+    context = rows.attend(projected, step, only_summary)
     residual = rows.summary_tokens(hidden) if only_summary else hidden
-    hidden = kernels.add_to_residual("attention", which, step, context, residual)
-    inputs = kernels.half_input("feed_forward", which, hidden)
-    inside = kernels.dense("intermediate", which, step, inputs)
+    hidden = kernels.add_to_residual("attention", step, context, residual)
+    inputs = kernels.half_input("feed_forward", step, hidden)
+    inside = kernels.dense("intermediate", step, inputs)
     if is_gated:
-        inside = inside * kernels.dense("gate", which, step, inputs)
-    return kernels.add_to_residual("feed_forward", which, step, inside, hidden)
+        inside = inside * kernels.dense("gate", step, inputs)
+    return kernels.add_to_residual("feed_forward", step, inside, hidden)
 
 
 class Pairs:
@@ -113,10 +113,10 @@ class Rows(Protocol):
 
     attention: "Attention"
 
-    def attend(self, projected: Any, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Any, step: Step, only_summary: bool) -> Tensor:
         """Returns contexts [tokens, hidden_size], or [rows, hidden_size] of the summary tokens alone."""
 
-    def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
+    def attended(self, step: Step, inputs: Tensor) -> Tensor:
         """Returns what keys and values are made of: the inputs, or these with the memory before them."""
         return inputs
 
@@ -146,9 +146,7 @@ class Rows(Protocol):
         """Returns [rows, ...] in the batch's order."""
 
 
-def product_score(
-    attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Tensor, which: Step
-) -> Tensor:
+def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Step) -> Tensor:
     """Returns the products of queries and keys, scaled."""
     # The scale comes after the product: TensorFlow 2.21 on CPU returns empty tensors, without an error, from a
     # while_loop around matmul(query * scale, transposed key) + bias (grappler's remapper with oneDNN).
@@ -157,10 +155,10 @@ def product_score(
 
 
 def attend_to_all(
-    attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Tensor, which: Step
+    attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
 ) -> Tensor:
     """Returns the contexts of queries that attend to all keys of their row, as far as the bias lets them."""
-    scores = attention.score(attention, query, key, pairs, step, which)
+    scores = attention.score(attention, query, key, pairs, step)
     return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
 
 
@@ -194,7 +192,7 @@ class Attention:
     attend: Callable = attend_to_all
     multiply: Callable = _multiply
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Tensor, which: Step) -> Tensor:
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step) -> Tensor:
         """Returns contexts [rows, heads, queries, head_size].
 
         Args:
@@ -202,10 +200,9 @@ class Attention:
             key: [rows, heads, keys, head_size].
             value: as the keys.
             pairs: of these rows.
-            step: the step's number.
-            which: its weights.
+            step: the step.
         """
         if self.rotate is not None:
             of_queries, of_keys = pairs.features["rotation"]
             query, key = self.rotate(query, of_queries), self.rotate(key, of_keys)
-        return self.attend(self, query, key, value, pairs, step, which)
+        return self.attend(self, query, key, value, pairs, step)

@@ -112,9 +112,9 @@ class Runner:
         """Returns the state before the first step, made of [tokens, hidden_size]."""
         return self.inner.begin(hidden)
 
-    def step(self, step: Tensor, which: Step, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
         """Returns the state after a step, and the input of its block."""
-        return self.inner.step(step, which, state, only_summary)
+        return self.inner.step(step, state, only_summary)
 
     def carried(self, state: Any) -> Tensor:
         """Returns what a state would amount to were it the last and nothing stopped early: [tokens, hidden_size]."""
@@ -155,9 +155,9 @@ class BlockRunner(Runner):
     def begin(self, hidden: Tensor) -> Tensor:
         return hidden
 
-    def step(self, step: Tensor, which: Step, state: Tensor, only_summary: bool = False) -> tuple[Tensor, Tensor]:
+    def step(self, step: Step, state: Tensor, only_summary: bool = False) -> tuple[Tensor, Tensor]:
         is_gated = self.config.feed_forward == "glu"
-        return block(self.kernels, self.rows, is_gated, step, which, state, only_summary), state
+        return block(self.kernels, self.rows, is_gated, step, state, only_summary), state
 
     def carried(self, state: Tensor) -> Tensor:
         return state
@@ -221,21 +221,22 @@ class DepthLoop:
 
             def cycle(i: Tensor, state: Any, segment: Segment = segment, done: int = done) -> Any:
                 first = i if len(segment.steps) == 1 else i * len(segment.steps)
-                for step, which in enumerate(segment.steps, done):
-                    state = self._step(first + step if step else first, which, state)
+                for offset, step in enumerate(segment.steps, done):
+                    state = self._step(step._replace(number=first + offset if offset else first), state)
                 return state
 
             found.append((segment, cycle))
             done += segment.repeats * len(segment.steps)
         return found
 
-    def _step(self, step: Tensor, which: Step, state: Any) -> Any:
+    def _step(self, step: Step, state: Any) -> Any:
         if self.observe is not None:
             self.observe(state)
-        is_last = self.only_summary and isinstance(step, int) and step == self.runner.config.num_steps - 1
+        number = step.number
+        is_last = self.only_summary and isinstance(number, int) and number == self.runner.config.num_steps - 1
 
         def run(state: Any) -> Any:
-            return self.runner.step(step, which, state, is_last)[0]
+            return self.runner.step(step, state, is_last)[0]
 
         return (keras.remat(run) if self.kind == "recompute" else run)(state)
 

@@ -36,49 +36,49 @@ class LayerKernels(Kernels):
         self.scale = (scale, 1.0) if encoder.compute_dtype == "float16" else (1.0, scale)
         self._extensions = [(one, encoder.extension_weights[one.name]) for one in config.extensions]
 
-    def half_input(self, half: str, which: Step, hidden: Tensor) -> Tensor:
-        return self._half(half, which).layer_norm(hidden) if self.is_pre else hidden
+    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
+        return self._half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> tuple[Tensor, ...]:
-        query = self.product("attention", "query", which, step, inputs)
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> tuple[Tensor, ...]:
+        query = self.product("attention", "query", step, inputs)
         query = query if self.scale[0] == 1 else query * self.scale[0]
-        return query, *(self.product("attention", name, which, step, attended) for name in ("key", "value"))
+        return query, *(self.product("attention", name, step, attended) for name in ("key", "value"))
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
-        product = self.product("feed_forward", name, which, step, inputs)
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
+        product = self.product("feed_forward", name, step, inputs)
         return self.activation(product) if name == "intermediate" else product
 
-    def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
         rate = self.config.hidden_dropout_prob
         if half == "feed_forward" and self.config.spec.drops_inside:
             inside = dropout(inside, rate, self._site(step, _INSIDE_SITE))
-        product, scale = self.product(half, "output", which, step, inside), self._half(half, which).branch_scale
+        product, scale = self.product(half, "output", step, inside), self._half(half, step).branch_scale
         product = product if scale == 1 else product * scale
         product = dropout(product, rate, self._site(step, 1 if half == "attention" else 2))
-        return residual + product if self.is_pre else self._half(half, which).layer_norm(residual, product)
+        return residual + product if self.is_pre else self._half(half, step).layer_norm(residual, product)
 
-    def softmax(self, scores: Tensor, step: Tensor, part: Tensor = None) -> Tensor:
+    def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
         probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
         if self.probabilities is not None:
             self.probabilities.append(probabilities)
         site = 0 if part is None else _PART_SITE * (part + 1)
         return dropout(probabilities, self.config.attention_probs_dropout_prob, self._site(step, site))
 
-    def _half(self, half: str, which: Step) -> Half:
-        return self.halves[half, getattr(which, half)]
+    def _half(self, half: str, step: Step) -> Half:
+        return self.halves[half, getattr(step, half)]
 
-    def product(self, half: str, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
+    def product(self, half: str, name: str, step: Step, inputs: Tensor) -> Tensor:
         """Returns the product of a dense layer of a half, by its name, before any activation function."""
-        owner, product = (half, getattr(which, half)), self._half(half, which).product(name)(inputs)
+        owner, product = (half, getattr(step, half)), self._half(half, step).product(name)(inputs)
         for extension, weights in self._extensions:
             if (pair := extension.low_rank(weights, owner, name)) is not None:
-                visit = visit_of(self.config, weights.steps[owner], step)
+                visit = visit_of(self.config, weights.steps[owner], step.number)
                 a, b = (ops.cast(of_step(one, visit), inputs.dtype) for one in pair)
                 product = product + ops.matmul(ops.matmul(inputs, a), b)
         return product
 
-    def _site(self, step: Tensor, site: Tensor) -> Tensor:
-        return site_seed(site_seed(self.seed, 3 * step), site)
+    def _site(self, step: Step, site: Tensor) -> Tensor:
+        return site_seed(site_seed(self.seed, 3 * step.number), site)
 
 
 def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
@@ -161,10 +161,10 @@ class PaddedRows(RectangleRows):
     def add_feature(self, name: str, values: Tensor) -> None:
         self.pairs.features[name] = (values, values)
 
-    def attend(self, projected: tuple, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: tuple, step: Step, only_summary: bool) -> Tensor:
         query, key, value = projected
         query, key, value = self._heads(query, self.length), self._heads(key, self.keys), self._heads(value, self.keys)
-        contexts = self.attention(query, key, value, self.pairs, step, which)
+        contexts = self.attention(query, key, value, self.pairs, step)
         contexts = ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (-1, self.config.hidden_size))
         return self.summary_tokens(contexts) if only_summary else contexts
 

@@ -199,7 +199,8 @@ def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tenso
 def _values(encoder: AlbertEncoder, state: Tensor) -> Tensor:
     """The values that the last step's attention computes of its input."""
     config, inputs = encoder.config, ops.reshape(state, (-1, encoder.config.hidden_size))
-    values = encoder.kernels().product("attention", "value", encoder.steps[-1], config.num_steps - 1, inputs)
+    last = encoder.steps[-1]._replace(number=config.num_steps - 1)
+    values = encoder.kernels().product("attention", "value", last, inputs)
     heads = (-1, ops.shape(state)[1], config.num_attention_heads, config.head_size)
     return ops.transpose(ops.reshape(values, heads), (0, 2, 1, 3))
 

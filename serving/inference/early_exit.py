@@ -111,12 +111,12 @@ class _ExitRunner(Runner):
             (0, state),
         )[1]
 
-    def step(self, step: Tensor, which: Step, state: State, only_summary: bool = False) -> tuple[State, Any]:
+    def step(self, step: Step, state: State, only_summary: bool = False) -> tuple[State, Any]:
         runner = self.encoder.runner(self.rows.again(state.tables, state.features))
         before, finish = state.depth, self.encoder.finish
-        depth, read = runner.step(step, which, before)
+        depth, read = runner.step(step, before)
         hidden = finish(runner.carried(depth))
-        state = self._answer(state._replace(depth=depth), step, hidden, lambda: finish(runner.carried(before)))
+        state = self._answer(state._replace(depth=depth), step.number, hidden, lambda: finish(runner.carried(before)))
         return self._leave(state), read
 
     def results(self, state: State) -> dict[str, Tensor]:

@@ -228,11 +228,11 @@ class LowRank(tf.Module):
     def __bool__(self) -> bool:
         return bool(self.factors)
 
-    def get(self, name: str, inputs: Tensor, step: Tensor, residual: Tensor | None = None) -> Any:
+    def get(self, name: str, inputs: Tensor, step: Step, residual: Tensor | None = None) -> Any:
         """Returns what is added to a product at a step, with `residual`; that alone where nothing is."""
         if name not in self.factors:
             return residual
-        a, b = (factor[tf.constant(self.visits)[step]] for factor in self.factors[name])
+        a, b = (factor[tf.constant(self.visits)[step.number]] for factor in self.factors[name])
         added = tf.matmul(tf.matmul(tf.cast(inputs, self.dtype), a), b)
         return added if residual is None else residual + added
 
@@ -251,25 +251,25 @@ class FloatKernels(Kernels):
         self.scale = config.head_size**-0.5, 1.0
         self.halves: dict[str, list[Any]] = {"attention": attentions, "feed_forward": feed_forwards}
 
-    def half(self, kind: str, which: Step) -> Any:
+    def half(self, kind: str, step: Step) -> Any:
         """Returns the half that runs at a step."""
-        return self.halves[kind][getattr(which, kind)]
+        return self.halves[kind][getattr(step, kind)]
 
-    def half_input(self, half: str, which: Step, hidden: Tensor) -> Tensor:
-        return self.half(half, which).layer_norm(hidden) if self.is_pre else hidden
+    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
+        return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Tensor:
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
         """Returns [tokens, 3 * hidden_size]; also the queries of what is remembered, which nobody reads."""
-        part = self.half("attention", which)
+        part = self.half("attention", step)
         return part.query_key_value(attended, part.low_rank.get("query_key_value", attended, step))
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
-        part = self.half("feed_forward", which)
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
+        part = self.half("feed_forward", step)
         product = getattr(part, name)(inputs, part.low_rank.get(name, inputs, step))
         return act(self.config.hidden_act, product) if name == "intermediate" and not part.is_fused else product
 
-    def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
-        part = self.half(half, which)
+    def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
+        part = self.half(half, step)
         total = part.output(inside, part.low_rank.get("output", inside, step, residual))
         return total if self.is_pre else part.layer_norm(total)
 
@@ -277,7 +277,7 @@ class FloatKernels(Kernels):
         """Multiplies matrices, as tf.matmul does."""
         return tf.matmul(first, second, transpose_b=transpose_b)
 
-    def softmax(self, scores: Tensor, step: Tensor, part: Any = None) -> Tensor:
+    def softmax(self, scores: Tensor, step: Step, part: Any = None) -> Tensor:
         return tf.nn.softmax(scores)
 
 
@@ -294,20 +294,21 @@ class Recorder(FloatKernels):
         super().__init__(kernels.config, kernels.halves["attention"], kernels.halves["feed_forward"])
         self.count, self.largest = count, dict[tuple[int, str], float]()
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Tensor:
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
         self._note(step, "query_key_value", attended)
-        return super().query_key_value(which, step, inputs, attended)
+        return super().query_key_value(step, inputs, attended)
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
         self._note(step, "intermediate", inputs)
-        return super().dense(name, which, step, inputs)
+        return super().dense(name, step, inputs)
 
-    def add_to_residual(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
         self._note(step, half, inside)
-        return super().add_to_residual(half, which, step, inside, residual)
+        return super().add_to_residual(half, step, inside, residual)
 
-    def _note(self, step: int, name: str, inputs: Tensor) -> None:
-        self.largest[step, name] = max(self.largest.get((step, name), 0.0), largest_of(inputs[: self.count]))
+    def _note(self, step: Step, name: str, inputs: Tensor) -> None:
+        key = step.number, name
+        self.largest[key] = max(self.largest.get(key, 0.0), largest_of(inputs[: self.count]))
 
 
 def largest_of(inputs: Tensor) -> float:

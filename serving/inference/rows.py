@@ -126,7 +126,7 @@ class OneRow(BatchRows):
     def of_batch(self, values: Tensor) -> Tensor:
         return tf.gather(tf.reshape(values, [-1]), self.batch.computed)[tf.newaxis]
 
-    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step, only_summary: bool) -> Tensor:
         by_head = tf.reshape(projected, [1, -1, 3, self.config.num_attention_heads, self.config.head_size])
         query, key, value = tf.unstack(tf.transpose(by_head, [2, 0, 3, 1, 4]))
         features, summary = {name: (one, one) for name, one in self.features.items()}, None
@@ -135,7 +135,7 @@ class OneRow(BatchRows):
             query, summary = query[:, :, place], tf.reshape(self.summary, [1, 1]) if self.last_token else 0
             features = {name: (one[:, place], one) for name, one in self.features.items()}
         pairs = RowPairs(lambda: self.bias, features, summary, self.hoisted)
-        contexts = self.attention(query, key, value, pairs, step, which)
+        contexts = self.attention(query, key, value, pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
@@ -196,9 +196,9 @@ class FlatRows(BatchRows):
         index = ranges(starts, self._block_lengths) - beyond(lengths, self._block_lengths)
         return tf.gather(of_tokens, index)
 
-    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step, only_summary: bool) -> Tensor:
         flat = tf.reshape(projected, [-1, self.config.head_size])
-        attend = functools.partial(self._attend_block, flat, step, which, only_summary)
+        attend = functools.partial(self._attend_block, flat, step, only_summary)
         first = attend(0)
         contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(attend, first))
         if not only_summary:
@@ -220,7 +220,7 @@ class FlatRows(BatchRows):
         )[1]
         return contexts.concat()
 
-    def _attend_block(self, flat: Tensor, step: Tensor, which: Step, only_summary: bool, block: Tensor) -> Tensor:
+    def _attend_block(self, flat: Tensor, step: Step, only_summary: bool, block: Tensor) -> Tensor:
         tables, heads = self.tables, self.config.num_attention_heads
         rows, length = tables.block_rows[block], tables.block_length[block]
         is_masked, cell = tables.block_is_masked[block], tables.block_first_cell[block]
@@ -252,7 +252,7 @@ class FlatRows(BatchRows):
             return tf.reshape(tf.slice(tables.bias, [cell], [count]), [rows, 1, 1, length])
 
         pairs = RowPairs(bias, features, summary, self.hoisted, is_masked)
-        return tf.reshape(self.attention(query, key, value, pairs, step, which), [-1, self.config.head_size])
+        return tf.reshape(self.attention(query, key, value, pairs, step), [-1, self.config.head_size])
 
     def find_rows(self) -> tuple[Tensor, Tensor]:
         """Returns the row of every computed token, int32 [tokens], and the same with -1 for what is in no sum."""

@@ -36,8 +36,8 @@ HELP = {
     "serving.client": ({"grpc", "numpy"}, 18),
     "serving.gateway": ({"grpc", "numpy"}, 19),
     "serving.export": ({"numpy"}, 20),
-    "albert_tf.run_pretraining": ({"numpy", "numba"}, 34),
-    "albert_tf.run_finetuning": ({"numpy"}, 24),
+    "albert_tf.run_pretraining": ({"numpy", "numba"}, 36),
+    "albert_tf.run_finetuning": ({"numpy"}, 26),
     "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 38),
 }
 

@@ -159,18 +159,16 @@ class _Scores:
     def __init__(self, extension: Relative, weights: Weights):
         self.extension, self.weights = extension, weights
 
-    def __call__(
-        self, attention: Any, query: Tensor, key: Tensor, pairs: "RelatedPairs", step: Tensor, which: Step
-    ) -> Tensor:
+    def __call__(self, attention: Any, query: Tensor, key: Tensor, pairs: "RelatedPairs", step: Step) -> Tensor:
         """Returns [batch, heads, sequence + queries, keys]."""
-        half, relations = ("attention", which.attention), pairs.relations
+        half, relations = ("attention", step.attention), pairs.relations
         own, steps = self.weights.by_owner[half], self.weights.steps[half]
 
         def of(name: str) -> Tensor:
             weight = ops.cast(ops.convert_to_tensor(own[name]), query.dtype)
             if not self.extension.is_untied(steps):
                 return weight
-            return of_step(weight, visit_of(relations.config, steps, step))
+            return of_step(weight, visit_of(relations.config, steps, step.number))
 
         # Queries are scaled already by `early`; the biases have to be.
         content, position, segment = (
@@ -178,7 +176,7 @@ class _Scores:
             for name in BIASES
         )
         scores = attention.multiply(content, key, transpose_b=True)
-        projected = pairs.position_keys.get(which.attention)
+        projected = pairs.position_keys.get(step.attention)
         if projected is None:
             projected = position_keys(own["relative/kernel"], relations.distances, relations.config)
         of_distances = attention.multiply(position, relations.by_row(projected), transpose_b=True)
@@ -216,14 +214,14 @@ class RelatedRows(PaddedRows):
             return weights
         return ops.concatenate([weights, ops.ones((ops.shape(weights)[0], queries))], axis=1)
 
-    def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
+    def attended(self, step: Step, inputs: Tensor) -> Tensor:
         content = self.content(self.rectangle(inputs))
         if self.relations.memory is not None:
-            content = ops.concatenate([of_step(self.relations.memory, step), content], axis=1)
+            content = ops.concatenate([of_step(self.relations.memory, step.number), content], axis=1)
         return ops.reshape(content, (-1, self.config.hidden_size))
 
-    def attend(self, projected: tuple, step: Tensor, which: Step, only_summary: bool) -> Tensor:
-        contexts = self.relations.weighed(self.rectangle(super().attend(projected, step, which, False)))
+    def attend(self, projected: tuple, step: Step, only_summary: bool) -> Tensor:
+        contexts = self.relations.weighed(self.rectangle(super().attend(projected, step, False)))
         contexts = ops.reshape(contexts, (-1, self.config.hidden_size))
         return self.summary_tokens(contexts) if only_summary else contexts
 
@@ -253,9 +251,9 @@ class RememberingRunner(Runner):
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()
 
-    def step(self, step: Tensor, which: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
         entered = (*state[1], ops.stop_gradient(self.inner.carried(state[0])))
-        after, read = self.inner.step(step, which, state[0], only_summary)
+        after, read = self.inner.step(step, state[0], only_summary)
         return (after, entered), read
 
     def carried(self, state: tuple) -> Tensor:

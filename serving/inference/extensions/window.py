@@ -19,14 +19,14 @@ class ExportedWindow(ExportedExtension):
         return dataclasses.replace(attention, attend=self._attend)
 
     def _attend(
-        self, attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Tensor, which: Step
+        self, attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
     ) -> Tensor:
         def to_all(query: Tensor) -> Tensor:
-            return attend_to_all(attention, query, key, value, pairs, step, which)
+            return attend_to_all(attention, query, key, value, pairs, step)
 
         def nearby() -> Tensor:
             def score(query: Tensor, key: Tensor) -> Tensor:
-                return attention.score(attention, query, key, pairs, step, which)
+                return attention.score(attention, query, key, pairs, step)
 
             def weigh(scores: Tensor, part: int) -> Tensor:
                 return attention.softmax(scores, step, part)
@@ -37,7 +37,7 @@ class ExportedWindow(ExportedExtension):
         length, places = tf.shape(key)[2], self.extension.attention_window
         if pairs.summary is not None:
             return to_all(query)
-        if self.extension.is_local(which):
+        if self.extension.is_local(step):
             return tf.cond(length <= places + 1, lambda: to_all(query), nearby)
         return tf.cond(length <= window.PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
 

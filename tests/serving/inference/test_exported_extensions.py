@@ -1,4 +1,4 @@
-"""Exports run any extension: by its own mathematics, or by a faster form that has the same numbers."""
+"""Exports run any extension: by its own mathematics, or by other mathematics that has the same numbers."""
 
 import dataclasses
 import subprocess
@@ -26,7 +26,7 @@ class Nearness(extension.Extension):
         return rows
 
     def attention(self, attention: Any, weights: Any) -> Any:
-        def score(attention, query, key, pairs, step, which):
+        def score(attention, query, key, pairs, step):
             of_queries, of_keys = (ops.cast(one, query.dtype) for one in pairs.features["positions"])
             distances = ops.abs(of_queries[:, None, :, None] - of_keys[:, None, None, :])
             scores = attention.multiply(query, key, transpose_b=True)
