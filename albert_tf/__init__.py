@@ -2,24 +2,14 @@
 
 import importlib
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
-_ROOMS = ("tfrecords", "albert_tf", "serving")
-
-
-def _is_our_command() -> bool:
-    """Whether this process was started as `python -m albert_tf.run_...`, or by a script that pip made of it."""
-    if "-m" in sys.orig_argv:
-        return sys.orig_argv[sys.orig_argv.index("-m") + 1].split(".")[0] in _ROOMS
-    return os.path.basename(sys.argv[0]).startswith("albert-")
-
+from tfrecords.base.started import is_our_command
+from tfrecords.base.version import VERSION as __version__
 
 # At once for everyone else, since Keras loads only what was registered with it. A command answers --help, and says
 # what is wrong with its flags, in a tenth of the time that TensorFlow takes to start.
-if TYPE_CHECKING or not _is_our_command():
+if TYPE_CHECKING or not is_our_command():
     # Models alone have no need of TensorFlow under another Keras backend.
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         import tfrecords.base.quiet_tensorflow  # noqa: F401
@@ -79,5 +69,6 @@ __all__ = [
     "LearnedExit",
     "Preprocessor",
     "XlnetPretrainer",
+    "__version__",
     "load",
 ]

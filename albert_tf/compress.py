@@ -1,7 +1,10 @@
-"""Makes a BERT-family model small: `python -m albert_tf.compress --help`.
+"""Makes a smaller model of a larger one, and trains it to answer alike.
 
-Narrow embeddings by singular values, blocks shared by a plan over depth with low rank by depth, fewer pieces; then
-distillation on plain text, and on a task. docs/compress.md tells more.
+The word embeddings become narrower, the layers share blocks, unused pieces of the vocabulary go; distillation on plain
+text and on a task follows.
+
+python -m albert_tf.compress --model=all-MiniLM-L6-v2 --text='corpus/*.txt' --output_dir=small
+python -m albert_tf.compress --model=sst2 --task=sst2 --data_dir=glue/SST-2 --output_dir=sst2_small
 """
 
 from albert_tf.compression.settings import CompressSettings

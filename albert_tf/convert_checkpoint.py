@@ -1,4 +1,8 @@
-"""Converts weights between code bases: `python -m albert_tf.convert_checkpoint --help`."""
+"""Converts weights between file formats.
+
+python -m albert_tf.convert_checkpoint --input=albert_base --to=keras --output=base.keras
+python -m albert_tf.convert_checkpoint --input=run --to=huggingface --output=hf_folder
+"""
 
 import dataclasses
 import os

@@ -1,4 +1,7 @@
-"""Answers with several fine-tuned models together: `python -m albert_tf.run_ensemble --help`."""
+"""Measures several fine-tuned models that answer together.
+
+python -m albert_tf.run_ensemble --task=sst2 --data_dir=glue/SST-2 --models=sst2_a,sst2_b --output_dir=both
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Evaluates a pre-trained model on held-out records: `python -m albert_tf.run_evaluation --help`."""
+"""Measures a pre-trained model on held-out training examples.
+
+python -m albert_tf.run_evaluation --model=run --train_data='data/train-*' --eval_data='data/eval-*'
+"""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,9 @@
-"""Fine-tunes on a task: `python -m albert_tf.run_finetuning --help`."""
+"""Fine-tunes a model on a task or on your own table.
+
+python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
+python -m albert_tf.run_finetuning --task=classification --data_dir=reviews --init_from=all-MiniLM-L6-v2 \\
+    --output_dir=reviews_model
+"""
 
 from albert_tf.config import read_config
 from albert_tf.model_files import MODEL_FILE, check_model, load_task

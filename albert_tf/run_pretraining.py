@@ -1,4 +1,9 @@
-"""Pre-trains ALBERT on TFRecords: `python -m albert_tf.run_pretraining --help`."""
+"""Pre-trains a model on training examples.
+
+python -m albert_tf.run_pretraining --config=albert_tiny --train_data='data/train-*' --output_dir=run
+python -m albert_tf.run_pretraining --init_from=albert_base --train_data='data/train-*' --eval_data='data/eval-*' \\
+    --output_dir=run --num_train_steps=20000
+"""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the model server costs over calling the model in process; the figures of docs/model_server.md.
+"""What the model server costs over calling the model in process; the figures of docs/results/model_server.md.
 
 python -m benchmarks.model_server --what=WHAT [--model_base_path=FOLDER --length=128]
 """

@@ -1,18 +1,20 @@
-"""The page of a table: numbers with their spread beside the published ones, and what they decide, in words."""
+"""Writes the page of a table: its numbers with their spread, and which differences they decide."""
 
 import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from experiments.columns import COLUMNS, TASK_MEASURES
+from experiments.columns import COLUMNS
 from experiments.results import Result
 from experiments.tables import Row, Scale, Table
 from experiments.verdicts import CONFIDENCE, Verdict, verdicts
 from tfrecords.base import files
 
 
-def render(table: Table, scale: Scale, results: Sequence[Result], command: str, picture: str, csv: str) -> str:
+def render(
+    table: Table, scale: Scale, results: Sequence[Result], command: str, picture: str, csv: str, legend: str = ""
+) -> str:
     """Writes the page as Markdown, without a heading.
 
     Args:
@@ -22,32 +24,31 @@ def render(table: Table, scale: Scale, results: Sequence[Result], command: str, 
         command: that makes them.
         picture: the path of the picture as the page names it; shown if the table has one.
         csv: the path of the results likewise.
+        legend: the path of a page that describes columns and scales; "": the text describes them itself.
 
     Returns:
-        Paragraphs, a table, a list of sentences, with an empty line between them.
+        Paragraphs and tables, with an empty line between them.
     """
     by_row = {row.name: [one for one in results if one.row == row.name] for row in table.rows}
     done = [row for row in table.rows if by_row[row.name]]
     missing = [row.title for row in table.rows if not by_row[row.name]]
     parts = [
-        table.question,
-        f"    {command}",
-        _provenance(table, scale, results, csv),
+        table.setup,
         _numbers(table, done, by_row),
-        _LEGEND.format(
-            tasks=_OF_TASKS * any(COLUMNS[name].measure in TASK_MEASURES for name in table.columns),
-            length=scale.inference_length,
-        ),
         *([f"Not run: {', '.join(missing)}."] if missing else []),
-        *([f"![held-out masked-LM loss by row and seed]({picture})"] if table.has_picture else []),
+        *([f"![Held-out masked-LM loss by row and seed]({picture})"] if table.has_picture else []),
         *([_judgement(table, verdicts(results, table.comparisons))] if table.comparisons else []),
         *table.remarks.get(scale.name, []),
+        "## How it was run",
+        f"    {command}",
+        _provenance(table, scale, results, csv),
+        f"[How to read the tables]({legend})" if legend else f"{scale.description}\n\n{LEGEND}\n\n{RULE}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def insert(page: Path, name: str, text: str) -> bool:
-    """Puts the text between the markers of a table in a Markdown file; returns whether the file has them.
+    """Replaces the text between the markers of a table in a Markdown file; returns whether the file has them.
 
     The markers are `<!-- experiments.run NAME: begin -->` and `... end -->`.
     """
@@ -62,19 +63,18 @@ def insert(page: Path, name: str, text: str) -> bool:
     return bool(count)
 
 
-_OF_TASKS = (
-    " A task's figure is that of a fine-tuning of the model after the last update, and of its evaluations on the dev "
-    "file the best."
-)
-_LEGEND = (
-    "Loss in nats a predicted token, held out, after the last update, as all that is measured; mean ± standard "
-    "deviation over the seeds.{tasks} Parameters with the heads. Training FLOPs: three forward passes of the encoder "
-    "for every row of tokens (an equilibrium's steps without gradient: one; of permutations with the stream of queries "
-    "and the memory). Minutes: of the updates of a run, beside whatever else the machine did. ms a step, ms an answer: "
-    "medians of all rows in turn in one process, not to be compared with other tables'; the answer is that of the "
-    "export (`serving.export --compute=auto`) to one row of "
-    "{length} tokens."
-)
+LEGEND = """- Loss: nats per predicted token on held-out rows, after the last update. Lower is better.
+- ±: standard deviation over the seeds.
+- Parameters include the heads.
+- Training FLOPs: three forward passes of the encoder for each row. Steps of an equilibrium without gradient count \
+once. Permutation models include the query stream and the memory.
+- Minutes: time of a run's updates. Other programs ran at the same time.
+- ms a step, ms an answer: medians of all rows of one table, timed in turn in one process. Do not compare them between \
+tables. An answer is one row through an export (`serving.export --compute=auto`), of 128 tokens at scale `small`.
+- Scores of tasks: the best evaluation on the dev file while the model is fine-tuned."""
+RULE = """A difference of two means counts if it is larger than the column "needed", which is half of Welch's t \
+interval of the two rows. The interval holds at 95 % for all comparisons of the table together (Bonferroni). If a row \
+is the best of several, all of them count as comparisons. A smaller difference is "not decidable"."""
 
 
 def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str) -> str:
@@ -86,19 +86,17 @@ def _provenance(table: Table, scale: Scale, results: Sequence[Result], csv: str)
     if timed := sorted({result.timed_on for result in results if result.timed_on}):
         machines += f"; timed on {' and '.join(timed)}"
     changes = [
-        f"{'in fine-tuning ' * (part == 'finetuning')}{name} {value}"
+        f"{'fine-tuning ' * (part == 'finetuning')}`{name}={value}`"
         for part, values in table.at.get(scale.name, {}).items()
         for name, value in values.items()
     ]
-    own = f" This table changes of that: {', '.join(changes)}." if changes else ""
-    runs = (
-        f"Seed{'s' * (len(common) != 1)} {_listed(common) or 'by row'}{more}, on {machines}. Every run: [{csv}]({csv})."
-    )
-    return f"Scale `{scale.name}`: {scale.description}{own} {runs}"
+    own = [f"- Changes to the scale: {', '.join(changes)}"] if changes else []
+    said = f"Seed{'s' * (len(common) != 1)} {_listed(common) or 'by row'}{more}"
+    return "\n".join([f"- Scale `{scale.name}`", *own, f"- {said}, on {machines}", f"- Every run: [{csv}]({csv})"])
 
 
 def seeds_of(results: Sequence[Result], row: str) -> set[int]:
-    """Gives the seeds that a row was run with."""
+    """Returns the seeds that a row was run with."""
     return {result.seed for result in results if result.row == row}
 
 
@@ -118,20 +116,22 @@ def _numbers(table: Table, rows: Sequence[Row], by_row: dict[str, list[Result]])
 
 
 def _judgement(table: Table, found: Sequence[Verdict]) -> str:
+    if not found:
+        return "Nothing to compare yet."
     titles = {row.name: row.title for row in table.rows}
-    sentences = [f"- {sentence(verdict, titles)}" for verdict in found]
+    cells = [comparison(verdict, titles) for verdict in found]
+    head = ["compared", "column", "difference", "needed", "result", "published"]
+    if not any(line[-1] for line in cells):
+        head, cells = head[:-1], [line[:-1] for line in cells]
+    lines = [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *cells)]
     pairs = sum(verdict.pairs for verdict in found)
-    together = "this comparison" if len(found) == 1 else f"these {len(found)} comparisons together"
-    chosen = f", of all {pairs} that the best rows were chosen from" if pairs > len(found) else ""
-    rule = (
-        "The rule: a difference of means counts where it is outside Welch's t interval of the two rows, of "
-        f"{CONFIDENCE:.0%} for {together}{chosen}."
-    )
-    return "\n".join([*sentences, "", rule]) if found else "Nothing to compare yet."
+    together = f"{len(found)} comparison{'s' * (len(found) > 1)}"
+    chosen = f"; the best rows were chosen from {pairs}" if pairs > len(found) else ""
+    return "\n".join([*lines, "", f"Confidence: {CONFIDENCE:.0%} for {together} together{chosen}."])
 
 
-def sentence(verdict: Verdict, titles: dict[str, str]) -> str:
-    """Says a verdict in words.
+def comparison(verdict: Verdict, titles: dict[str, str]) -> list[str]:
+    """Returns the cells that describe a verdict.
 
     Args:
         verdict: of two rows.
@@ -140,15 +140,7 @@ def sentence(verdict: Verdict, titles: dict[str, str]) -> str:
     one, column = verdict.comparison, verdict.column
     form = f"{{:{column.form}}}{column.unit}"
     ours, theirs = titles[one.row], titles[one.against] if isinstance(one.against, str) else form.format(one.against)
-    what = {
-        "better": f"{ours} is better than {theirs}",
-        "worse": f"{ours} is worse than {theirs}",
-        "not decidable": f"Between {ours} and {theirs} it is not decidable",
-    }[verdict.word]
-    what = what[0].upper() + what[1:]
-    is_single = math.isnan(verdict.needed)
-    needed = "without spread" if is_single else f"needed: {form.format(verdict.needed)}"
-    said = f"{what}: {column.head} {verdict.difference:+{column.form}}{column.unit} ({needed})."
-    if not one.published:
-        return said
-    return f"{said} Published: {one.published} ({one.source}): {verdict.published}."
+    needed = "one seed" if math.isnan(verdict.needed) else form.format(verdict.needed)
+    difference = f"{verdict.difference:+{column.form}}{column.unit}"
+    published = f"{one.published} ({one.source}): {verdict.published}" if one.published else ""
+    return [f"{ours}, against {theirs}", column.head, difference, needed, verdict.word, published]

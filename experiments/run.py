@@ -30,7 +30,7 @@ class TableSettings(CheckedSettings):
     rows: str = setting("", help="Train and measure only these rows, by commas; the page has all that are done.")
     stages: str = setting("train,measure,time,page", help="What is done of these four, by commas.")
     results: str = setting("", help="A CSV file of results to write the page from; nothing is run.")
-    publish: bool = setting(False, help="Write results/ of this folder, and between the table's markers in docs/, too.")
+    publish: bool = setting(False, help="Also write results, picture and text to docs/results.")
     dryrun: bool = setting(False, help="Walk all of it at scale tiny with one seed, and keep nothing.")
 
 

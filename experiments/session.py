@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from experiments.run import TableSettings
 
 _ROUNDS = {"training": 12, "answers": 40}
-DOCS = FOLDER.parent / "docs"
+DOCS = FOLDER.parent / "docs" / "results"
 
 
 class Session:
@@ -207,10 +207,11 @@ class Session:
             temporary.write_text(f"# {self.table.title}\n\n{self._text(found, csv.name, png.name)}", encoding="utf-8")
         print(f"wrote {path}")
         if self.settings.publish:
-            names = [f"../experiments/results/{path.name}" for path in self._write_figures(FOLDER / "results", found)]
-            text = self._text(found, *names)
+            kept = files.make_output_dir(DOCS / "experiments")
+            csv, png = (f"{kept.name}/{path.name}" for path in self._write_figures(kept, found))
+            text = self._text(found, csv, png, "reading_the_tables.md")
             pages = [str(path) for path in sorted(DOCS.glob("*.md")) if page.insert(path, self.table.name, text)]
-            print(f"wrote {FOLDER / 'results'} and {', '.join(pages) or 'no page: none has the markers'}")
+            print(f"wrote {kept} and {', '.join(pages) or 'no page: none has the markers'}")
 
     def _write_figures(self, folder: Path, found: list[Result]) -> tuple[Path, Path]:
         csv, png = (folder / f"{self.table.name}-{self.scale.name}.{kind}" for kind in ("csv", "png"))
@@ -220,7 +221,7 @@ class Session:
                 temporary.write_bytes(picture(self.table, found))
         return csv, png
 
-    def _text(self, found: list[Result], csv: str, png: str) -> str:
+    def _text(self, found: list[Result], csv: str, png: str, legend: str = "") -> str:
         command = f"python -m experiments.run {self.table.name} --output_dir=out --corpus='text/*.jsonl.gz'"
         if self.scale.backend != "tensorflow":
             command = f"KERAS_BACKEND={self.scale.backend} {command}"
@@ -230,7 +231,7 @@ class Session:
         command += f" --scale={self.scale.name} --seeds={min(map(len, seeds))}"
         if (first := min(map(min, seeds))) != 1:
             command += f" --first_seed={first}"
-        return page.render(self.table, self.scale, found, command, png, csv)
+        return page.render(self.table, self.scale, found, command, png, csv, legend)
 
 
 def _minutes(seconds: float) -> str:

@@ -226,8 +226,8 @@ class Table:
 
     Attributes:
         name: of its folder.
-        title: the page's.
-        question: that it answers, in a sentence or two.
+        title: of the page: the question that the table answers.
+        setup: a sentence or two on what its rows are.
         rows: in the order of the page.
         comparisons: of its rows.
         columns: of the page, by their names in `experiments.columns`; what they are measured from is measured.
@@ -238,7 +238,7 @@ class Table:
 
     name: str
     title: str
-    question: str
+    setup: str
     rows: list[Row]
     comparisons: list[Comparison]
     columns: Sequence[str] = USUAL

@@ -27,13 +27,13 @@ def can_run(compute: str, cpu_info: Path = OWN_CPU_INFO) -> bool:
 
 
 def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
-    """Says what another `compute` would add on this CPU; None where that was not measured (docs/inference.md)."""
+    """Says what another `compute` would add on this CPU; None if that was not measured (docs/results)."""
     fast = sorted(_BFLOAT16 & cpu_flags(cpu_info))
     if compute == "float32" and fast:
-        return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
+        return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/results)"
     if compute == "bfloat16" and not fast and can_run(compute, cpu_info):
         flags = " nor ".join(sorted(_BFLOAT16))
-        return f"this CPU has neither {flags}: float32 is 2 to 4 times as fast on such CPUs (docs/inference.md)"
+        return f"this CPU has neither {flags}: float32 is 2 to 4 times as fast on such CPUs (docs/results)"
     return None
 
 

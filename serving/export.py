@@ -1,11 +1,15 @@
-"""Writes a trained model as a SavedModel version for TensorFlow Serving: `python -m serving.export --help`."""
+"""Writes a model for TensorFlow Serving: a SavedModel in a numbered folder.
+
+python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text
+python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --compute=int8 --check
+"""
 
 import dataclasses
 import os
 import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from albert_tf.choices import DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
 from albert_tf.model_files import check_model
@@ -30,6 +34,13 @@ _WRITING = ".writing-"
 @dataclasses.dataclass(frozen=True)
 class ExportSettings(CheckedSettings):
     """Which model is exported, and for which requests."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Model": "inputs tokenizer max_seq_length version depth",
+        "Speed": "compute padding performance_hint other_cpu exit_rule",
+        "Answers": "top_k doc_stride num_choices dimensions",
+        "Output": "warm_up_lengths check check_numbers",
+    }
 
     model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
     output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")

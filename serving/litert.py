@@ -1,4 +1,7 @@
-"""Writes a trained model as one LiteRT (TensorFlow Lite) file: `python -m serving.litert --help`."""
+"""Writes a model as one LiteRT (TensorFlow Lite) file.
+
+python -m serving.litert --model=sst2 --output=sst2.tflite
+"""
 
 import dataclasses
 from pathlib import Path

@@ -32,7 +32,12 @@ def test_one_clear_line(run_module, tmp_path, module, arguments, status, message
 def test_help_lists_the_flags_with_their_defaults(run_module):
     ended = run_module("albert_tf.run_pretraining", "--help")
     assert ended.returncode == 0 and ended.stderr == ""
-    for words in ("Pre-trains ALBERT", "--learning_rate: peak", "(default: '0.00176')", "--train_data: file pattern"):
+    for words in (
+        "Pre-trains a model",
+        "  --learning_rate=X       peak",
+        "(default: 0.00176)",
+        "  --train_data=...        file",
+    ):
         assert words in ended.stdout
 
 

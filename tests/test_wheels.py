@@ -14,7 +14,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 # The one place that says it.
-VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "albert_tf" / "__init__.py").read_text(), re.MULTILINE)[1]
+VERSION = re.search(r'^VERSION = "(.+)"$', (ROOT / "tfrecords" / "base" / "version.py").read_text(), re.MULTILINE)[1]
 
 
 def build(source, folder):

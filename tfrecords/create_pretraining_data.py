@@ -1,10 +1,13 @@
-"""Text to TFRecords for pre-training.
+"""Turns text into training examples: TFRecord files for pre-training.
 
 python -m tfrecords.create_pretraining_data --input='corpus/*.txt' --output_dir=data --tokenizer=spm.model --seed=1
+python -m tfrecords.create_pretraining_data --input=corpus.jsonl.gz --text_field=body --output_dir=data \\
+    --tokenizer=tokenizer --held_out_fraction=0.01
 """
 
 import os
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import setting
@@ -19,6 +22,12 @@ from tfrecords.tokenizers.loading import load_tokenizer
 @dataclass(frozen=True, kw_only=True)
 class CreateSettings(BuildSettings):
     """The settings of the command: those of the build, and where and how it is done."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Data": "held_out_fraction text_field split_sentences line_documents dupe_factor lower_case",
+        "Examples": "max_seq_length objective pair_task masking masked_lm_prob ngram input_format",
+        "Run": "seed workers runner gzip overwrite",
+    }
 
     input: str = setting(help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_dir: str = setting(help="Folder for the records, the manifest and the tokenizer.")

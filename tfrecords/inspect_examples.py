@@ -1,6 +1,7 @@
-"""Shows what is in records: some examples as text, and the statistics of a sample or of everything.
+"""Shows training examples as text, with statistics of a sample or of all of them.
 
-python -m tfrecords.inspect_examples --input=data --examples=2 --output_dir=inspection
+python -m tfrecords.inspect_examples --input=data --examples=2
+python -m tfrecords.inspect_examples --input=data --sample=0 --output_dir=inspection
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Trains a vocabulary: ALBERT's SentencePiece, or with --kind=bpe RoBERTa's byte-level BPE; or adds words to one.
+"""Trains a vocabulary (SentencePiece, or byte-level BPE with --kind=bpe), or adds words to one.
 
 python -m tfrecords.train_tokenizer --input='corpus/*.txt' --output_prefix=data/spm --vocab_size=30000
 python -m tfrecords.train_tokenizer --add_to=bert-base-uncased --input='notes/*.txt' --output_prefix=larger

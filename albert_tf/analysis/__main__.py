@@ -1,4 +1,8 @@
-"""Prints what configurations cost: `python -m albert_tf.analysis [--configs=NAMES OR FILES] [--max_seq_length=512]`."""
+"""Counts the parameters and operations of configurations.
+
+python -m albert_tf.analysis
+python -m albert_tf.analysis --configs=albert_base_v2,my_config.json --max_seq_length=128
+"""
 
 import dataclasses
 

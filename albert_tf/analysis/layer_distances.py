@@ -1,4 +1,4 @@
-"""How far each step moves what passes through it: the paper's Figure 1, for any checkpoint and text.
+"""Measures how far each layer moves what passes through it, as Figure 1 of the ALBERT paper does.
 
 python -m albert_tf.analysis.layer_distances --models=a.keras,b --input=text.txt --output_dir=out
 """

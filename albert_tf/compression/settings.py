@@ -1,6 +1,7 @@
 """All that determines how a model is made small."""
 
 import dataclasses
+from typing import ClassVar
 
 from albert_tf.choices import DTYPE_POLICIES, MAX_SEED, STRATEGIES
 from albert_tf.tasks.settings import STRATEGIES_HELP
@@ -27,6 +28,13 @@ class CompressSettings(CheckedSettings):
 
     Steps count optimizer updates, batch sizes rows of text.
     """
+
+    groups: ClassVar[dict[str, str]] = {
+        "Data": "text task data_dir text_column label_column max_seq_length",
+        "Model": "embedding_size plan lora_rank layers vocab_from vocab_size",
+        "Training": "num_train_steps train_batch_size learning_rate task_train_steps max_hours seed",
+        "Memory and speed": "cache_gb gradient_accumulation_steps dtype_policy strategy",
+    }
 
     model: str = setting(help="what to compress: folder, .keras file or published checkpoint; it is the teacher, too")
     output_dir: str = setting(help="model folder to write: the compressed model, compress.json, compress.html")

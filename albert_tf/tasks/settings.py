@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
 from tfrecords.base.errors import UserError
@@ -25,6 +25,16 @@ class FinetuningSettings(CheckedSettings):
 
     Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/finetuning.md.
     """
+
+    groups: ClassVar[dict[str, str]] = {
+        "Data": "text_column second_text_column label_column max_seq_length",
+        "Model": "init_from config tokenizer keep_head teacher early_exit",
+        "Training": (
+            "learning_rate train_batch_size num_train_epochs num_train_steps num_warmup_steps early_stopping "
+            "class_weights max_hours seed seeds dryrun"
+        ),
+        "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile strategy",
+    }
 
     task: str = setting(
         help="a GLUE task such as sst2, squad1, squad2, race; or your data: classification, multilabel, regression, "

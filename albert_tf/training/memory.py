@@ -20,8 +20,8 @@ GIB = 2**30
 # Of the memory that is free, what a run plans with: the estimate is right within about a fifth.
 _SHARE = 0.8
 
-# Measured, see docs/training.md: peaks of the process's memory for ALBERT-base, BERT-base and a small model, rows of
-# 128 and 512 tokens, on a CPU.
+# Fitted to peaks of the process's memory (docs/results/training_memory.md) for ALBERT-base, BERT-base and a small
+# model, rows of 128 and 512 tokens, on a CPU.
 _RUNTIME = 1.2 * GIB
 # Weights, two moments, gradients, and what an update makes on the way.
 _COPIES = 6

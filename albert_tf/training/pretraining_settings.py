@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
 from albert_tf.choices import DTYPE_POLICIES, GRADIENT_NORMS, MAX_SEED, OPTIMIZERS, STRATEGIES, WALKS
 from albert_tf.config import AlbertConfig
@@ -26,6 +27,16 @@ class PretrainingSettings(CheckedSettings):
 
     Defaults are the paper's, from google-research/albert:run_pretraining.py:68-94.
     """
+
+    groups: ClassVar[dict[str, str]] = {
+        "Data": "eval_data second_train_data second_from_step pack_rows",
+        "Model": "config init_from tokenizer objective",
+        "Training": (
+            "optimizer learning_rate train_batch_size num_train_steps num_warmup_steps "
+            "save_checkpoints_steps max_hours seed dryrun"
+        ),
+        "Memory and speed": "memory_gb gradient_accumulation_steps dtype_policy jit_compile strategy",
+    }
 
     train_data: str = setting(help="file pattern of training records, e.g. 'data/train-*.tfrecord*'")
     output_dir: str = setting(help="folder of the run: checkpoints, history.csv, TensorBoard logs")

@@ -1,4 +1,4 @@
-"""Writes the project's latency report, docs/latency.md with its plot and its data, on this machine.
+"""Writes the project's latency report, docs/results/latency.md with its plot and its data, on this machine.
 
 python -m benchmarks.latency [--work_dir=FOLDER]
 
@@ -26,7 +26,7 @@ from tfrecords.base.settings import define_flags, read_flags, setting
 @dataclasses.dataclass(frozen=True)
 class LatencySettings:
     work_dir: str = setting("latency", help="folder for models, exports and figures; kept for the next run")
-    page: str = setting("docs/latency.md", help="the report; its plot and data go into a folder of its name beside it")
+    page: str = setting("docs/results/latency.md", help="the report; its plot and data go into a folder of its name")
     models: str = setting(
         "bert_base_uncased,albert_tiny,albert_base_v2,albert_large_v2", help="published configurations, by commas"
     )
@@ -55,6 +55,7 @@ def measured(settings: LatencySettings) -> list[dict]:
                 shutil.rmtree(folder / "export", ignore_errors=True)  # Whatever version wrote it.
                 version = export_model(make_model(name, work / name / "model"), variant, folder / "export")
                 figures = measure(name, version, settings.lengths, settings.seconds, text, vocabulary, folder)
+                figures["environment"]["commit"] = _commit()
                 files.write_json(kept, figures | {"variant": variant, "settings": _asked(settings)})
             found.append(files.read_json(kept))
     if len({_where(one["environment"]) for one in found}) > 1:
@@ -70,6 +71,12 @@ def is_current(figures: dict, settings: LatencySettings) -> bool:
 
 def _asked(settings: LatencySettings) -> dict:
     return {"lengths": settings.lengths, "seconds": settings.seconds}
+
+
+def _commit() -> str:
+    """Returns the commit that is measured; "" outside a clone."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
 
 
 def _where(here: dict) -> str:

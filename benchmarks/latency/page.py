@@ -25,31 +25,33 @@ def write_page(figures: Figures, page: Path) -> None:
 
 def render(figures: Figures, folder: str) -> str:
     """The page as Markdown; `folder` is where its plot is."""
+    words = plain_words(figures)
     return "\n\n".join(
         [
-            "# Latency: BERT, ALBERT, and ALBERT exported for speed",
-            _provenance(figures),
+            "# Is ALBERT faster than BERT when it answers?" if words else "# How long does a request take?",
+            *([words] if words else []),
             "## What each model costs",
             _costs(figures),
             f"![latency against length]({folder}/latency.png)",
             "## One request, in process",
-            "Milliseconds, median (- where there was no time for 20 requests), by length in tokens; batch of 1, the "
-            "SavedModel called from Python.",
+            "Median in milliseconds by length in tokens (- if there was no time for 20 requests). Batch of 1; Python "
+            "calls the SavedModel.",
             _by_length(figures, lambda point: _number(point["in_process_ms"])),
             "## One request, over gRPC",
             "Milliseconds, median / p90; the same requests through `serving.client`'s stub to a server on the same "
             "machine, one client.",
             _by_length(figures, lambda point: f"{_number(point['grpc_ms'])} / {_number(point['grpc_p90_ms'])}"),
             *_over_rest(figures),
-            "## The serving layer's share",
-            "What gRPC and the server add to the median, in milliseconds. The two were measured one after the other: a "
-            "difference of a few per cent either way, for a long request, is the machine's.",
+            "## What the server adds",
+            "What gRPC and the server add to the median, in milliseconds. The two were measured one after the other, "
+            "so a few per cent either way for a long request is noise.",
             _by_length(figures, _share),
             "## Batches of real sentences",
             f"{BATCH} paragraphs of Python's help texts a request, of their own lengths, at most {LENGTH} tokens; "
             "rows a second.",
             _mixed(figures),
-            plain_words(figures),
+            "## How it was measured",
+            _provenance(figures),
             "",
         ]
     )
@@ -86,14 +88,21 @@ def _provenance(figures: Figures) -> str:
     machine = figures[0]["environment"]
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if name != "albert-tf")
     loads = [entry["environment"]["load_average_1min_at_start"] for entry in figures]
-    return (
-        "Every number on this page was written by `python -m benchmarks.latency` on one machine: "
-        f"{machine['cpu']}, {machine['usable_cores']} cores, {machine['memory_gib']:.0f} GiB, "
-        f"{machine['created'][:10]}; "
-        f"Python {machine['python']}, {packages}. Load of the machine when a model's turn began: "
-        f"{min(loads):.1f} to {max(loads):.1f}. Random weights, which cost what trained ones do. "
-        "Ratios travel to other machines, milliseconds do not."
+    return "\n".join(
+        [
+            f"- {machine['cpu']}, {machine['usable_cores']} cores, {machine['memory_gib']:.0f} GiB; Python "
+            f"{machine['python']}, {packages}; load of the machine when a model's turn began: {min(loads):.1f} to "
+            f"{max(loads):.1f}",
+            f"- {machine['created'][:10]}{_commit(machine)}",
+            "- `python -m benchmarks.latency`; random weights, which cost what trained ones cost",
+            "- [How to read the tables](reading_the_tables.md)",
+        ]
     )
+
+
+def _commit(machine: dict) -> str:
+    """Nothing for figures from before the commit was noted."""
+    return f", commit `{machine['commit']}`" if machine.get("commit") else ""
 
 
 def _costs(figures: Figures) -> str:
@@ -111,12 +120,11 @@ def _costs(figures: Figures) -> str:
         for entry in figures
     ]
     note = (
-        "Parameters of the encoder with its pooler; GFLOP of matrix products, a multiply and an add counted as two. "
-        "Memory: growth of a fresh process by loading and a first call, TensorFlow itself not counted. Exports: plain "
-        "is float32 with --padding=computed; fast has --compute=auto (bfloat16, where the CPU has it) and "
-        "--padding=skipped; "
-        "fast int8 has --compute=int8 and --padding=skipped. All three are classifiers, which compute their last "
-        "step for [CLS] alone."
+        "Parameters include the pooler. GFLOP count matrix products; a multiplication and an addition are two. "
+        "Memory: growth of a fresh process by loading and a first call, without TensorFlow itself. Exports: plain "
+        "is float32 with `--padding=computed`; fast has `--compute=auto` (bfloat16 if the CPU has it) and "
+        "`--padding=skipped`; fast int8 has `--compute=int8` and `--padding=skipped`. All three are classifiers, which "
+        "compute their last step for [CLS] alone."
     )
     return f"{_table(head, rows)}\n\n{note}"
 

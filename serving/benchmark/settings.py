@@ -1,6 +1,7 @@
 """Everything a benchmark run is told: the flags of the command, checked at the door."""
 
 from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 
 from serving.benchmark import rest
 from serving.client.channel import Connection
@@ -24,6 +25,13 @@ class Settings(CheckedSettings):
     """The flags of a benchmark run.
 
     Lists are comma-separated, and every combination of lengths, batches and clients (or rates) is a point."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Server": "target model version signature protocols timeout_s tls",
+        "Requests": "lengths batches text_file tokenizer mixed",
+        "Load": "scenario clients rate find_rate bound_ms seconds warmup_seconds seed",
+        "Output": "output_dir",
+    }
 
     target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port")
     model: str = setting("default", help="name of the model")

@@ -1,4 +1,8 @@
-"""Asks a server: what a model takes, how its versions stand, or an answer to texts or token ids."""
+"""Sends texts or token ids to a model server; without any, shows what a model takes.
+
+python -m serving.client --target=127.0.0.1:8500 --model=sst2 --text="A fine film."
+python -m serving.client --model=sst2
+"""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""Speaks OpenAI's, Cohere's and text-embeddings-inference's routes in front of a TensorFlow Serving server."""
+"""Answers the clients of OpenAI, Cohere, text-embeddings-inference and KServe in front of a model server.
+
+python -m serving.gateway --target=127.0.0.1:8500 --model=sst2
+python -m serving.gateway --model=embedder --port=8080 --api_key_file=keys.txt
+"""
 
 import logging
 import sys

@@ -10,6 +10,7 @@ import threading
 import time
 
 from serving.model_server import flags
+from tfrecords.base.script import leave_a_closed_pipe
 
 _FAILED = 255
 # The release whose contract is kept, in the words and the form of the real server.
@@ -27,14 +28,14 @@ def main(arguments: list[str]) -> int:
     except flags.BadFlag as error:
         print(f"{error}\n{flags.usage()}")
         return _FAILED
-    if options.help:
-        print(flags.usage())
+    if options.help or options.helpfull:
+        print(flags.full_help(options.helpfull))
         return 0
     if options.version:
         print(_version())
         return 0
     if unknown:
-        print(f"unknown argument: {unknown[0]}\n{flags.usage()}", flush=True)
+        print(f"unknown argument: {unknown[0]}\n{flags.usage(unknown[0])}", flush=True)
     # TensorFlow writes its own log to stderr, so ours goes there too.
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     return _serve(options)
@@ -74,11 +75,15 @@ def _serve(options: flags.Options) -> int:
         server = ModelServer(options)
         if stopped.is_set():
             server.interrupt()
-        server.start()
+        if not server.start():
+            # What still loads in other threads serves nobody, and nothing can cut it off.
+            print("interrupted while models were loading", file=sys.stderr)
+            _end_at_once()
     except StatusError as error:
         message = f"Failed to start server. Error: {error}"
         print(message, flush=True)
-        logging.getLogger(__name__).error(message)
+        if not os.path.sameopenfile(1, 2):
+            logging.getLogger(__name__).error(message)
         if server is not None:
             server.stop(grace=0)
         return _FAILED
@@ -102,8 +107,12 @@ def _drain(server, seconds: float) -> None:
         thread.join(max(0.0, end - time.monotonic()))
     if any(thread.is_alive() for thread in others):
         logging.getLogger(__name__).warning("Requests still ran after --drain_seconds=%g: they are cut off.", seconds)
-        logging.shutdown()
-        os._exit(0)
+        _end_at_once()
+
+
+def _end_at_once() -> None:
+    logging.shutdown()
+    os._exit(0)
 
 
 def _version() -> str:
@@ -114,7 +123,10 @@ def _version() -> str:
 
 def run() -> None:
     """Entry point of the console script."""
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BrokenPipeError:
+        leave_a_closed_pipe()
 
 
 if __name__ == "__main__":

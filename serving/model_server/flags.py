@@ -1,10 +1,12 @@
 """tensorflow_model_server's command line: its names, its defaults and its way of reading them."""
 
 import dataclasses
+import difflib
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from tfrecords.base.help_text import help_text
 from tfrecords.base.settings import setting
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -16,9 +18,18 @@ _NOT_HERE = "Accepted and without effect here."
 class Options:
     """The value of every flag; `--name=value` sets the field `name`."""
 
+    groups: ClassVar[dict[str, str]] = {
+        "Models": "model_name model_base_path model_config_file file_system_poll_wait_seconds enable_model_warmup",
+        "Ports": "port rest_api_port bind_address ssl_config_file gateway_port gateway_api_key_file",
+        "Load": "enable_batching batching_parameters_file tensorflow_intra_op_parallelism rest_api_timeout_in_ms "
+        "grpc_max_threads rest_api_max_body_bytes drain_seconds xla_cpu_compilation_enabled",
+        "Monitoring": "monitoring_config_file access_log enable_grpc_healthcheck_service",
+        "Help": "version help helpfull",
+    }
+
     port: int = setting(8500, help="TCP port of the gRPC API; 0 = off")
     grpc_socket_path: str = setting("", help="UNIX socket on which the gRPC API listens too")
-    rest_api_port: int = setting(0, help="TCP port of the REST API; 0 = off. Must differ from --port")
+    rest_api_port: int = setting(0, help="TCP port of the REST API, another than --port; 0 = off")
     rest_api_num_threads: int = setting(4 * CPUS, help="REST requests worked on at once")
     rest_api_timeout_in_ms: int = setting(30000, help="Time limit of a REST request")
     rest_api_enable_cors_support: bool = setting(False, help="Answer cross-origin requests of browsers")
@@ -80,7 +91,8 @@ class Options:
         False, help="Answer with tensor_content instead of *_val fields"
     )
     version: bool = setting(False, help="Print the version and leave")
-    help: bool = setting(False, help="Print this text and leave")
+    help: bool = setting(False, help="Print the usual flags and leave")
+    helpfull: bool = setting(False, help="Print all flags and leave")
     bind_address: str = setting(
         "127.0.0.1", help="Not in the real server: address to listen on; 0.0.0.0 = every network"
     )
@@ -118,15 +130,18 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         The options, and what was not understood (the server says so and goes on).
 
     Raises:
-        BadFlag: for a known flag with a value it cannot have.
+        BadFlag: for a known flag without a value, or with one it cannot have.
     """
     values: dict[str, Any] = {}
     unknown = []
     for argument in arguments:
         name, equals, text = argument.removeprefix("--").partition("=")
         field = _FIELDS.get(name) if argument.startswith("--") else None
-        if field is None or (not equals and field.type is not bool):
+        if field is None:
             unknown.append(argument)
+        elif not equals and field.type is not bool:
+            # The real server reports `--port` and `8501` as unknown, and goes on with its default port.
+            raise BadFlag(f"--{name} has no value: write --{name}=VALUE, with '=' and without a space")
         else:
             values[name] = _value(field, text if equals else "true")
     return Options(**values), unknown
@@ -150,23 +165,27 @@ def _value(field: dataclasses.Field, text: str) -> Any:
 
 _KINDS = {int: "a whole number", float: "a number"}
 
-_INTRODUCTION = """\
-usage: python -m serving.model_server --model_name=NAME --model_base_path=/ABSOLUTE/FOLDER [--flag=value ...]
+_COMMAND = "python -m serving.model_server"
+_ABOUT = f"""\
+Serves exported models over gRPC and REST, with the flags and the answers of tensorflow_model_server.
 
-TensorFlow Serving's gRPC and REST contract on the pip-installed TensorFlow: for development, tests, demonstrations
-and small loads on one machine. In production run the real tensorflow_model_server with the same flags
-(serving/deploy/). What differs: it listens on the loopback address unless --bind_address says otherwise, has no
-profiler service and no remote file systems, and answers from Python, which costs a fraction of
-a millisecond per request. Flags are written --name=value.
+It runs on the pip-installed TensorFlow: for development, tests, demonstrations and small loads on one machine. In
+production run the real tensorflow_model_server with the same flags (serving/deploy/). What differs: it listens on the
+loopback address unless --bind_address says otherwise, has no profiler service and no remote file systems, and answers
+from Python, which costs a fraction of a millisecond per request.
 
-Flags:
-"""
+{_COMMAND} --port=8500 --rest_api_port=8501 --model_name=sst2 --model_base_path=$PWD/models/sst2
+{_COMMAND} --model_config_file=models.config --gateway_port=8080"""
 
 
-def usage() -> str:
-    """Returns the text of --help."""
-    lines = []
-    for field in _FIELDS.values():
-        default = f'"{field.default}"' if field.type is str else str(field.default).lower()
-        lines.append(f"  --{field.name}={default}  [{field.type.__name__}] {field.metadata['help']}")
-    return _INTRODUCTION + "\n".join(lines) + "\n"
+def usage(wrong: str = "") -> str:
+    """Returns one line that says how the server is started, and the flag that `wrong` may have been meant to be."""
+    near = difflib.get_close_matches(wrong.lstrip("-").partition("=")[0], _FIELDS, n=1)
+    advice = f"did you mean --{near[0]}? " if near else ""
+    line = f"usage: {_COMMAND} --model_name=NAME --model_base_path=/ABSOLUTE/FOLDER [--flag=value ...]"
+    return f"{line} ({advice}--help lists the flags)"
+
+
+def full_help(full: bool) -> str:
+    """Returns the text of --help, or of --helpfull."""
+    return help_text(Options, _COMMAND, _ABOUT, full, switches=False)

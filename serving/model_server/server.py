@@ -1,6 +1,7 @@
 """Putting the parts together in the order that start and stop need."""
 
 import logging
+import socket
 import threading
 import time
 
@@ -39,12 +40,17 @@ class ModelServer:
         self._gateway = None
         self._config_poll = threading.Thread(target=self._poll_config, name="config-poll", daemon=True)
 
-    def start(self) -> None:
-        """Raises StatusError when a model does not load or a port does not open."""
+    def start(self) -> bool:
+        """Returns whether it serves: False where it was interrupted before every model was available.
+
+        Raises:
+            StatusError: when a model does not load or a port does not open.
+        """
         options = self.core.options
+        _check_ports(options)
         self.core.start()
         if self.core.interrupted.is_set():
-            return
+            return False
         if options.rest_api_port and options.rest_api_port == options.port:
             _LOG.error("--rest_api_port cannot be same as --port. Skipped exporting HTTP/REST API.")
         elif options.rest_api_port:
@@ -70,6 +76,7 @@ class ModelServer:
             _LOG.info("Gateway at http://%s:%d/docs ...", options.bind_address, options.gateway_port)
         if options.model_config_file and options.model_config_file_poll_wait_seconds > 0:
             self._config_poll.start()
+        return True
 
     def interrupt(self) -> None:
         """Ends a start that waits for models, and the polling. Safe in a signal handler."""
@@ -135,6 +142,21 @@ def _check(options: Options) -> None:
         raise invalid_argument(
             "--gateway_port needs a plain gRPC --port; start serving.gateway itself before a TLS one"
         )
+
+
+def _check_ports(options: Options) -> None:
+    """Raises StatusError for a port that is taken, before models load for minutes."""
+    family = socket.AF_INET6 if ":" in options.bind_address else socket.AF_INET
+    # With arguments of its own, gRPC may share a port.
+    ports = (0 if options.grpc_channel_arguments else options.port, options.rest_api_port, options.gateway_port)
+    for port in filter(None, ports):
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((options.bind_address, port))
+            except OSError as error:
+                message = f"Cannot listen on {options.bind_address}:{port}: {error.strerror.lower()}"
+                raise StatusError(StatusCode.UNAVAILABLE, message) from error
 
 
 def _make_gateway(options: Options, models: tuple[str, ...]):

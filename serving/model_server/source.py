@@ -3,6 +3,7 @@
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from tensorflow_serving.config import model_server_config_pb2
 
 _LOG = logging.getLogger(__name__)
 _INT64_MAX = 2**63 - 1
+_REPEAT_SECONDS = 60.0
+# Files of a folder that training wrote, or of a checkpoint that was downloaded.
+_MODEL_FILES = {"model.keras", "task.json", "albert_config.json", "config.json", "model.safetensors"}
 
 Aspire = Callable[[str, Mapping[int, str]], None]
 
@@ -45,13 +49,6 @@ def aspired_versions(model: model_server_config_pb2.ModelConfig) -> dict[int, st
     else:
         count = (policy.latest.num_versions or 1) if choice == "latest" else 1
         aspired = set(sorted(versions)[-count:])
-    if not aspired:
-        _LOG.warning(
-            "No versions of servable %s found under base path %s. "
-            "Did you forget to name your leaf directory as a number (eg. '/1/')?",
-            model.name,
-            model.base_path,
-        )
     return {number: versions[number] for number in aspired}
 
 
@@ -63,6 +60,7 @@ class StoragePathSource:
         self._aspire = aspire
         self._wait = poll_wait_seconds
         self._models: dict[str, model_server_config_pb2.ModelConfig] = {}
+        self._complaints = _Complaints()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll_for_ever, name="file-system-poll", daemon=True)
@@ -99,11 +97,43 @@ class StoragePathSource:
                 versions = aspired_versions(model)
             except OSError as error:
                 # What is loaded goes on serving: a share that is away for a moment must not unload a model.
-                _LOG.error("FileSystemStoragePathSource: could not find base path %s for servable %s: %s",
-                           model.base_path, name, error.strerror)  # fmt: skip
+                self._complaints.log(
+                    logging.ERROR,
+                    name,
+                    "FileSystemStoragePathSource: could not find base path "
+                    f"{model.base_path} for servable {name}: {error.strerror}",
+                )
                 continue
             except Exception:
                 # Whatever is wrong with one model, the next ones are looked for.
                 _LOG.exception("Polling for versions of servable %s failed", name)
                 continue
+            if not versions:
+                message = f"No versions of servable {name} found under base path {model.base_path}."
+                self._complaints.log(logging.WARNING, name, f"{message} {_advice(model.base_path)}")
             self._aspire(name, versions)
+
+
+def _advice(base_path: str) -> str:
+    """Returns what may be wrong with a base path without versions."""
+    files = {path.name for path in Path(base_path).iterdir()}
+    if "saved_model.pb" in files:
+        return "It is a version itself: move its files into a subfolder '1', or name its parent folder."
+    if files & _MODEL_FILES:
+        command = f"python -m serving.export --model={base_path} --output_dir=servable --inputs=text"
+        return f"It is a model that is not exported: '{command}' writes what a server reads."
+    return "Did you forget to name your leaf directory as a number (eg. '/1/')?"
+
+
+class _Complaints:
+    """Logs a message about a model when it changes, and once a minute for as long as it stays true."""
+
+    def __init__(self):
+        self._last: dict[str, tuple[str, float]] = {}
+
+    def log(self, level: int, name: str, message: str) -> None:
+        said, when = self._last.get(name, ("", 0.0))
+        now = time.monotonic()
+        if message != said or now - when >= _REPEAT_SECONDS:
+            _LOG.log(level, "%s", message)
+            self._last[name] = (message, now)

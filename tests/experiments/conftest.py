@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-ONE_ROW = {"question": "What is plain worth?", "rows": ["plain"], "comparisons": []}
+ONE_ROW = {"setup": "What is plain worth?", "rows": ["plain"], "comparisons": []}
 
 
 def write(path, value):
@@ -41,7 +41,7 @@ def settings_folder(tmp_path_factory):
         table / "table.json",
         {
             "title": "A pair",
-            "question": "Is wide better?",
+            "setup": "Is wide better?",
             "rows": ["plain", "wide"],
             "comparisons": [{"row": "wide", "against": "plain", "published": "better", "source": "Nobody, 2020"}],
             "columns": ["parameters", "loss", "accuracy", "pair_accuracy", "nsp_accuracy", "sop_accuracy", "minutes"],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import page
+from experiments import page, session
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
 from experiments.tables import Comparison, Scale, Table
@@ -70,8 +70,9 @@ def test_a_difference_needs_more_than_the_spread():
 def test_verdicts(wide, word, published):
     (verdict,) = verdicts(results(plain=[5.0, 5.1, 5.2], wide=wide), PAIR)
     assert (verdict.word, verdict.published) == (word, published)
-    said = page.sentence(verdict, {"plain": "Plain", "wide": "wide"})
-    assert word in said and published in said and f"{verdict.difference:+.3f}" in said
+    cells = page.comparison(verdict, {"plain": "Plain", "wide": "wide"})
+    assert cells[0] == "wide, against Plain" and cells[-2:] == [word, f"better (Nobody, 2020): {published}"]
+    assert cells[2] == f"{verdict.difference:+.3f}"
 
 
 def test_a_row_is_compared_with_a_number_by_another_column():
@@ -83,9 +84,8 @@ def test_a_row_is_compared_with_a_number_by_another_column():
     interval = stats.ttest_1samp([60, 62, 61], 50).confidence_interval(0.95)
     assert verdict.difference == pytest.approx(11) and verdict.word == "better"
     assert verdict.needed == pytest.approx((interval.high - interval.low) / 2)
-    assert "Plain is better than 50.0 %: SOP accuracy +11.0 % (needed: 2.5 %)" in page.sentence(
-        verdict, {"plain": "plain"}
-    )
+    cells = page.comparison(verdict, {"plain": "plain"})
+    assert cells[:5] == ["plain, against 50.0 %", "SOP accuracy", "+11.0 %", "2.5 %", "better"]
     assert not verdicts(rows, [Comparison(row="plain", against=50, by="nsp_accuracy")])
 
 
@@ -125,7 +125,7 @@ def test_of_several_rows_the_best_is_compared():
 def test_one_seed_decides_nothing():
     (verdict,) = verdicts(results(plain=[5.0], wide=[1.0]), PAIR)
     assert verdict.word == "not decidable" and math.isnan(verdict.needed)
-    assert "(without spread)" in page.sentence(verdict, {"plain": "plain", "wide": "wide"})
+    assert page.comparison(verdict, {"plain": "plain", "wide": "wide"})[3] == "one seed"
     (verdict,) = verdicts(results(plain=[5.0, 5.0, 5.1], wide=[1.0]), PAIR)
     assert verdict.word == "not decidable" and math.isnan(verdict.needed)
     assert verdicts(results(plain=[5.0, 5.1]), PAIR) == []
@@ -140,12 +140,14 @@ def test_the_page_has_the_numbers_of_the_results(pair):
     text = page.render(*pair, results(plain=[5.0, 5.1, 5.2], wide=[4.6, 4.8, 4.9]), "command", "a.png", "a.csv")
     cells = ["plain", "1.50 M", "5.100 ± 0.100", "25.0 ± 0.0 %", "-", "-", "-", "1.5 ± 0.0", "80.1"]
     assert f"| {' | '.join(cells)} |" in text
-    assert "wide is better than plain: held-out loss -0.333" in text.replace("Wide", "wide")
-    assert "Seeds 1, 2, 3, on a machine, with a comma." in text and "Not run" not in text
-    assert text.endswith("\n\nIt is tiny.\n")
+    assert "| wide, against plain | held-out loss | -0.333 |" in text
+    assert "Seeds 1, 2, 3, on a machine, with a comma\n" in text and "Not run" not in text
+    assert "\n\nIt is tiny.\n" in text and page.RULE in text
+    linked = page.render(*pair, results(plain=[5.0]), "command", "a.png", "a.csv", "legend.md")
+    assert linked.endswith("(legend.md)\n") and page.RULE not in linked
     uneven = page.render(*pair, results(plain=[5.0, 5.1, 5.2], wide=[4.6]), "command", "a.png", "a.csv")
     assert "Seed 1 (plain: 1, 2, 3), on a machine" in uneven
-    assert len(set(re.findall(r"^\|.*\|$", text, re.MULTILINE))) == 4
+    assert len(set(re.findall(r"^\|.*\|$", text, re.MULTILINE))) == 7
 
 
 def test_a_page_of_half_a_table_says_so(pair):
@@ -159,6 +161,12 @@ def test_a_page_of_one_row_compares_nothing(pair):
     alone = dataclasses.replace(table, rows=[row for row in table.rows if row.name == "plain"], comparisons=[])
     text = page.render(alone, scale, results(plain=[5.0]), "command", "a.png", "a.csv")
     assert "| 5.000 |" in text and "a.png" not in text and "Nothing to compare" not in text
+
+
+def test_the_legend_is_that_of_the_tables():
+    """docs/results/reading_the_tables.md describes the columns and the scale for all published tables."""
+    text = (session.DOCS / "reading_the_tables.md").read_text("utf-8")
+    assert page.LEGEND in text and page.RULE in text and Scale.read("small").description in text
 
 
 def test_a_page_is_put_between_its_markers(tmp_path):

@@ -279,9 +279,7 @@ def test_a_step_is_timed_with_the_attention_that_it_was_trained_with(settings_fo
 
 def test_published_results_make_the_page_again(done, settings_folder, tmp_path, monkeypatch):
     """A page is a function of its CSV file; --publish puts it where its markers are."""
-    monkeypatch.setattr(session, "FOLDER", tmp_path / "experiments")
     monkeypatch.setattr(session, "DOCS", tmp_path / "docs")
-    (tmp_path / "experiments" / "results").mkdir(parents=True)
     (tmp_path / "docs").mkdir()
     doc = tmp_path / "docs" / "some.md"
     doc.write_text("<!-- experiments.run pair: begin -->\n<!-- experiments.run pair: end -->\n")
@@ -290,9 +288,10 @@ def test_published_results_make_the_page_again(done, settings_folder, tmp_path, 
     assert (tmp_path / "out" / "pair-tiny.md").read_text() == (done / "pair-tiny.md").read_text()
     inside = (done / "pair-tiny.md").read_text().removeprefix("# A pair\n\n")
     for name in ("pair-tiny.csv", "pair-tiny.png"):
-        assert (tmp_path / "experiments" / "results" / name).is_file()
-        inside = inside.replace(f"({name})", f"(../experiments/results/{name})")
-    inside = inside.replace("[pair-tiny.csv]", "[../experiments/results/pair-tiny.csv]")
+        assert (tmp_path / "docs" / "experiments" / name).is_file()
+        inside = inside.replace(f"({name})", f"(experiments/{name})")
+    inside = inside.replace("[pair-tiny.csv]", "[experiments/pair-tiny.csv]").split("Every run")[0]
+    assert "reading_the_tables.md" in doc.read_text() and "Welch" not in doc.read_text()
     assert inside in doc.read_text() and page.insert(doc, "pair", "")
 
 

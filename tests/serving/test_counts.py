@@ -32,13 +32,13 @@ EXPORT = (3244, 54, 4, 640_000)
 # Which large packages `--help` imports, and how many modules of our own at most.
 LARGE = {"tensorflow", "keras", "jax", "torch", "matplotlib", "numba", "numpy", "sentencepiece", "grpc", "httpx"}
 HELP = {
-    "serving.model_server": (set(), 8),
-    "serving.client": ({"grpc", "numpy"}, 18),
-    "serving.gateway": ({"grpc", "numpy"}, 19),
-    "serving.export": ({"numpy"}, 20),
-    "albert_tf.run_pretraining": ({"numpy", "numba"}, 36),
-    "albert_tf.run_finetuning": ({"numpy"}, 26),
-    "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 38),
+    "serving.model_server": (set(), 12),
+    "serving.client": ({"grpc", "numpy"}, 21),
+    "serving.gateway": ({"grpc", "numpy"}, 22),
+    "serving.export": ({"numpy"}, 23),
+    "albert_tf.run_pretraining": ({"numpy", "numba"}, 39),
+    "albert_tf.run_finetuning": ({"numpy"}, 29),
+    "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 41),
 }
 
 

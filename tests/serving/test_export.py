@@ -208,10 +208,7 @@ def test_the_command_says_what_it_wrote_and_what_another_compute_would_add(setti
     said = capsys.readouterr()
     exported, advice = said.out.splitlines()
     assert exported.startswith(f"exported {settings.output_dir}/1 (0.0 MB)")
-    assert (
-        advice
-        == "this CPU has avx512_bf16: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/inference.md)"
-    )
+    assert advice == "this CPU has avx512_bf16: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/results)"
     assert said.err.splitlines()[-1].endswith(f"--model_name=out --model_base_path={settings.output_dir}")
     assert manifest_of(Path(settings.output_dir) / "1")["advice"] == advice
 

@@ -24,7 +24,7 @@ def train_by_onednn(cpu_info: Path = OWN_CPU_INFO) -> None:
     """Lets a TensorFlow that is not yet started multiply by oneDNN, unless TF_ENABLE_ONEDNN_OPTS says what it should.
 
     By itself it does so from AVX-512 on. With AVX2 alone Eigen takes three to four times as long for attention's many
-    small products, and little longer for large ones: docs/training.md, "On a CPU with AVX2 and no AVX-512".
+    small products, and little longer for large ones: docs/results/training_speed.md.
     """
     if has_only_avx2(cpu_info):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -1,18 +1,24 @@
 """How every command of the three packages starts and ends."""
 
+import contextlib
 import errno
 import logging
 import os
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
+from typing import NoReturn
 
 from absl import app, flags
 from absl import logging as absl_logging
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.help_text import help_text
 from tfrecords.base.settings import define_flags, read_flags
+from tfrecords.base.version import VERSION
 
 # The flags that `run_main` defines belong to the command, as those of `define_flags`.
 flags.disclaim_key_flags()
@@ -43,23 +49,36 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
     for sentence in find_collisions():
         print(f"warning: {sentence}", file=sys.stderr)
     try:
-        app.run(checked, flags_parser=lambda arguments: _parse(arguments, main.__module__))
+        app.run(checked, flags_parser=lambda arguments: _parse(arguments, main.__module__, settings_class))
     except UserError as error:
-        # `from None` and one line: a traceback would bury the sentence that tells how to mend it.
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        # One line: a traceback would bury the sentence that says how to go on.
+        _end(f"error: {error}", 1)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        _end("interrupted", 130)
     except BrokenPipeError:
-        # Whoever read our output (`| head`) has seen enough; the interpreter must not try to flush the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        leave_a_closed_pipe()
     except Exception as error:
         if (explained := _explained(error)) is None:
             raise
-        print(f"error: {explained}", file=sys.stderr)
-        sys.exit(1)
+        _end(f"error: {explained}", 1)
+
+
+def leave_a_closed_pipe() -> NoReturn:
+    """Ends the process whose output nobody reads any longer, as in `| head`."""
+    # The interpreter must not try to flush the rest.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(141)
+
+
+def _end(message: str, status: int) -> NoReturn:
+    """Ends the process with a line of its own, below what a progress bar has drawn."""
+    for bar in list(_bars):
+        bar.close()
+    print(message, file=sys.stderr)
+    sys.exit(status)
+
+
+_bars: weakref.WeakSet = weakref.WeakSet()
 
 
 def progress_bar(iterable: Iterable | None = None, **options):
@@ -75,7 +94,9 @@ def progress_bar(iterable: Iterable | None = None, **options):
     from tqdm import tqdm  # Not at the top: the client has none.
 
     interval = 0.5 if sys.stderr.isatty() else 15.0
-    return tqdm(iterable, file=sys.stderr, mininterval=interval, maxinterval=interval, dynamic_ncols=True, **options)
+    bar = tqdm(iterable, file=sys.stderr, mininterval=interval, maxinterval=interval, dynamic_ncols=True, **options)
+    _bars.add(bar)
+    return bar
 
 
 def say_next(command: str) -> None:
@@ -108,11 +129,36 @@ def _explained(error: Exception) -> str | None:
 _COLLECTIVE = "ollective"
 
 
-def _parse(arguments: list[str], module: str) -> list[str]:
+def command_name(module: str) -> str:
+    """Returns what the user typed to start the command: a script that pip installed, or `python -m MODULE`."""
+    typed = os.path.basename(sys.argv[0])
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = spec.name if module == "__main__" and spec else module
+    return typed if typed.startswith("albert-") else f"python -m {name.removesuffix('.__main__')}"
+
+
+def version_line() -> str:
+    """Returns the versions of the library, and of TensorFlow and Keras where they are installed."""
+    others = []
+    for title, name in (("TensorFlow", "tensorflow"), ("Keras", "keras")):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            others.append(f"{title} {metadata.version(name)}")
+    return f"albert-tf {VERSION}" + (f" ({', '.join(others)})" if others else "")
+
+
+def _parse(arguments: list[str], module: str, settings_class: type | None) -> list[str]:
     # absl's own --help shows the flags of the file that was started; for an installed command that is pip's wrapper.
-    if {"--help", "-help", "-h"} & set(arguments):
-        of_module = flags.FLAGS.main_module_help() if module == "__main__" else flags.FLAGS.module_help(module)
-        print(f"{(sys.modules[module].__doc__ or '').strip()}\n{of_module}")
+    asked = {argument.lstrip("-") for argument in arguments[1:] if argument.startswith("-")}
+    if asked & {"help", "h", "helpfull"}:
+        about = (sys.modules[module].__doc__ or "").strip()
+        if settings_class is None:
+            of_module = flags.FLAGS.main_module_help() if module == "__main__" else flags.FLAGS.module_help(module)
+            print(f"{about}\n{of_module}")
+        else:
+            print(help_text(settings_class, command_name(module), about, "helpfull" in asked))
+        sys.exit(0)
+    if "version" in asked and arguments[-1] == "--version":
+        print(version_line())
         sys.exit(0)
     try:
         return flags.FLAGS(arguments)

@@ -91,13 +91,13 @@ class CheckedSettings:
 
     def __post_init__(self) -> None:
         """Raises UserError for the first field whose value its `setting` does not allow."""
-        for field in _settings_of(type(self)):
+        for field in settings_of(type(self)):
             value = getattr(self, field.name)
             if value is None:
                 continue
             if field.metadata["choices"] and value not in field.metadata["choices"]:
                 known = ", ".join(field.metadata["choices"])
-                raise UserError(f"--{_flag_name(field)}={value} is unknown; choose one of {known}")
+                raise UserError(f"--{flag_name(field)}={value} is unknown; choose one of {known}")
             if value not in field.metadata["also"]:
                 self._check_bounds(field, value)
 
@@ -107,13 +107,13 @@ class CheckedSettings:
         # `not` around each: NaN is nowhere.
         if all(_HOLDS[name](value, number) for name, number in numbers.items()):
             return
-        names = {other.name: _flag_name(other) for other in _settings_of(type(self))}
+        names = {other.name: flag_name(other) for other in settings_of(type(self))}
         said = {
             name: f"--{names[bound]}={numbers[name]}" if isinstance(bound, str) else _plain(bound)
             for name, bound in bounds.items()
         }
         also = "".join(f", or {_plain(allowed)} {meaning}" for allowed, meaning in field.metadata["also"].items())
-        raise UserError(f"--{_flag_name(field)}={value} must be {_range(**said)}{also}")
+        raise UserError(f"--{flag_name(field)}={value} must be {_range(**said)}{also}")
 
 
 _HOLDS = {
@@ -138,11 +138,13 @@ def _range(at_least: str = "", above: str = "", at_most: str = "", below: str = 
     return high if below else f"at most {high}"
 
 
-def _settings_of(settings_class: type) -> list[dataclasses.Field]:
+def settings_of(settings_class: type) -> list[dataclasses.Field]:
+    """Returns the fields of a settings class that are flags."""
     return [field for field in dataclasses.fields(settings_class) if "help" in field.metadata]
 
 
-def _flag_name(field: dataclasses.Field) -> str:
+def flag_name(field: dataclasses.Field) -> str:
+    """Returns the name of a field's flag."""
     return field.metadata["flag"] or field.name
 
 
@@ -157,11 +159,11 @@ def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLA
     field_types = _types(settings_class)
     file_help = 'a JSON file of these flags by name, e.g. {"seed": 1}; flags given beside it win'
     flags.DEFINE_string(_FILE, None, file_help, flag_values)
-    for field in _settings_of(settings_class):
+    for field in settings_of(settings_class):
         default = None if field.default is dataclasses.MISSING else field.default
         choices = f"<{'|'.join(field.metadata['choices'])}>: " if field.metadata["choices"] else ""
         define = _DEFINE[field_types[field.name]]
-        define(_flag_name(field), default, choices + field.metadata["help"], flag_values=flag_values)
+        define(flag_name(field), default, choices + field.metadata["help"], flag_values=flag_values)
 
 
 def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = flags.FLAGS) -> Settings:
@@ -181,8 +183,8 @@ def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = f
     path = flag_values[_FILE].value
     from_file = read_settings_file(path, settings_class) if path else {}
     values, missing = {}, []
-    for field in _settings_of(settings_class):
-        name = _flag_name(field)
+    for field in settings_of(settings_class):
+        name = flag_name(field)
         flag = flag_values[name]
         value = flag.value if flag.present else from_file.get(name, flag.value)
         if value is None and field.default is not None:
@@ -207,7 +209,7 @@ def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
         UserError: for a file that is no JSON object, an unknown key, or a value of another type.
     """
     values, field_types = files.read_json(path), _types(settings_class)
-    by_flag = {_flag_name(field): field_types[field.name] for field in _settings_of(settings_class)}
+    by_flag = {flag_name(field): field_types[field.name] for field in settings_of(settings_class)}
     if not isinstance(values, dict):
         raise UserError(f"'{path}' must hold a JSON object of settings, not a {type(values).__name__}")
     for key, value in values.items():

@@ -1,0 +1,140 @@
+"""The command `albert-tf`: one name for all commands of the three packages.
+
+    albert-tf finetune --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
+    albert-tf export --model=sst2 --output_dir=models/sst2 --inputs=text
+
+`albert-tf finetune ...` is `python -m albert_tf.run_finetuning ...`, and so for the others.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+
+from tfrecords.base.script import leave_a_closed_pipe, version_line
+
+# Name: module, and what it does.
+COMMANDS = {
+    "train-tokenizer": ("tfrecords.train_tokenizer", "train a vocabulary on your text"),
+    "examples": ("tfrecords.create_pretraining_data", "turn text into training examples"),
+    "inspect": ("tfrecords.inspect_examples", "show and check training examples"),
+    "pretrain": ("albert_tf.run_pretraining", "pre-train a model"),
+    "finetune": ("albert_tf.run_finetuning", "fine-tune a model on a task or on your own table"),
+    "evaluate": ("albert_tf.run_evaluation", "measure a model on held-out data"),
+    "ensemble": ("albert_tf.run_ensemble", "measure several fine-tuned models as one"),
+    "score-squad": ("albert_tf.score_squad", "score a file of SQuAD predictions"),
+    "compress": ("albert_tf.compress", "make a smaller model of a larger one"),
+    "convert": ("albert_tf.convert_checkpoint", "convert weights between file formats"),
+    "analyse": ("albert_tf.analysis", "count parameters and operations of configurations"),
+    "layer-distances": ("albert_tf.analysis.layer_distances", "measure how each layer changes its input"),
+    "equilibrium": ("albert_tf.analysis.equilibrium", "measure how depth converges"),
+    "export": ("serving.export", "write a model for TensorFlow Serving"),
+    "litert": ("serving.litert", "write a model as one LiteRT file"),
+    "serve": ("serving.model_server", "serve exported models over gRPC and REST"),
+    "gateway": ("serving.gateway", "answer the clients of OpenAI, Cohere and others"),
+    "ask": ("serving.client", "send texts to a model server"),
+    "score": ("serving.score", "answer files of texts"),
+    "benchmark": ("serving.benchmark", "measure the latency of a model server"),
+}
+_SHELLS = {
+    "bash": """\
+_albert_tf() {{
+    local current="${{COMP_WORDS[COMP_CWORD]}}"
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "{names}" -- "$current"))
+    elif [[ "$current" == -* ]]; then
+        COMPREPLY=($(compgen -W "$(albert-tf completion flags "${{COMP_WORDS[1]}}")" -- "$current"))
+        compopt -o nospace
+    else
+        COMPREPLY=($(compgen -f -- "$current"))
+    fi
+}}
+complete -o filenames -F _albert_tf albert-tf
+""",
+    "zsh": """\
+#compdef albert-tf
+_albert_tf() {{
+    if (( CURRENT == 2 )); then
+        compadd {names}
+    elif [[ "$words[CURRENT]" == -* ]]; then
+        compadd -S '' -- ${{(f)"$(albert-tf completion flags "$words[2]")"}}
+    else
+        _files
+    fi
+}}
+compdef _albert_tf albert-tf
+""",
+    "fish": """\
+complete -c albert-tf -n __fish_use_subcommand -f -a "{names}"
+complete -c albert-tf -n "not __fish_use_subcommand" -a "(albert-tf completion flags (commandline -opc)[2])"
+""",
+}
+
+
+def help_text() -> str:
+    """Returns what `albert-tf --help` prints."""
+    lines = ["Usage: albert-tf COMMAND [--flag=value ...]", "", "From raw text to answers over gRPC.", "", "Commands:"]
+    lines += [f"  {name:<18}{about}" for name, (_, about) in COMMANDS.items()]
+    lines += [
+        "",
+        "albert-tf COMMAND --help lists a command's flags; albert-tf --version prints the version.",
+        "Completion in bash: source <(albert-tf completion bash); also zsh and fish.",
+        "",
+        "Examples:",
+        *__doc__.splitlines()[2:4],
+    ]
+    return "\n".join(lines)
+
+
+def flags_of(command: str) -> list[str]:
+    """Returns the flags of a command as they are typed, such as `--seed=`."""
+    module = COMMANDS[command][0]
+    ended = subprocess.run([sys.executable, "-m", module, "--helpfull"], capture_output=True, text=True, check=False)
+    found = re.findall(r"^  --(\[no\])?(\w+)(=?)", ended.stdout, re.MULTILINE)
+    return sorted(f"--{name}{'' if switch else equals}" for switch, name, equals in found)
+
+
+def main(arguments: list[str]) -> None:
+    """Runs a command, and ends the process with its status."""
+    name, rest = (arguments or ["--help"])[0], arguments[1:]
+    if name in ("--help", "-h", "help"):
+        print(help_text())
+    elif name == "--version":
+        print(version_line())
+    elif name == "completion":
+        _complete(rest)
+    elif name in COMMANDS:
+        module = COMMANDS[name][0]
+        if importlib.util.find_spec(module).submodule_search_locations:
+            module += ".__main__"
+        sys.argv = [f"albert-tf {name}", *rest]
+        importlib.import_module(module).run()
+    else:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        advice = f"; did you mean '{near[0]}'?" if near else ""
+        print(f"error: unknown command '{name}'{advice} (albert-tf --help lists the commands)", file=sys.stderr)
+        sys.exit(2)
+
+
+def _complete(rest: list[str]) -> None:
+    if len(rest) == 1 and rest[0] in _SHELLS:
+        print(_SHELLS[rest[0]].format(names=" ".join(COMMANDS)), end="")
+    elif len(rest) == 2 and rest[0] == "flags":
+        print("\n".join(flags_of(rest[1]) if rest[1] in COMMANDS else []))
+    else:
+        print(f"error: the shell must be one of {', '.join(_SHELLS)}: albert-tf completion bash", file=sys.stderr)
+        sys.exit(2)
+
+
+def run() -> None:
+    """Runs `albert-tf`."""
+    try:
+        main(sys.argv[1:])
+    except BrokenPipeError:
+        leave_a_closed_pipe()
+
+
+if __name__ == "__main__":
+    run()

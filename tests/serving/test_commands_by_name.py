@@ -1,0 +1,53 @@
+"""`albert-tf` starts every command by its name, and answers without TensorFlow."""
+
+import subprocess
+import sys
+
+import pytest
+
+from serving import commands
+from tests.conftest import ROOT
+from tfrecords.base.version import VERSION
+
+
+def run(*arguments):
+    code = (
+        "import sys; sys.argv[0] = 'albert-tf'; sys.modules['tensorflow'] = None; import serving.commands as c; c.run()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "out", "err"),
+    [
+        ("", 0, "Usage: albert-tf COMMAND", ""),
+        ("--help", 0, "  finetune          fine-tune a model", ""),
+        ("--version", 0, f"albert-tf {VERSION} (TensorFlow ", ""),
+        ("finetune --help", 0, "Usage: albert-tf finetune ", ""),
+        ("finetune --version", 0, f"albert-tf {VERSION} (", ""),
+        ("serve --help", 0, "--model_base_path=...", ""),
+        ("fintune", 2, "", "error: unknown command 'fintune'; did you mean 'finetune'? (albert-tf --help"),
+        ("finetune --hlep", 2, "", "error: Unknown command line flag 'hlep'. Did you mean: help"),
+        ("export", 1, "", "error: --model=..., --output_dir=... must be given"),
+        ("completion bash", 0, "complete -o filenames -F _albert_tf albert-tf", ""),
+        ("completion tcsh", 2, "", "error: the shell must be one of bash, zsh, fish"),
+    ],
+)
+def test_what_it_answers(arguments, status, out, err):
+    ended = run(*arguments.split())
+    assert ended.returncode == status, ended.stderr
+    assert out in ended.stdout and err in ended.stderr and len(ended.stderr.splitlines()) == bool(err)
+
+
+def test_completion_knows_the_flags():
+    flags = commands.flags_of("export")
+    assert {"--model=", "--compute=", "--check"} <= set(flags)
+
+
+def test_bash_completes():
+    source = run("completion", "bash").stdout
+    script = 'COMP_WORDS=(albert-tf fi); COMP_CWORD=1; _albert_tf; echo "${COMPREPLY[@]}"'
+    shown = subprocess.run(["bash", "-c", f"{source}\n{script}"], capture_output=True, text=True, timeout=60)
+    assert shown.stdout.split() == ["finetune"]

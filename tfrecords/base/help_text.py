@@ -1,0 +1,91 @@
+"""The text of a command's --help: its flags in groups, those that must be given first."""
+
+import dataclasses
+import re
+import shutil
+import textwrap
+
+from tfrecords.base.settings import flag_name, settings_of
+
+_INDENT = 26
+_UNSET = ("empty", "left out", "unset", "absent", "none")
+# How help texts say what the default stands for: "steps in all; 0: the task's own".
+_MEANING = re.compile(
+    rf"^(?P<text>.*?)(?:; |, or )(?P<value>-?\d+|{'|'.join(_UNSET)})(?:: | = | means )(?P<meaning>[^;:]*)$", re.DOTALL
+)
+_VALUES = {"int": "N", "float": "X"}
+_LAST = "--settings=FILE reads flags from a JSON file. --version prints the version."
+
+
+def help_text(settings_class: type, command: str, about: str, full: bool = False, switches: bool = True) -> str:
+    """Returns what --help prints, or --helpfull.
+
+    The attribute `groups` of a settings class, a mapping of titles to names of flags, chooses what --help shows, and in
+    which order; --helpfull shows the others, too. Without `groups` both show all flags.
+
+    Args:
+        settings_class: The dataclass of the settings.
+        command: What a user types to start the command.
+        about: The docstring of the command's module: what it does, and examples.
+        full: Whether to show all flags.
+        switches: Whether flags of type bool are written --name and --noname; otherwise --name=true and --name=false.
+    """
+    fields = {flag_name(field): field for field in settings_of(settings_class)}
+    required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
+    chosen = {title: names.split() for title, names in getattr(settings_class, "groups", {}).items()}
+    others = [name for name in fields if name not in {*required, *" ".join(map(" ".join, chosen.values())).split()}]
+    groups = {"Required": required, **chosen}
+    if full or not chosen:
+        groups["More" if chosen else "Flags"] = others
+    width = max(60, min(110, shutil.get_terminal_size((110, 24)).columns))
+    usage = " ".join(["Usage:", command, *(f"--{name}=..." for name in required), "[--flag=value ...]"])
+    lines = [*_wrapped(usage, width, " " * 7), "", about.replace(_module_of(about), command)]
+    for title, names in groups.items():
+        if names:
+            lines += ["", f"{title}:", *(line for name in names for line in _flag(fields[name], width, switches))]
+    more = f"--helpfull lists {len(others)} more flags. " if chosen and others and not full else ""
+    return "\n".join([*lines, "", more + _LAST])
+
+
+def _module_of(about: str) -> str:
+    """Returns how the examples of a docstring start the command, which is what the user's own command replaces."""
+    found = re.search(r"^python -m \S+", about, re.MULTILINE)
+    return found[0] if found else "\0"
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
+    """Returns a flag's lines: its help text in a column, on the line of its name where that is short enough."""
+    text, default = _parts(field)
+    name, choices = flag_name(field), field.metadata["choices"]
+    value = "|".join(choices) or next((sign for kind, sign in _VALUES.items() if kind in str(field.type)), "...")
+    if _is_bool(field):
+        head = f"  --[no]{name}" if switches else f"  --{name}=true|false"
+    else:
+        head = f"  --{name}={value}"
+    lines = _wrapped(text + (f" (default: {default})" if default else ""), width - _INDENT)
+    if len(head) < _INDENT - 1:
+        head += " " * (_INDENT - len(head)) + lines.pop(0)
+    return [head, *(" " * _INDENT + line for line in lines)]
+
+
+def _is_bool(field: dataclasses.Field) -> bool:
+    return isinstance(field.default, bool) or field.type in ("bool | None", bool | None)
+
+
+def _parts(field: dataclasses.Field) -> tuple[str, str]:
+    """Returns a help text without what it says of the default, and the default in words."""
+    text, default = field.metadata["help"], field.default
+    text = text.removesuffix(".") if ". " not in text else text
+    unset = default in ("", None, ()) or default is False
+    if default is True:
+        return text, "true"
+    found = _MEANING.match(text)
+    if found and (unset if found["value"] in _UNSET else found["value"] == str(default).removesuffix(".0")):
+        return found["text"], found["meaning"]
+    if unset or default is dataclasses.MISSING or isinstance(default, tuple):
+        return text, ""
+    return text, f"{default:g}" if isinstance(default, float) else str(default)
