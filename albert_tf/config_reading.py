@@ -83,7 +83,7 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Gives the fields that a configuration sets: one of ours, of google-research, of XLNet's code or HuggingFace's.
+    """Returns the fields that a configuration sets: one of ours, of google-research, of XLNet's code or HuggingFace's.
 
     Args:
         values: what the file holds.
@@ -133,7 +133,7 @@ def check_kind(values: Mapping[str, Any]) -> None:
 
 
 def is_xlnet(values: Mapping[str, Any]) -> bool:
-    """Tells whether a configuration file is XLNet's: HuggingFace's, or its own code's (`xlnet_config.json`)."""
+    """Returns whether a configuration file is XLNet's: HuggingFace's, or its own code's (`xlnet_config.json`)."""
     return values.get("model_type") == "xlnet" or {"d_model", "n_layer"} <= values.keys()
 
 

@@ -175,15 +175,6 @@ def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
     return f"{key} {getattr(config, key)!r}"
 
 
-def check_exits(config: "AlbertConfig") -> None:
-    """Raises UserError where rows of an encoder cannot leave early."""
-    for one in config.extensions:
-        if one.no_exits:
-            raise UserError(
-                f"early exit and {setting_of(config, one)} exclude each other: {one.no_exits}; leave one out"
-            )
-
-
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
     """Returns a configuration and a walk that agree, where an extension has a walk of its own.
 

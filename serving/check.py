@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.heads import mean_pool
 from albert_tf.models.classifiers import AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.heads import mean_pool
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor

@@ -88,7 +88,7 @@ _ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
 
 
 def activation(name: str) -> Callable:
-    """Gives the function behind a configuration's `hidden_act`."""
+    """Returns the function behind a configuration's `hidden_act`."""
     return _ACTIVATIONS.get(name) or keras.activations.get(name)
 
 
@@ -146,7 +146,7 @@ class Dense(keras.layers.Dense):
 
 @functools.cache
 def _normalizer(epsilon: float, shifts: bool) -> Callable:
-    """Gives the function of (gamma, beta if it shifts, inputs, residual if any) to the normalised sum."""
+    """Returns the function of (gamma, beta if it shifts, inputs, residual if any) to the normalised sum."""
 
     @fuse
     def normalize(gamma, *others):
@@ -164,7 +164,7 @@ def _normalizer(epsilon: float, shifts: bool) -> Callable:
 
 @functools.cache
 def _rms_normalizer(epsilon: float) -> Callable:
-    """Gives the function of (scale, inputs, residual if any) to the normalised sum."""
+    """Returns the function of (scale, inputs, residual if any) to the normalised sum."""
 
     @fuse
     def normalize(scale, *values):
@@ -238,7 +238,7 @@ class _Given(keras.random.SeedGenerator):
 
 
 def site_seed(seed: Tensor, site: Tensor) -> Tensor:
-    """Gives one dropout site its own seed, from a call's seed (uint32 [2], or None) and the site's number.
+    """Returns the seed of one dropout site, from a call's seed (uint32 [2], or None) and the site's number.
 
     A call's seed is (constant, counter). The site goes into the constant, so no two sites of any two calls meet.
     """
@@ -365,7 +365,7 @@ def known(values: Any) -> np.ndarray | None:
 
 
 class MeasuredMean(keras.metrics.Mean):
-    """Gives the mean of what was measured; a model that never measures shows no figure, where a Mean would show 0."""
+    """Returns the mean of what was measured; a model that never measures shows no figure, where a Mean would show 0."""
 
     _is_measured = False
 

@@ -55,7 +55,7 @@ class BaseModel(keras.Model):
 
     @property
     def input(self) -> dict[str, keras.KerasTensor]:
-        """Gives symbolic int32 features by the names that `export` calls them."""
+        """Returns symbolic int32 features by the names that `export` calls them."""
         return {name: keras.KerasTensor((None,) * self.input_rank, "int32", name=name) for name in self.feature_names}
 
     @property
@@ -194,7 +194,7 @@ class Untracked:
 
 
 def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
-    """Gives a layer its path in the owner's files, whatever other layers there are."""
+    """Sets the path of a layer in the owner's files, whatever other layers there are."""
     *folders, last = path.split("/")
     for name in folders:
         if not isinstance(getattr(owner, name, None), Folder):
@@ -289,7 +289,7 @@ def merge_adapters(model: keras.Model) -> None:
 
 
 def has_adapters(model: keras.Model) -> bool:
-    """Tells whether LoRA adapters are trained beside any kernel of the model."""
+    """Returns whether LoRA adapters are trained beside any kernel of the model."""
     return bool(_with_adapters(model))
 
 

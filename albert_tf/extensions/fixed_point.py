@@ -28,7 +28,7 @@ class Rows(Protocol):
         """Adds up [..., tokens] over each row's tokens: [..., rows]."""
 
     def spread(self, values: Tensor) -> Tensor:
-        """Gives each token its row's value: [rows] to [tokens]."""
+        """Returns each token its row's value: [rows] to [tokens]."""
 
 
 class Solver(NamedTuple):
@@ -126,7 +126,7 @@ class _History:
         self.start = (nothing, nothing)
 
     def mix(self, step: Tensor, state: Tensor, move: Tensor, past: tuple, rows: Rows) -> tuple[Tensor, tuple]:
-        """Gives the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
+        """Returns the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
 
         alpha is what minimises |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2 |alpha|^2 with a sum
         of 1, in each row (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's).
@@ -150,7 +150,7 @@ class _History:
 
 
 def norm(state: Tensor, rows: Rows) -> Tensor:
-    """Gives each row's Euclidean norm, float32 [rows]."""
+    """Returns each row's Euclidean norm, float32 [rows]."""
     return ops.sqrt(rows.sum(ops.sum(ops.square(ops.cast(state, "float32")), axis=-1)))
 
 

@@ -9,9 +9,9 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import ResumableDropout
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.heads import ExitGate
 from albert_tf.layers.weights import dense
 from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.heads import ExitGate
 from tfrecords.base.errors import UserError
 
 

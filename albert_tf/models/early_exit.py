@@ -14,9 +14,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name
 from albert_tf.models.dense_head import DenseHeadModel
-from albert_tf.models.exit_rules import ExitRule, leave, movements
+from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements
 from albert_tf.models.whole_batch import share_of_batch
-from albert_tf.registry import check_exits
 from tfrecords.base.errors import UserError
 
 

@@ -8,8 +8,8 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.heads import TiedLMHead
 from albert_tf.layers.padded import by_name
+from albert_tf.models.heads import TiedLMHead
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.row_memory import RowMemory
 from tfrecords.base.errors import UserError

@@ -10,7 +10,7 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import gather_positions
 from albert_tf.base.model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.heads import mean_pool, unit_length
+from albert_tf.models.heads import mean_pool, unit_length
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.whole_batch import Divisors, count, current_part, share_of_batch

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.checkpoints.sentence_folders import default_prompt
-from albert_tf.layers.heads import pool, unit_length, vocabulary_logits
+from albert_tf.models.heads import pool, unit_length, vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable, ExportOptions, FollowingBatch, Ways

@@ -10,8 +10,7 @@ from albert_tf.base import Tensor
 from albert_tf.layers.block import Attention
 from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.exit_rules import ExitRule
-from albert_tf.registry import check_exits
+from albert_tf.models.exit_rules import ExitRule, check_exits
 from serving.cpu import describe_needs
 from serving.inference.calibration import quantize_encoder
 from serving.inference.early_exit import Gate, exit_early
