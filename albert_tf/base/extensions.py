@@ -1,14 +1,14 @@
-"""Layers that hold the weights that extensions describe, under the names that files and optimizers know."""
+"""Layers that hold the weights that extensions describe, under the names that files and optimizers know.
 
-from typing import TYPE_CHECKING, Any
+What an extension is, and how it describes a layer, says `albert_tf.extension`.
+"""
+
+from typing import Any
 
 import keras
 
 from albert_tf.base.layers import MeasuredMean
 from albert_tf.base.model import Untracked, put
-
-if TYPE_CHECKING:
-    from albert_tf.extension import Extension, WeightLayer
 
 
 class ExtensionLayer(keras.layers.Layer):
@@ -20,9 +20,7 @@ class ExtensionLayer(keras.layers.Layer):
         means: the extension's metrics. Here and not in the encoder: Keras ignores metrics of a model in a model.
     """
 
-    def __init__(
-        self, config: Any, extension: "Extension", spec: "WeightLayer", owner: str, steps: tuple, **kwargs: Any
-    ):
+    def __init__(self, config: Any, extension: Any, spec: Any, owner: str, steps: tuple, **kwargs: Any):
         super().__init__(name=spec.layer, **kwargs)
         self.config, self.extension, self.spec, self.steps = config, extension, spec, tuple(steps)
         self.means = [MeasuredMean(name=name) for name in (extension.metrics() if owner == "encoder" else ())]
@@ -31,7 +29,7 @@ class ExtensionLayer(keras.layers.Layer):
         _add_weights(self, self.config, self.spec)
 
 
-def _add_weights(layer: keras.layers.Layer, config: Any, spec: "WeightLayer") -> None:
+def _add_weights(layer: keras.layers.Layer, config: Any, spec: Any) -> None:
     for name, one in spec.weights.items():
         normal = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
         start = normal if one.initializer == "normal" else one.initializer
@@ -73,7 +71,7 @@ class ExtensionOwner:
         """Returns the layers that hold weights of extensions."""
         return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
-    def own_extension_weights(self) -> "list[tuple[Extension, WeightLayer, dict[str, Any]]]":
+    def own_extension_weights(self) -> list[tuple[Any, Any, dict[str, Any]]]:
         """Returns every extension that has weights here, with the description of a layer and its weights by name."""
         return [
             (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})
