@@ -36,14 +36,14 @@ class Rectangle(BatchRows):
     def of_batch(self, values: Tensor) -> Tensor:
         return values
 
-    def attend(self, projected: Tensor, step: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
         """Attends everywhere; `convert` refuses extensions that would not."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
-        place = slice(0, 1) if only_summary else slice(None)
+        place = slice(0, 1) if step.only_summary else slice(None)
         features = {name: (one[:, place], one) for name, one in self.features.items()}
-        pairs = Pairs(self.batch.bias, features, 0 if only_summary else None)
+        pairs = Pairs(self.batch.bias, features, 0 if step.only_summary else None)
         contexts = self.attention(query[:, :, place], key, value, pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 

@@ -139,7 +139,7 @@ class HaltedRunner(Runner):
     def begin(self, hidden: Tensor) -> tuple[Any, HaltingState]:
         return self.inner.begin(hidden), first_sums(hidden)
 
-    def step(self, step: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: tuple) -> tuple[Any, Tensor]:
         after, read = self.inner.step(step, state[0])
         is_last = ops.equal(step.number, self.config.num_steps - 1)
         carried = self.inner.carried(after)

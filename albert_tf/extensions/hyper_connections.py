@@ -86,14 +86,14 @@ class _Connected(Runner):
     def begin(self, hidden: Tensor) -> Tensor:
         return ops.repeat(self.inner.begin(hidden)[:, None], self.streams, axis=1)
 
-    def step(self, step: Step, state: Tensor, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Tensor) -> tuple[Any, Tensor]:
         kernel, scale, bias, gate, signal = (
             of_step(self.weights[name], step.number) for name in ("kernel", "scale", "bias", "gate", "signal")
         )
         flat = ops.reshape(state, (-1, self.streams * self.config.hidden_size))
         hidden, gates = _read(state, ops.matmul(flat, ops.cast(kernel, flat.dtype)), scale, bias, gate)
-        output, read = self.inner.step(step, hidden, only_summary)
-        if only_summary:
+        output, read = self.inner.step(step, hidden)
+        if step.only_summary:
             state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
         return _write(state, output, signal, gates), read
 

@@ -123,16 +123,16 @@ class _Drawn(Runner):
         super().__init__(inner)
         self.draw, self.drawn, self.turns = draw, drawn, draw.turns(inner.config)
 
-    def step(self, step: Step, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
         number = step.number
         if not isinstance(number, int) or self.turns[number] < self.draw.least:
-            return self.inner.step(step, state, only_summary)
+            return self.inner.step(step, state)
         # A condition within what is recomputed, and not around it: TensorFlow finds no gradient the other way.
-        run = functools.partial(self._after, step, only_summary)
+        run = functools.partial(self._after, step)
         return run_if(self.turns[number] < self.drawn, run, state), state
 
-    def _after(self, step: Step, only_summary: bool, state: Any) -> Any:
-        return self.inner.step(step, state, only_summary)[0]
+    def _after(self, step: Step, state: Any) -> Any:
+        return self.inner.step(step, state)[0]
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: DepthLoop) -> Any:
         if loop.kind == "loop" and place == self.draw.place and segment.repeats > 1:

@@ -50,13 +50,13 @@ class _Signalled(Runner):
         super().__init__(inner)
         self.extension, self.weights = extension, weights
 
-    def step(self, step: Step, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
         if self.extension.step_signal == "learned":
             signal = of_step(self.weights["table"], step.number)
         else:
             table = sinusoids(self.config.num_steps, self.config.hidden_size)
             signal = of_step(ops.convert_to_tensor(table), step.number) * ops.cast(self.weights["gate"], "float32")
-        after, _ = self.inner.step(step, read := state + ops.cast(signal, state.dtype), only_summary)
+        after, _ = self.inner.step(step, read := state + ops.cast(signal, state.dtype))
         return after, read
 
 

@@ -25,12 +25,14 @@ class Step(NamedTuple):
         feed_forward: the index of its feed-forward half.
         phase: its place in the period after which what extensions do at a step repeats; see `Extension.period`.
         number: of the plan's steps: an int, or a scalar tensor within a loop; 0 in a plan itself.
+        only_summary: whether its result is of the tokens alone that represent rows. Only exports have such a step.
     """
 
     attention: int
     feed_forward: int
     phase: int = 0
     number: Tensor = 0
+    only_summary: bool = False
 
 
 class Kernels(Protocol):
@@ -38,9 +40,11 @@ class Kernels(Protocol):
 
     Attributes:
         scale: what queries have been multiplied by, and what scores are still to be multiplied by.
+        is_gated: whether the feed-forward network has a gate.
     """
 
     scale: tuple[float, float]
+    is_gated: bool
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         """Returns the input of a half: normalized with pre-norm, otherwise as it is."""
@@ -58,35 +62,26 @@ class Kernels(Protocol):
         """Returns the probabilities of scores, some dropped in training. `part` counts the parts of a long row."""
 
 
-def block(
-    kernels: Kernels,
-    rows: "Rows",
-    is_gated: bool,
-    step: Step,
-    hidden: Tensor,
-    only_summary: bool = False,
-) -> Tensor:
+def block(kernels: Kernels, rows: "Rows", step: Step, hidden: Tensor) -> Tensor:
     """Runs attention, then the feed-forward network (modeling.py:934-1015).
 
     Args:
         kernels: of the encoder.
         rows: of the batch.
-        is_gated: whether the feed-forward network has a gate.
         step: the step.
         hidden: [tokens, hidden_size].
-        only_summary: whether the result is of the token alone that stands for each row.
 
     Returns:
-        [tokens, hidden_size], or [rows, hidden_size].
+        [tokens, hidden_size], or [rows, hidden_size] of a step of summary tokens alone.
     """
     inputs = kernels.half_input("attention", step, hidden)
     projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
-    context = rows.attend(projected, step, only_summary)
-    residual = rows.summary_tokens(hidden) if only_summary else hidden
+    context = rows.attend(projected, step)
+    residual = rows.summary_tokens(hidden) if step.only_summary else hidden
     hidden = kernels.add_to_residual("attention", step, context, residual)
     inputs = kernels.half_input("feed_forward", step, hidden)
     inside = kernels.dense("intermediate", step, inputs)
-    if is_gated:
+    if kernels.is_gated:
         inside = inside * kernels.dense("gate", step, inputs)
     return kernels.add_to_residual("feed_forward", step, inside, hidden)
 
@@ -113,7 +108,7 @@ class Rows(Protocol):
 
     attention: "Attention"
 
-    def attend(self, projected: Any, step: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Any, step: Step) -> Tensor:
         """Returns contexts [tokens, hidden_size], or [rows, hidden_size] of the summary tokens alone."""
 
     def attended(self, step: Step, inputs: Tensor) -> Tensor:

@@ -112,9 +112,9 @@ class Runner:
         """Returns the state before the first step, made of [tokens, hidden_size]."""
         return self.inner.begin(hidden)
 
-    def step(self, step: Step, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
         """Returns the state after a step, and the input of its block."""
-        return self.inner.step(step, state, only_summary)
+        return self.inner.step(step, state)
 
     def carried(self, state: Any) -> Tensor:
         """Returns what a state would amount to were it the last and nothing stopped early: [tokens, hidden_size]."""
@@ -155,9 +155,8 @@ class BlockRunner(Runner):
     def begin(self, hidden: Tensor) -> Tensor:
         return hidden
 
-    def step(self, step: Step, state: Tensor, only_summary: bool = False) -> tuple[Tensor, Tensor]:
-        is_gated = self.config.feed_forward == "glu"
-        return block(self.kernels, self.rows, is_gated, step, state, only_summary), state
+    def step(self, step: Step, state: Tensor) -> tuple[Tensor, Tensor]:
+        return block(self.kernels, self.rows, step, state), state
 
     def carried(self, state: Tensor) -> Tensor:
         return state
@@ -232,11 +231,11 @@ class DepthLoop:
     def _step(self, step: Step, state: Any) -> Any:
         if self.observe is not None:
             self.observe(state)
-        number = step.number
-        is_last = self.only_summary and isinstance(number, int) and number == self.runner.config.num_steps - 1
+        is_last = isinstance(step.number, int) and step.number == self.runner.config.num_steps - 1
+        step = step._replace(only_summary=self.only_summary and is_last)
 
         def run(state: Any) -> Any:
-            return self.runner.step(step, state, is_last)[0]
+            return self.runner.step(step, state)[0]
 
         return (keras.remat(run) if self.kind == "recompute" else run)(state)
 

@@ -31,6 +31,7 @@ class LayerKernels(Kernels):
         self.config = config = encoder.config
         self.halves, self.seed, self.probabilities = encoder.halves, seed, probabilities
         self.activation, self.is_pre = activation(config.hidden_act), config.norm_position == "pre"
+        self.is_gated = config.feed_forward == "glu"
         # Unscaled products of wide heads may pass a float16's 65504.
         scale = config.head_size**-0.5
         self.scale = (scale, 1.0) if encoder.compute_dtype == "float16" else (1.0, scale)
@@ -161,12 +162,11 @@ class PaddedRows(RectangleRows):
     def add_feature(self, name: str, values: Tensor) -> None:
         self.pairs.features[name] = (values, values)
 
-    def attend(self, projected: tuple, step: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: tuple, step: Step) -> Tensor:
         query, key, value = projected
         query, key, value = self._heads(query, self.length), self._heads(key, self.keys), self._heads(value, self.keys)
         contexts = self.attention(query, key, value, self.pairs, step)
-        contexts = ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (-1, self.config.hidden_size))
-        return self.summary_tokens(contexts) if only_summary else contexts
+        return ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (-1, self.config.hidden_size))
 
     def _heads(self, flat: Tensor, length: Tensor) -> Tensor:
         split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.config.head_size))

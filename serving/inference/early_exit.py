@@ -111,7 +111,7 @@ class _ExitRunner(Runner):
             (0, state),
         )[1]
 
-    def step(self, step: Step, state: State, only_summary: bool = False) -> tuple[State, Any]:
+    def step(self, step: Step, state: State) -> tuple[State, Any]:
         runner = self.encoder.runner(self.rows.again(state.tables, state.features))
         before, finish = state.depth, self.encoder.finish
         depth, read = runner.step(step, before)

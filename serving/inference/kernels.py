@@ -248,6 +248,7 @@ class FloatKernels(Kernels):
 
     def __init__(self, config: AlbertConfig, attentions: list[AttentionHalf], feed_forwards: list[FeedForwardHalf]):
         self.config, self.is_pre = config, config.norm_position == "pre"
+        self.is_gated = config.feed_forward == "glu"
         self.scale = config.head_size**-0.5, 1.0
         self.halves: dict[str, list[Any]] = {"attention": attentions, "feed_forward": feed_forwards}
 

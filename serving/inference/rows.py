@@ -126,11 +126,11 @@ class OneRow(BatchRows):
     def of_batch(self, values: Tensor) -> Tensor:
         return tf.gather(tf.reshape(values, [-1]), self.batch.computed)[tf.newaxis]
 
-    def attend(self, projected: Tensor, step: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
         by_head = tf.reshape(projected, [1, -1, 3, self.config.num_attention_heads, self.config.head_size])
         query, key, value = tf.unstack(tf.transpose(by_head, [2, 0, 3, 1, 4]))
         features, summary = {name: (one, one) for name, one in self.features.items()}, None
-        if only_summary:
+        if step.only_summary:
             place = slice(self.summary, self.summary + 1)
             query, summary = query[:, :, place], tf.reshape(self.summary, [1, 1]) if self.last_token else 0
             features = {name: (one[:, place], one) for name, one in self.features.items()}
@@ -196,12 +196,12 @@ class FlatRows(BatchRows):
         index = ranges(starts, self._block_lengths) - beyond(lengths, self._block_lengths)
         return tf.gather(of_tokens, index)
 
-    def attend(self, projected: Tensor, step: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
         flat = tf.reshape(projected, [-1, self.config.head_size])
-        attend = functools.partial(self._attend_block, flat, step, only_summary)
+        attend = functools.partial(self._attend_block, flat, step)
         first = attend(0)
         contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(attend, first))
-        if not only_summary:
+        if not step.only_summary:
             contexts = tf.gather(contexts, self.tables.back)
         return tf.reshape(contexts, [-1, self.config.hidden_size])
 
@@ -220,7 +220,7 @@ class FlatRows(BatchRows):
         )[1]
         return contexts.concat()
 
-    def _attend_block(self, flat: Tensor, step: Step, only_summary: bool, block: Tensor) -> Tensor:
+    def _attend_block(self, flat: Tensor, step: Step, block: Tensor) -> Tensor:
         tables, heads = self.tables, self.config.num_attention_heads
         rows, length = tables.block_rows[block], tables.block_length[block]
         is_masked, cell = tables.block_is_masked[block], tables.block_first_cell[block]
@@ -237,13 +237,13 @@ class FlatRows(BatchRows):
         query, key, value = map(take, (tables.query, tables.key, tables.value))
         features = {name: (by_row(values),) * 2 for name, values in self.features.items()}
         summary: Any = None
-        if only_summary and self.last_token:
+        if step.only_summary and self.last_token:
             summary = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])[:, tf.newaxis]
             query = tf.gather(query, summary, axis=2, batch_dims=1)
             features = {
                 name: (tf.gather(one, summary, axis=1, batch_dims=1), one) for name, (_, one) in features.items()
             }
-        elif only_summary:
+        elif step.only_summary:
             query, summary = query[:, :, :1], 0
             features = {name: (one[:, :1], one) for name, (_, one) in features.items()}
         query, key, value = (tf.gather(flat, index) for index in (query, key, value))

@@ -109,7 +109,7 @@ class Constant:
     def __init__(self, config, output):
         self.config, self.output = config, output
 
-    def step(self, step, hidden, only_summary=False):
+    def step(self, step, hidden):
         return self.output, hidden
 
 

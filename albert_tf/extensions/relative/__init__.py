@@ -220,10 +220,9 @@ class RelatedRows(PaddedRows):
             content = ops.concatenate([of_step(self.relations.memory, step.number), content], axis=1)
         return ops.reshape(content, (-1, self.config.hidden_size))
 
-    def attend(self, projected: tuple, step: Step, only_summary: bool) -> Tensor:
-        contexts = self.relations.weighed(self.rectangle(super().attend(projected, step, False)))
-        contexts = ops.reshape(contexts, (-1, self.config.hidden_size))
-        return self.summary_tokens(contexts) if only_summary else contexts
+    def attend(self, projected: tuple, step: Step) -> Tensor:
+        contexts = self.relations.weighed(self.rectangle(super().attend(projected, step)))
+        return ops.reshape(contexts, (-1, self.config.hidden_size))
 
     def words(self, words: Tensor) -> Tensor:
         if self.relations.queries is None:
@@ -251,9 +250,9 @@ class RememberingRunner(Runner):
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()
 
-    def step(self, step: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: tuple) -> tuple[Any, Tensor]:
         entered = (*state[1], ops.stop_gradient(self.inner.carried(state[0])))
-        after, read = self.inner.step(step, state[0], only_summary)
+        after, read = self.inner.step(step, state[0])
         return (after, entered), read
 
     def carried(self, state: tuple) -> Tensor:

@@ -76,12 +76,12 @@ class _Connected(Runner):
     def begin(self, hidden: Tensor) -> Tensor:
         return tf.tile(self.inner.begin(hidden)[:, tf.newaxis], [1, self.own.streams, 1])
 
-    def step(self, step: Step, state: Tensor, only_summary: bool = False) -> tuple[Tensor, Tensor]:
+    def step(self, step: Step, state: Tensor) -> tuple[Tensor, Tensor]:
         hidden, gates = self.own.read(step.number, state)
-        output, read = self.inner.step(step, hidden, only_summary)
-        if only_summary:
+        output, read = self.inner.step(step, hidden)
+        if step.only_summary:
             state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
-        return self.own.write(step.number, state, output, gates, only_summary), read
+        return self.own.write(step.number, state, output, gates, step.only_summary), read
 
     def carried(self, state: Tensor) -> Tensor:
         return self.own.mean(state)

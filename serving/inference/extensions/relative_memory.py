@@ -52,7 +52,7 @@ class RowsWithMemory(BatchRows):
     def attended(self, step: Step, inputs: Tensor) -> Tensor:
         return tf.concat([inputs, tf.cast(self._by_step[step.number], inputs.dtype)], axis=0)
 
-    def attend(self, projected: Tensor, step: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
         heads, count = self.config.num_attention_heads, self.size * self.length
 
         def by_head(flat: Tensor, length: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class RowsWithMemory(BatchRows):
         pairs = RowPairs(lambda: self.bias, self.features, None, self.hoisted)
         contexts = self.attention(own[0], key, value, pairs, step)
         contexts = tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
-        return self.summary_tokens(contexts) if only_summary else contexts
+        return self.summary_tokens(contexts) if step.only_summary else contexts
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         return tf.gather(self.rectangle(hidden), self.summaries, axis=1, batch_dims=1)
@@ -101,9 +101,9 @@ class RememberingRunner(relative.RememberingRunner):
         shape = [None, self.config.hidden_size]
         return self.inner.begin(hidden), tf.TensorArray(hidden.dtype, self.config.num_steps, element_shape=shape)
 
-    def step(self, step: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: tuple) -> tuple[Any, Tensor]:
         entered = state[1].write(step.number, self.inner.carried(state[0]))
-        after, read = self.inner.step(step, state[0], only_summary)
+        after, read = self.inner.step(step, state[0])
         return (after, entered), read
 
     def report(self, state: tuple) -> tuple[dict, list, dict]:
