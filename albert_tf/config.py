@@ -180,10 +180,7 @@ class AlbertConfig:
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
         """Reads a configuration file; see `from_dict`. Errors name the file; one that lacks a size is damaged.
 
-        Args:
-            path: the file.
-            model_type: "albert", "bert" or "roberta" where the file is known to be HuggingFace's; what it says itself
-                goes first.
+        A `model_type` ("albert", "bert", "roberta") is that of a file of HuggingFace's that does not name one itself.
         """
         from albert_tf.config_reading import read_file
 

@@ -17,25 +17,15 @@ if TYPE_CHECKING:
 
 
 class Spec(NamedTuple):
-    """What embeddings and blocks consist of.
+    """What embeddings and blocks consist of."""
 
-    Attributes:
-        has_positions: whether embeddings add a vector for each position.
-        has_types: whether embeddings add a vector for each segment.
-        has_norm: whether embeddings are normalized.
-        attention_bias: whether the dense layers of attention have biases.
-        drops_inside: whether there is dropout inside the feed-forward network.
-        attention_name: the name of attention layers in `.keras` files.
-        last_token: whether the last token represents a row; otherwise the first.
-    """
-
-    has_positions: bool = True
-    has_types: bool = True
-    has_norm: bool = True
-    attention_bias: bool = True
-    drops_inside: bool = False
-    attention_name: str = "self_attention"
-    last_token: bool = False
+    has_positions: bool = True  # embeddings add a vector for each position
+    has_types: bool = True  # embeddings add a vector for each segment
+    has_norm: bool = True  # embeddings are normalized
+    attention_bias: bool = True  # the dense layers of attention have biases
+    drops_inside: bool = False  # there is dropout inside the feed-forward network
+    attention_name: str = "self_attention"  # of attention layers in `.keras` files
+    last_token: bool = False  # the last token represents a row; otherwise the first
 
 
 class Weights:
@@ -61,23 +51,14 @@ class Weights:
 
 
 class Entry(NamedTuple):
-    """Says where an extension is, and what asks for it.
+    """Says what asks for an extension, and where it is."""
 
-    Attributes:
-        keys: the keys of a configuration that it reads. The first one asks for it.
-        values: the values of that key that ask for it; (): every value but `off`.
-        off: the value of that key that asks for nothing.
-        walk: see `Extension`; the encoder's `walk` asks for it as well, with the first of `values`.
-        features: names of a batch's features that only this extension reads.
-        module: its module; "": albert_tf.extensions has one of its name.
-    """
-
-    keys: tuple[str, ...]
-    values: tuple[str, ...] = ()
-    off: str | int = 0
-    walk: str = ""
-    features: tuple[str, ...] = ()
-    module: str = ""
+    keys: tuple[str, ...]  # of a configuration, that it reads; the first one asks for it
+    values: tuple[str, ...] = ()  # of the first key, that ask for it; (): every value but `off`
+    off: str | int = 0  # the value of the first key that asks for nothing
+    walk: str = ""  # the encoder's `walk` that asks for it as well, with the first of `values`
+    features: tuple[str, ...] = ()  # of a batch, that only this extension reads
+    module: str = ""  # "": albert_tf.extensions has one of its name
 
     @property
     def requested_by(self) -> str:

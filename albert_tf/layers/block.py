@@ -65,14 +65,7 @@ class Kernels(Protocol):
 def block(kernels: Kernels, rows: "Rows", step: Step, hidden: Tensor) -> Tensor:
     """Runs attention, then the feed-forward network (modeling.py:934-1015).
 
-    Args:
-        kernels: of the encoder.
-        rows: of the batch.
-        step: the step.
-        hidden: [tokens, hidden_size].
-
-    Returns:
-        [tokens, hidden_size], or [rows, hidden_size] of a step of summary tokens alone.
+    It turns [tokens, hidden_size] into the same, or into [rows, hidden_size] at a step of summary tokens alone.
     """
     inputs = kernels.half_input("attention", step, hidden)
     projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
@@ -188,15 +181,7 @@ class Attention:
     multiply: Callable = _multiply
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step) -> Tensor:
-        """Returns contexts [rows, heads, queries, head_size].
-
-        Args:
-            query: [rows, heads, queries, head_size].
-            key: [rows, heads, keys, head_size].
-            value: as the keys.
-            pairs: of these rows.
-            step: the step.
-        """
+        """Returns contexts [rows, heads, queries, head_size], of queries, keys and values of the same form."""
         if self.rotate is not None:
             of_queries, of_keys = pairs.features["rotation"]
             query, key = self.rotate(query, of_queries), self.rotate(key, of_keys)

@@ -97,9 +97,6 @@ class Runner:
 
     A state is a tensor, or tensors in tuples. Axis 0 of each is the tokens, so that rows can leave a batch. Whatever
     depends on a weight is computed within `step`: TensorFlow's recomputation finds gradients of nothing else.
-
-    Args:
-        inner: the runner that this one is around.
     """
 
     config: AlbertConfig
@@ -129,15 +126,9 @@ class Runner:
         return self.inner.is_open(state)
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
-        """Runs the steps of a segment as often as it says.
+        """Runs the segment number `place` of the plan as often as it says; cycle(i, state) runs it for the i-th time.
 
-        Args:
-            place: its number among the plan's segments.
-            segment: the segment.
-            cycle: cycle(i, state) runs its steps for the i-th time. States are those of the outermost runner: only
-                that one may run them otherwise than its inner one does.
-            state: before them.
-            loop: that runs all of them.
+        States are those of the outermost runner: only that one may run them otherwise than its inner one does.
         """
         return self.inner.repeat(place, segment, cycle, state, loop)
 

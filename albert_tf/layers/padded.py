@@ -94,11 +94,7 @@ def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
 
 
 class RectangleRows(Rows):
-    """Rows of equal length, one after another.
-
-    Args:
-        weights: float32 [rows, length], 1 for tokens that count and 0 for padding.
-    """
+    """Rows of equal length, one after another; `weights` [rows, length] are 1 for tokens and 0 for padding."""
 
     def __init__(self, weights: Tensor):
         self.weights = ops.cast(weights, "float32")
@@ -302,10 +298,7 @@ def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
 def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
     """Returns what represents each row, [batch, hidden_size], or [batch, n, hidden_size] of packed sequences.
 
-    Args:
-        sequence_output: [batch, sequence, hidden_size].
-        features: of the batch; sequence_starts where rows are packed.
-        config: of the encoder.
+    Of [batch, sequence, hidden_size], and of features with sequence_starts where rows are packed.
     """
     starts = features.get("sequence_starts")
     if starts is None and not config.spec.last_token:
