@@ -23,10 +23,10 @@ if TYPE_CHECKING or not is_our_command():
         AlbertTokenClassifier,
     )
     from albert_tf.models.early_exit import LearnedExit
-    from albert_tf.models.permutation import XlnetPretrainer
     from albert_tf.models.pretrainer import AlbertPretrainer
     from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
     from albert_tf.models.span_predictor import AlbertSpanPredictor
+    from albert_tf.permutation.pretrainer import XlnetPretrainer
 
 if TYPE_CHECKING:
     from albert_tf.loading import load
@@ -41,7 +41,7 @@ _HOMES = {
     "AlbertTokenClassifier": "models.classifiers",
     "LearnedExit": "models.early_exit",
     "AlbertPretrainer": "models.pretrainer",
-    "XlnetPretrainer": "models.permutation",
+    "XlnetPretrainer": "permutation.pretrainer",
     "AlbertSentenceEmbedder": "models.sentence_embedder",
     "AlbertSpanPredictor": "models.span_predictor",
     # Never with the models: files of other code bases, and texts, need TensorFlow.

@@ -73,7 +73,7 @@ def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
 
 
 def _classes(loaded, preprocess, texts, seconds, batch_size) -> list[dict]:
-    names = _names(loaded.model)
+    names = class_names(loaded.model)
     logits = _of_rows(loaded, preprocess, texts, seconds, batch_size).reshape(-1, len(names))
     if loaded.model.multi_label:
         threshold = loaded.task.get("threshold", 0.5)
@@ -86,7 +86,8 @@ def _classes(loaded, preprocess, texts, seconds, batch_size) -> list[dict]:
     return [{"label": max(share, key=share.get), "probabilities": share} for share in shares]
 
 
-def _names(model: keras.Model) -> Sequence[str]:
+def class_names(model: keras.Model) -> Sequence[str]:
+    """Returns what the classes of a model are called: their names, or their numbers."""
     return model.labels or [str(number) for number in range(model.num_classes)]
 
 
@@ -122,7 +123,7 @@ def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
     if any(not example.words for example in examples):
         raise UserError("a text has no words to tag; leave it out")
     rows = tagged_rows(examples, preprocess.tokenizer, preprocess.max_seq_length, training=False)
-    outputs, names = _outputs(loaded.model, rows, preprocess, batch_size), _names(loaded.model)
+    outputs, names = _outputs(loaded.model, rows, preprocess, batch_size), class_names(loaded.model)
     answers = []
     for example, heads, logits in zip(examples, rows.heads, outputs):
         tags = [names[number] for number in logits[heads].argmax(axis=-1)]

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -46,7 +47,10 @@ def read_name(make: Callable[..., Config], name: str) -> Config:
     if hint := download_hint(name):
         raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
     if name not in NAMED:
-        raise UserError(f"no configuration is called '{name}'{nearest(name, NAMED)}; known: {', '.join(NAMED)}")
+        # A short name is near more words than the long one that it is for.
+        near = nearest(name, [*NAMED, *OTHER_NAMES])
+        near = re.sub(r"'(.*)'", lambda found: f"'{OTHER_NAMES.get(found[1], found[1])}'", near)
+        raise UserError(f"no configuration is called '{name}'{near}; known: {', '.join(NAMED)}")
     return make(**NAMED[name])
 
 

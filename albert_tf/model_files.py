@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from albert_tf.published import CONFIG_FILES
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -19,7 +20,7 @@ SHARDS = ".index.json"
 READ = {
     "weights": """model.safetensors model-*.safetensors pytorch_model.bin pytorch_model-*.bin *.index.json
         model.weights.h5 task.weights.h5 *.index *.data-* checkpoint model.keras""",
-    "configuration": """config.json albert_config*.json bert_config*.json xlnet_config.json task.json metadata.json""",
+    "configuration": f"{CONFIG_FILES} task.json metadata.json",
     "tokenizer": """tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt vocab.json
         merges.txt spiece.model 30k-clean.model sentencepiece.bpe.model albert_tokenizer.json preprocessor.json""",
     "sentence-transformers": """modules.json config_sentence_transformers.json sentence_*_config.json""",

@@ -128,6 +128,9 @@ XLNET_MUST_EQUAL: dict[str, tuple] = {
     **{"quantization_config": (None,)},
 }
 
+# The files of published folders that hold a configuration.
+CONFIG_FILES = "config.json albert_config*.json bert_config*.json xlnet_config.json"
+
 # What keeps models that the modern block is made after from an exact form here.
 NEARLY = {
     "modernbert": "two of three of its layers attend to 128 neighbours alone, and its first has one norm less",

@@ -1,36 +1,103 @@
-"""Measures a pre-trained model on held-out training examples.
+"""Measures a fine-tuned model on a table with labels, or a pre-trained one on held-out training examples.
 
+python -m albert_tf.run_evaluation --model=run --data_file=other.csv
 python -m albert_tf.run_evaluation --model=run --train_data='data/train-*' --eval_data='data/eval-*'
 """
 
 import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
 from albert_tf.choices import DEPTH_HELP
-from albert_tf.model_files import check_model
+from albert_tf.model_files import check_model, load_task
+from albert_tf.tasks.data_file import FileOptions
+from albert_tf.tasks.resolving import check_labelled_file
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.manifest import read_manifest
 
+# The flags of either kind of model.
+_OF_FILE = ("output_dir", "text_column", "second_text_column", "label_column", "encoding")
+_OF_RECORDS = ("train_data", "eval_data", "max_eval_steps", "output")
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(CheckedSettings):
-    """The model and the records of an evaluation."""
+    """The model, and the file or the records of an evaluation."""
 
-    model: str = setting(help="folder that run_pretraining wrote, or a .keras file")
-    train_data: str = setting(help="file pattern of training records, for the most frequent answers")
-    eval_data: str = setting(help="file pattern of held-out records")
+    groups: ClassVar[dict[str, str]] = {
+        "A file of examples": "data_file output_dir text_column second_text_column label_column encoding",
+        "Training examples": "train_data eval_data max_eval_steps output",
+        "Both": "depth batch_size",
+    }
+
+    model: str = setting(help="folder that run_finetuning or run_pretraining wrote, or a .keras file")
+    data_file: str = setting("", help="of a fine-tuned model: a table with labels, .csv, .tsv, JSON lines or .parquet")
+    output_dir: str = setting(
+        "",
+        help="folder to write: predictions, evaluation.json, a picture; empty: evaluation/NAME in --model",
+    )
+    text_column: str = setting("", help="the column of the text; empty: as in training, or text, sentence or the like")
+    second_text_column: str = setting("", help="the column of the second text of a pair; empty: as in training")
+    label_column: str = setting("", help="the column of the label; empty: as in training, or label, class or the like")
+    encoding: str = setting("", help="of --data_file, where it is not UTF-8, such as cp1252")
+    train_data: str = setting(
+        "", help="of a pre-trained model: file pattern of training records, for the most frequent answers"
+    )
+    eval_data: str = setting("", help="of a pre-trained model: file pattern of held-out records")
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     batch_size: int = setting(64, help="examples a batch", at_least=1)
-    max_eval_steps: int = setting(0, help="batches to evaluate, from the first records on; 0 for all", at_least=0)
-    output: str = setting("", help="JSON file for the figures")
+    max_eval_steps: int = setting(
+        0, help="batches of --eval_data to evaluate, from the first records on; 0 for all", at_least=0
+    )
+    output: str = setting("", help="JSON file for the figures of records")
+
+    def __post_init__(self):
+        """Raises UserError where neither a file nor records are given, or flags of both."""
+        super().__post_init__()
+        if not self.data_file and not (self.train_data and self.eval_data):
+            raise UserError(
+                "give --data_file=... to evaluate a fine-tuned model, or --train_data=... and --eval_data=... for a "
+                "pre-trained one"
+            )
+        if given := self.given(_OF_RECORDS if self.data_file else _OF_FILE):
+            flag = "records, not for --data_file" if self.data_file else "--data_file"
+            raise UserError(f"{given} is for {flag}; leave it out")
+
+    @property
+    def options(self) -> FileOptions:
+        """The file as it is to be read."""
+        names = [field.name for field in dataclasses.fields(FileOptions)]
+        given = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return FileOptions(path=self.data_file, **given)
 
 
 def main(settings: EvaluationSettings) -> None:
     """Does what the flags ask for."""
     check_model(settings.model)
+    if settings.data_file:
+        _evaluate_file(settings)
+    else:
+        _evaluate_records(settings)
+
+
+def _evaluate_file(settings: EvaluationSettings) -> None:
+    folder = Path(settings.model) if Path(settings.model).is_dir() else Path(settings.model).parent
+    run = folder / "run.json"
+    label_column = files.read_json(run).get("label_column", "") if run.is_file() else ""
+    check_labelled_file(settings.options, load_task(settings.model), label_column)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.training.file_evaluation import evaluate_file
+
+    output_dir = settings.output_dir or folder / "evaluation" / Path(settings.data_file).name.partition(".")[0]
+    evaluate_file(settings.model, settings.options, label_column, str(output_dir), settings.depth, settings.batch_size)
+    say_next(f"python -m serving.export --model={settings.model} --output_dir=servable --inputs=text --check")
+
+
+def _evaluate_records(settings: EvaluationSettings) -> None:
     for patterns in (settings.train_data, settings.eval_data):
         read_manifest(patterns)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
@@ -43,7 +110,7 @@ def main(settings: EvaluationSettings) -> None:
     model, tokenizer = loaded.model, loaded.tokenizer
     if not isinstance(model, AlbertPretrainer):
         raise UserError(
-            f"'{settings.model}' holds a {type(model).__name__}; only a pre-trained model is evaluated here"
+            f"'{settings.model}' holds a {type(model).__name__}, which records do not measure; give --data_file=..."
         )
     if settings.output:
         files.make_output_dir(Path(settings.output).parent)

@@ -1,13 +1,15 @@
 """Fine-tunes a model on a task or on your own table.
 
+python -m albert_tf.run_finetuning --data_file=reviews.csv --init_from=all-MiniLM-L6-v2 --output_dir=reviews_model
 python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
-python -m albert_tf.run_finetuning --task=classification --data_dir=reviews --init_from=all-MiniLM-L6-v2 \\
-    --output_dir=reviews_model
 """
+
+import shlex
 
 from albert_tf.config import read_config
 from albert_tf.model_files import MODEL_FILE, check_model, load_task
-from albert_tf.tasks.settings import FinetuningSettings, check_data_dir
+from albert_tf.tasks.resolving import resolve_data
+from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings, check_data_dir
 from tfrecords.base.cpu import train_by_onednn
 from tfrecords.base.script import run_main, say_next
 from tfrecords.tokenizers.loading import check_tokenizer
@@ -15,13 +17,9 @@ from tfrecords.tokenizers.loading import check_tokenizer
 
 def main(settings: FinetuningSettings) -> None:
     """Does what the flags ask for."""
-    for path in filter(None, (settings.init_from, settings.teacher)):
-        check_model(path)
-    if settings.config:
-        read_config(settings.config)
-    if settings.tokenizer:
-        check_tokenizer(settings.tokenizer)
-    check_data_dir(settings.data_dir)
+    settings, found = checked(settings)
+    if found:
+        print(found)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.devices import make_devices
@@ -32,12 +30,47 @@ def main(settings: FinetuningSettings) -> None:
     if folder and devices.is_chief and not settings.dryrun:
         metrics = (load_task(folder) or {}).get("metrics", {})
         figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        unmeasured = (
-            f"nothing was measured, as --data_dir={settings.data_dir} has no dev file; add one (docs/finetuning.md "
-            "names it), and the same command measures the model without training"
+        print(f"wrote {folder / MODEL_FILE}: {figures or _unmeasured(settings)}")
+        name = shlex.quote(str(folder))
+        say_next(f"python -m serving.export --model={name} --output_dir=servable --inputs=text --check")
+
+
+def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:
+    """Checks all that can be checked without TensorFlow.
+
+    Returns:
+        The settings with the task and the columns that were found, and what was found in words.
+
+    Raises:
+        UserError: naming the first thing that is wrong.
+    """
+    if settings.data_dir:
+        check_data_dir(settings.data_dir)
+    found, data_file = resolve_data(settings)
+    for path in filter(None, (settings.init_from, settings.teacher)):
+        check_model(path)
+    if settings.config:
+        read_config(settings.config)
+    if settings.tokenizer:
+        check_tokenizer(settings.tokenizer)
+    if data_file:
+        return found, str(data_file)
+    if found == settings or settings.task not in ("", *OWN_KINDS):
+        return found, ""
+    flags = (f"--{name}={getattr(found, name)}" for name in ("task", "text_column", "label_column"))
+    return found, f"'{settings.data_dir}' is read with {' '.join(flags)}"
+
+
+def _unmeasured(settings: FinetuningSettings) -> str:
+    if settings.data_file:
+        return (
+            "nothing was measured, as --dev_fraction=0 holds no row out; python -m albert_tf.run_evaluation "
+            f"--model={settings.output_dir} --data_file=... measures it on another file"
         )
-        print(f"wrote {folder / MODEL_FILE}: {figures or unmeasured}")
-        say_next(f"python -m serving.export --model={folder} --output_dir=servable --inputs=text --check")
+    return (
+        f"nothing was measured, as --data_dir={settings.data_dir} has no dev file; add one (docs/finetuning.md "
+        "names it), and the same command measures the model without training"
+    )
 
 
 def run() -> None:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -16,13 +16,11 @@ from experiments.measures import MEASURES, OF_TASKS, Asked, settings_of
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
 from experiments.runs import Run, machine
+from experiments.settings import TableSettings
 from experiments.tables import FOLDER, Recipe, Scale, Table
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
-
-if TYPE_CHECKING:
-    from experiments.run import TableSettings
 
 _ROUNDS = {"training": 12, "answers": 40}
 DOCS = FOLDER.parent / "docs" / "results"
@@ -39,7 +37,7 @@ class Session:
         UserError: there is no such table, scale or row, or what tasks are fine-tuned with or on is none.
     """
 
-    def __init__(self, settings: "TableSettings", settings_folder: Path = FOLDER):
+    def __init__(self, settings: TableSettings, settings_folder: Path = FOLDER):
         self.settings = settings
         self.table = Table.read(settings.table, settings_folder)
         self.scale = self.table.scaled(Scale.read(settings.scale, settings_folder))

@@ -1,6 +1,5 @@
 """Whether an export answers as the Keras model does."""
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,20 +7,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifiers import AlbertRegressor, AlbertTokenClassifier
-from albert_tf.models.heads import mean_pool
-from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.span_predictor import AlbertSpanPredictor
 from serving.exportable import Exportable
-from serving.exportable.embedders import EmbedderExportable
+from serving.exportable.base import KINDS, exported_part
+from serving.exportable.samples import Arrays, model_features, sample_inputs, whole_words
 from serving.inference import ExitRule
 from serving.inference.int8 import exact_products
 from serving.run_saved_model import run_calls
-from serving.samples import sample_inputs, whole_words
 from tfrecords.base.errors import UserError
-from tfrecords.framing import encode
 
 
 class Tolerance(NamedTuple):
@@ -55,8 +47,6 @@ _SHORTEST = 0.1
 _ROWS, _LONGEST = 4, 64
 _LOWEST = -1e4
 
-Arrays = dict[str, np.ndarray]
-
 
 def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:
     """Loads a version in a fresh process and compares it with the Keras model it was made of.
@@ -86,20 +76,20 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     except RuntimeError as error:
         raise UserError(f"the export failed its check: {error}") from error
     tolerance = max(TOLERANCES[exportable.encoder.options.compute], TOLERANCES[model.compute_dtype])
-    expected = of_ids = _shortened(expected_answers(model, calls[by_ids]), exportable)
+    expected = of_ids = exportable.shortened(expected_answers(model, calls[by_ids]))
     differences = compare(expected, answers[by_ids], tolerance)
     if exportable.encoder.options.is_quantized:
         _compare_with_exact(expected, _exact_answers(exportable, by_ids, calls[by_ids]), answers[by_ids])
     if texts:
         framed = _framed(exportable, texts, pairs=len(calls["tokenize"]) == 2)
         _require_ids(texts, framed, answers["tokenize"])
-        if _texts_are_rows(exportable):
-            expected = _shortened(expected_answers(model, framed), exportable)
-            of_texts = _of_words(exportable, texts, expected, answers["serving_default"])
+        if exportable.rows_are_answers:
+            expected = exportable.shortened(expected_answers(model, framed))
+            of_texts = exportable.compared_texts(texts, expected, answers["serving_default"])
             differences |= compare(*of_texts, tolerance, "text ")
-    if "fill_mask" in calls:
-        words = _words(model, exportable, calls["fill_mask"], answers["fill_mask"])
-        differences |= compare(*words, tolerance, "fill_mask ")
+    for name in exportable.head_calls(calls[by_ids]):
+        of_head = exportable.compared_head(model, calls[name], answers[name])
+        differences |= compare(*of_head, tolerance, f"{name} ")
     if "stateful" in calls:
         # Of a document's first rows.
         differences |= compare(of_ids, answers["stateful"], tolerance, "stateful ")
@@ -110,17 +100,16 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
 
 
 def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, Arrays]:
-    """What the version is asked: inputs by signature."""
+    """The inputs of the requests to the version, by signature."""
     signatures = exportable.signatures()
     calls = {by_ids: different_lengths(exportable)}
     if texts:
         calls["tokenize"] = dict.fromkeys(signatures["tokenize"].inputs, np.array([text.encode() for text in texts]))
         calls["serving_default"] = calls["tokenize"]
-        if not _texts_are_rows(exportable):
+        if not exportable.rows_are_answers:
             longest = exportable.options.max_seq_length
             calls["serving_default"] = sample_inputs(exportable, signatures["serving_default"], longest)
-    if "fill_mask" in signatures:
-        calls["fill_mask"] = _masked(exportable, calls[by_ids])
+    calls |= exportable.head_calls(calls[by_ids])
     if "stateful" in signatures:
         new = sample_inputs(exportable, signatures["stateful"], _LONGEST, len(calls[by_ids]["lengths"]))
         calls["stateful"] = new | calls[by_ids]
@@ -130,12 +119,6 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
         threshold = np.full(count, never, np.float32)
         calls["early_exit"] = calls["serving_default"] | {"threshold": threshold}
     return calls
-
-
-def _texts_are_rows(exportable: Exportable) -> bool:
-    """Not those of questions, with contexts or choices."""
-    signatures = exportable.signatures()
-    return signatures["serving_default"].inputs == signatures["tokenize"].inputs
 
 
 def different_lengths(exportable: Exportable) -> Arrays:
@@ -154,16 +137,8 @@ def different_lengths(exportable: Exportable) -> Arrays:
     return inputs
 
 
-def _features(inputs: Arrays) -> Arrays:
-    """What the Keras models take, from what exports take by ids and lengths."""
-    ids = inputs["input_ids"]
-    mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
-    segments = inputs.get("segment_ids", np.zeros_like(ids))
-    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments * mask}
-
-
 def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
-    """Asks the Keras model.
+    """Runs the Keras model.
 
     Args:
         model: A model that can be exported.
@@ -172,35 +147,8 @@ def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
     Returns:
         The outputs by the names that exports give them, float32.
     """
-    features = _features(inputs)
-    model = model.encoder if isinstance(model, AlbertPretrainer) else model
-    outputs = model(features, training=False)
-    if isinstance(model, AlbertEncoder):
-        mean = _array(mean_pool(outputs["sequence_output"], features["input_mask"]))
-        pooled = {name: _array(outputs[name]) for name in ("pooled_output",) if name in outputs}
-        return {"embedding": mean} | pooled
-    if isinstance(model, AlbertSpanPredictor):
-        other = {"no_answer_score": "answerable_logits"} if model.joint else {"end_log_probs": "end_log_probs"}
-        return {name: _array(outputs[key]) for name, key in ({"start_log_probs": "start_log_probs"} | other).items()}
-    if isinstance(model, AlbertTokenClassifier):
-        return {"logits": _array(outputs) * features["input_mask"][..., None]}
-    if isinstance(model, AlbertRegressor):
-        return {"value": _array(outputs)[:, 0]}
-    return {"embedding" if isinstance(model, AlbertSentenceEmbedder) else "logits": _array(outputs)}
-
-
-def _shortened(expected: Arrays, exportable: Exportable) -> Arrays:
-    """With embeddings of as many numbers as the export gives."""
-    if not exportable.options.dimensions:
-        return expected
-    vectors = expected["embedding"][:, : exportable.options.dimensions]
-    if isinstance(exportable, EmbedderExportable) and exportable.normalize:
-        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return expected | {"embedding": vectors}
-
-
-def _array(tensor) -> np.ndarray:
-    return keras.ops.convert_to_numpy(tensor).astype(np.float32)
+    model = exported_part(model)
+    return KINDS[type(model)].keras_answers(model, model_features(inputs))
 
 
 def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str = "") -> dict[str, float]:
@@ -284,11 +232,7 @@ def _texts(exportable: Exportable) -> list[str]:
 
 def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> Arrays:
     """The texts, each alone or paired with itself, as ids by the Python tokenizer."""
-    tokenizer = exportable.options.tokenizer
-    if exportable.exit_kind == "tagging":
-        # Words of their own, one blank before each.
-        texts = [text and tokenizer.word_prefix + text for text in texts]
-    tokens = encode(tokenizer, texts)
+    tokens = exportable.check_tokens(texts)
     batch = exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])).padded()
     arrays = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}
     return {name: value.numpy() for name, value in arrays.items()}
@@ -298,44 +242,3 @@ def _require_ids(texts: list[str], framed: Arrays, answer: Arrays) -> None:
     for row, (text, length) in enumerate(zip(texts, framed["lengths"])):
         if answer["input_ids"][row][: answer["lengths"][row]].tolist() != framed["input_ids"][row, :length].tolist():
             raise UserError(f"the export failed its check: '{text}' becomes other ids in the graph than in Python")
-
-
-def _of_words(exportable: Exportable, texts: list[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-    """Where answers are of words in place of tokens, those of the first text, whose words are a token each."""
-    if exportable.exit_kind != "tagging":
-        return expected, answers
-    count = min(len(texts[0].split()), exportable.options.max_seq_length - 2)
-    first = 0 if exportable.encoder.config.spec.last_token else 1
-    return {"logits": expected["logits"][:1, first : first + count]}, {"logits": answers["logits"][:1, :count]}
-
-
-def _masked(exportable: Exportable, rows: Arrays) -> Arrays:
-    """A mask in each row, or in a text between two words."""
-    if exportable.framer is None:
-        by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
-        return by_lengths | {"masked_lm_positions": np.ones((len(rows["lengths"]), 1), np.int32)}
-    first, second = (whole_words(exportable.options.tokenizer, 2)[[0, -1]]).tolist()
-    return {"text": np.array([f"{first} {exportable.framer.mask} {second}".encode()])}
-
-
-def _words(model: AlbertPretrainer, exportable: Exportable, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-    """What the model and the export give the words that the export proposes.
-
-    In logarithms: all probabilities of a large vocabulary are small, and so are their differences.
-    """
-    if exportable.framer is not None:
-        texts = re.split(exportable.framer.mask_pattern, inputs["text"][0].decode())
-        parts = encode(exportable.options.tokenizer, texts)
-        tokens = exportable.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))
-        ids = exportable.framer.single(tokens).padded().input_ids.numpy()
-        positions = np.argwhere(ids == exportable.options.tokenizer.mask_id)[:, 1:].astype(np.int32)
-        inputs = {"input_ids": ids, "lengths": np.array([ids.size]), "masked_lm_positions": positions}
-    positions = {"masked_lm_positions": inputs["masked_lm_positions"]}
-    outputs = model(_features({name: inputs[name] for name in ("input_ids", "lengths")}) | positions, training=False)
-    scores = _array(keras.ops.log_softmax(keras.ops.cast(outputs["masked_lm_logits"], "float32")))
-    proposed = answers.get("ids")
-    if proposed is None:
-        numbers = {piece.encode(): number for number, piece in enumerate(exportable.options.tokenizer.pieces)}
-        proposed = np.vectorize(numbers.__getitem__, otypes=[int])(answers["pieces"])
-    expected = np.take_along_axis(scores, proposed, axis=-1)
-    return {"log_probabilities": expected}, {"log_probabilities": np.log(np.maximum(answers["probabilities"], 1e-30))}

@@ -32,6 +32,7 @@ COMMANDS = {
     "equilibrium": ("albert_tf.analysis.equilibrium", "measure how depth converges"),
     "export": ("serving.export", "write a model for TensorFlow Serving"),
     "litert": ("serving.litert", "write a model as one LiteRT file"),
+    "start": ("serving.start", "start a model behind OpenAI's API, REST and gRPC"),
     "serve": ("serving.model_server", "serve exported models over gRPC and REST"),
     "gateway": ("serving.gateway", "answer the clients of OpenAI, Cohere and others"),
     "ask": ("serving.client", "send texts to a model server"),

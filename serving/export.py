@@ -5,19 +5,19 @@ python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --c
 """
 
 import dataclasses
+import datetime
+import importlib.metadata
 import os
 import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from albert_tf.choices import DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
 from albert_tf.model_files import check_model
-from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
+from serving.export_settings import ExportSettings
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
-from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import check_tokenizer
 
@@ -25,91 +25,17 @@ if TYPE_CHECKING:
     from albert_tf.loading import Loaded
     from serving.exportable import Exportable, ExportOptions
 
+__all__ = ["MANIFEST", "ExportSettings", "export", "save", "write_manifest"]
+
+MANIFEST = "assets.extra/manifest.json"
+# What the signature `stateful` returns for the next row.
+_MEMORY = {
+    "axes": ["batch", "steps", "places", "hidden_size"],
+    "memory_lengths": "how many of the last places hold something",
+    "first_row": "zeros, with memory_lengths 0",
+}
 _CALIBRATION_ROWS = 64
-# What not every x86 CPU can run.
-_OF_SOME_CPUS = ("bfloat16", "int8_vnni")
 _WRITING = ".writing-"
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportSettings(CheckedSettings):
-    """Which model is exported, and for which requests."""
-
-    groups: ClassVar[dict[str, str]] = {
-        "Model": "inputs tokenizer max_seq_length version depth",
-        "Speed": "compute padding performance_hint other_cpu exit_rule",
-        "Answers": "top_k doc_stride num_choices dimensions",
-        "Output": "warm_up_lengths check check_numbers",
-    }
-
-    model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
-    output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")
-    inputs: str = setting(
-        "ids", help="token ids and lengths, or strings, tokenized in the graph", choices=("ids", "text")
-    )
-    version: int = setting(0, help="version number; 0 means the next free one", at_least=0)
-    depth: int = setting(0, help=DEPTH_HELP, at_least=0)
-    max_seq_length: int = setting(
-        0,
-        help="longest row in tokens; 0 means that of fine-tuning, or all the positions that the model has",
-        at_least=8,
-        also={0: "for that of fine-tuning"},
-    )
-    tokenizer: str = setting("", help="vocabulary to use instead of the one beside the model")
-    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
-    lower_case: bool | None = setting(
-        None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
-    )
-    keep_accents: bool | None = setting(
-        None, help="whether a published vocabulary keeps accents; left out: as the files beside it say, or else not"
-    )
-    compute: str = setting(
-        "float32",
-        help="what matrix products are computed in; auto: bfloat16 where this CPU has it",
-        choices=(*COMPUTE, "auto"),
-    )
-    padding: str = setting("skipped", help="whether matrix products are of real tokens only", choices=PADDING)
-    performance_hint: str = setting(
-        "latency",
-        help="of bfloat16 and int8: kernels for single short rows, or for batches and long rows",
-        choices=PERFORMANCE_HINTS,
-    )
-    check_numbers: bool = setting(
-        False, help="whether a request fails in whose answer a number is NaN or infinite, with all others of its batch"
-    )
-    other_cpu: bool = setting(
-        False, help="write bfloat16 or int8_vnni for a CPU that has it though this one has not; nothing is tried"
-    )
-    calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
-    exit_rule: str = setting(
-        "confidence",
-        help="of models with early exits, and by movement of most others: what their threshold input means",
-        choices=EXIT_RULES,
-    )
-    top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question", at_least=1)
-    doc_stride: int = setting(128, help="tokens between the windows in which a long context is read", at_least=1)
-    max_query_length: int = setting(64, help="tokens of a question that are read", at_least=1)
-    num_choices: int = setting(4, help="candidates of one multiple-choice question", at_least=1)
-    dimensions: int = setting(0, help="numbers of an embedding that are given, from the first on; 0: all", at_least=0)
-    warm_up_lengths: str = setting(
-        "16,64,128", help="lengths of the warm-up requests, comma-separated, in tokens; empty: none"
-    )
-    warm_up_signatures: str = setting(
-        "serving_default", help="signatures that the warm-up calls, comma-separated; each keeps memory of its own"
-    )
-    check: bool = setting(False, help="load the result in a fresh process and compare it with the Keras model")
-
-    def __post_init__(self):
-        """Raises UserError naming the first value that no export could have."""
-        super().__post_init__()
-        if self.other_cpu and self.compute not in _OF_SOME_CPUS:
-            raise UserError(
-                f"--other_cpu is for --compute={' or '.join(_OF_SOME_CPUS)}; {self.compute} is written on any CPU"
-            )
-        if self.performance_hint == "throughput" and self.compute == "float32":
-            raise UserError("--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni")
-        if self.check and self.other_cpu:
-            raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")
 
 
 def export(settings: ExportSettings) -> Path:
@@ -145,8 +71,7 @@ def export(settings: ExportSettings) -> Path:
     from albert_tf.loading import load
     from serving.check import check
     from serving.exportable import make_exportable
-    from serving.manifest import write_manifest
-    from serving.samples import write_warm_up
+    from serving.exportable.samples import write_warm_up
 
     loaded = load(
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
@@ -192,6 +117,47 @@ def save(exportable: "Exportable", path: Path) -> None:
         if signature.method != PREDICT:
             updater.replace_method_name(name, signature.method, tags="serve")
     updater.save()
+
+
+def write_manifest(
+    version: Path, loaded: "Loaded", exportable: "Exportable", settings: dict[str, Any], differences: dict | None
+) -> None:
+    """Writes what a version holds and how it was made, for whoever finds it on a server later.
+
+    Args:
+        version: The folder.
+        loaded: The model that was exported, with its tokenizer and task.
+        exportable: Its exportable.
+        settings: Those of the export.
+        differences: Those of the check, largest absolute difference by output; None without a check.
+    """
+    from serving.cpu import advise
+
+    model, options, signatures = loaded.model, exportable.options, exportable.signatures()
+    path = version / MANIFEST
+    path.parent.mkdir(exist_ok=True)
+    description = {
+        "model": type(model).__name__,
+        "parameters": model.count_params(),
+        "config": exportable.encoder.config.to_dict(),
+        "task": loaded.task or None,
+        "metrics": loaded.task.get("metrics"),
+        "inputs": "ids" if options.tokenizer is None else "text",
+        "max_seq_length": options.max_seq_length,
+        "compute": exportable.encoder.describe(),
+        "advice": advise(exportable.encoder.options.compute),
+        "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
+        "signatures": {name: signature.describe() for name, signature in signatures.items()},
+        "memory": _MEMORY if "stateful" in signatures else None,
+        "check": differences,
+        "export": settings,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tensorflow-text")},
+        "files_sha256": {
+            str(file.relative_to(version)): files.sha256(file) for file in sorted(version.rglob("*")) if file.is_file()
+        },
+    }
+    files.write_json(path, description)
 
 
 def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list[str]) -> "ExportOptions":
@@ -283,7 +249,6 @@ def main(settings: ExportSettings) -> None:
     """Runs the command."""
     target = export(settings)
     from serving.cpu import can_run
-    from serving.manifest import FILE as MANIFEST
 
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")

@@ -11,18 +11,13 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.layers.block import MASKED_SCORE, Pairs, Step
-from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
-from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.registry import setting_of
 from serving.exportable import ExportOptions, make_exportable
+from serving.exportable.base import KINDS
 from serving.inference import InferenceEncoder, InferenceOptions
 from serving.inference.rows import BatchRows
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
-
-_KINDS = (AlbertClassifier, AlbertRegressor, AlbertSentenceEmbedder, AlbertEncoder, AlbertPretrainer)
 
 
 class Rectangle(BatchRows):
@@ -98,8 +93,9 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     Raises:
         UserError: the model has a head that is not written for LiteRT.
     """
-    if type(model) not in _KINDS:
-        known = ", ".join(kind.__name__ for kind in _KINDS)
+    kinds = [of for of, kind in KINDS.items() if kind.for_litert]
+    if type(model) not in kinds:
+        known = ", ".join(kind.__name__ for kind in kinds)
         raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
     config = getattr(model, "encoder", model).config
     for extension in config.extensions:

@@ -47,6 +47,13 @@ def test_help_lists_the_flags_with_their_defaults(run_module):
         ("albert_tf.run_pretraining --train_data=no/* --output_dir=o --config=albert_tiny", "matches no record file"),
         ("albert_tf.run_finetuning --task=sst2 --data_dir=. --output_dir=o --init_from=no", "no model at 'no'"),
         ("albert_tf.run_finetuning --task=sst2 --data_dir=no --output_dir=o --config=albert_tiny", "no folder 'no'"),
+        ("albert_tf.run_finetuning --data_file=no.csv --output_dir=o --config=albert_tiny", "no.csv does not exist"),
+        (
+            "albert_tf.run_finetuning --data_file=. --output_dir=o --config=albert_tiny",
+            "is a folder; give it by --data_dir",
+        ),
+        ("albert_tf.run_evaluation --model=. --data_file=no.csv", "--data_file=no.csv does not exist"),
+        ("albert_tf.run_evaluation --model=. ", "give --data_file=... to evaluate a fine-tuned model"),
         ("albert_tf.run_evaluation --model=no --train_data=no --eval_data=no", "no model at 'no'"),
         ("albert_tf.run_ensemble --task=sst2 --data_dir=. --models=no --output_dir=o", "no model at 'no'"),
         ("albert_tf.convert_checkpoint --input=no --output=o --to=keras", "no model at 'no'"),

@@ -43,9 +43,9 @@ class BuildSettings(CheckedSettings):
         512, help="Tokens in an example, [CLS] and [SEP] included.", at_least=8, at_most=1 << 20
     )
     objective: str = setting(
-        "masked", help="What the records are for; permutation: XLNet's rows, in order.", choices=OBJECTIVES
+        "masked", help="What the records are for; permutation: rows in the order of the text.", choices=OBJECTIVES
     )
-    # As the recipes of google-research have it (512 tokens x 0.15: 77), and of XLNet (512 / 6: 85).
+    # As the published recipes have it (512 tokens x 0.15: 77, and for permutations 512 / 6: 85).
     max_predictions_per_seq: int | None = setting(
         None,
         help="Most tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded up, if unset; in "
@@ -150,7 +150,7 @@ class BuildSettings(CheckedSettings):
             object.__setattr__(self, name, value)
 
     def _settle_permutation(self) -> None:
-        """Raises UserError for what no permutation records can be, and fills in what XLNet's have."""
+        """Raises UserError for what no permutation records can be, and fills in the published values."""
         for name, only in (("masking", "static"), ("pair_task", "none"), ("input_format", "segment-pair")):
             self._fill_in(name, only)
             if getattr(self, name) != only:

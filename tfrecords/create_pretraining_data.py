@@ -14,6 +14,7 @@ from tfrecords.base.settings import setting
 from tfrecords.build_settings import BuildSettings
 from tfrecords.builder import build
 from tfrecords.corpus import find_files
+from tfrecords.permutation import CONFIG
 from tfrecords.runners import RUNNERS
 from tfrecords.statistics import check_unknown_share, unknown_share
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -67,7 +68,7 @@ def main(settings: CreateSettings) -> None:
     held_out = f" --eval_data={folder}" if manifest["splits"]["eval"]["examples"] else ""
     config = "roberta_base" if tokenizer.kind == "bpe" else "albert_base_v2"
     if settings.objective == "permutation":
-        held_out, config = f"{held_out} --objective=permutation", "albert_xlnet_base"
+        held_out, config = f"{held_out} --objective=permutation", CONFIG
     say_next(f"python -m albert_tf.run_pretraining --train_data={folder}{held_out} --config={config} --output_dir=run")
 
 

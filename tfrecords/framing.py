@@ -1,8 +1,8 @@
 """Tokens to rows: [CLS] and [SEP] around one text, a pair, choices, words or windows of a passage, cut to a length.
 
 The tokenizer says which ids these are, how many [SEP] stand between two texts, and the second one's segment: RoBERTa's
-pairs are `<s> first </s></s> second </s>`, all of segment 0. XLNet's rows are `first [SEP] second [SEP] [CLS]`, with
-[CLS] a third segment (zihangdai/xlnet classifier_utils.py, convert_single_example).
+pairs are `<s> first </s></s> second </s>`, all of segment 0. Where [CLS] is last, rows are `first [SEP] second [SEP]
+[CLS]`, with [CLS] a third segment.
 
 Training calls these TensorFlow operations on the ids of the Python tokenizer, an exported graph holds them behind the
 tokenizer's own operations: both see the same rows.

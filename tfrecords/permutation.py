@@ -27,6 +27,8 @@ from tfrecords.segments import join_documents
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.words import word_begins
 
+# A published configuration that is trained on these records.
+CONFIG = "albert_xlnet_base"
 # The piece that ends a document, where the vocabulary has it.
 DOCUMENT_END = "<eod>"
 # Purpose of keys that belong to no single document; `deal` and `worker` have others.

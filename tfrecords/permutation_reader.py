@@ -235,7 +235,9 @@ class _Parser:
 def permutation_masks(
     input_ids: tf.Tensor, is_masked: tf.Tensor, orders: tf.Tensor, reuse_length: int, special: tuple[int, ...]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Says what each token may not attend to, and which tokens are predicted: zihangdai/xlnet data_utils.py:579-698.
+    """Returns what each token may not attend to, and which tokens are predicted.
+
+    Source: data_utils.py:579-698 of the code that `tfrecords.permutation` names.
 
     Tokens that are not masked are known to all of their part, and themselves attend to those alone. A masked one
     attends to masked ones before it in the order, and is a target, but for [CLS] and [SEP], which attend to themselves.

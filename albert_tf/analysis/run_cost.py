@@ -7,6 +7,7 @@ from albert_tf.analysis.cost import flops
 from albert_tf.config import AlbertConfig
 from albert_tf.extensions.equilibrium import repeated_segment
 from albert_tf.layers.depth import segments
+from albert_tf.permutation import objective as permutation
 
 # Of the forward pass: itself, and a backward pass that is two such.
 _TRAINING = 3
@@ -38,7 +39,7 @@ def training_flops(
     """Counts training on so many rows: three forward passes of the encoder each.
 
     An equilibrium makes its steps forward only, and those that its phantom gradient is taken through besides. Of
-    XLNet's permutations the stream of queries and the memory count, too.
+    permutations the stream of queries and the memory count, too.
 
     Args:
         config: of the encoder.
@@ -50,31 +51,14 @@ def training_flops(
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":
-        streams = _streams(config, length, settings or {}, predictions)
-        return rows * _TRAINING * (fixed + step * config.num_steps + streams)
+        settings, more = settings or {}, 0.0
+        if settings.get("objective") == "permutation":
+            more = permutation.forward_flops(config, length, predictions, settings)
+        return rows * _TRAINING * (fixed + step * config.num_steps + more)
     solved = result["equilibrium_steps"] * _repeated(config)
     others = config.num_steps - segments(config)[repeated_segment(config)].repeats * _repeated(config)
     with_gradient = others + config.equilibrium_phantom_steps * _repeated(config)
     return rows * (_TRAINING * (fixed + step * with_gradient) + step * solved)
-
-
-def _streams(config: AlbertConfig, length: int, settings: Mapping[str, Any], predictions: int) -> float:
-    """What queries and memory add to a forward pass of XLNet's training; 0 for other objectives.
-
-    A query is a token more that nobody attends to; memory is what all attend to, as keys and values alone.
-    """
-    if settings.get("objective") != "permutation":
-        return 0.0
-    hidden, memory = config.hidden_size, settings.get("memory_length") or config.memory_length
-    inner = (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size
-
-    def scores(tokens: int, keys: int) -> int:
-        """Products of queries with keys, of weights with values, and of queries with all distances."""
-        return tokens * (2 * keys + keys + (length if config.attention_type == "bi" else 1)) * hidden
-
-    dense = (2 * predictions + 2 * memory) * hidden * hidden + predictions * inner
-    attention = scores(length + predictions, length + memory) - scores(length, length)
-    return 2.0 * config.num_steps * (dense + attention)
 
 
 def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:

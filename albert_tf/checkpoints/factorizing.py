@@ -88,7 +88,7 @@ def check_size(config: AlbertConfig, size: int) -> None:
     """Raises UserError where words are no table, or one of `size` columns is no smaller."""
     _check_is_table(config)
     if not config.spec.has_norm:
-        raise UserError("embeddings without a layer norm (XLNet's) are not factorized afterwards; leave their size")
+        raise UserError("embeddings without a layer norm are not factorized afterwards; leave their size")
     if not 0 < size < config.embedding_size:
         raise UserError(
             f"embedding size {size} must be from 1 to below the model's {config.embedding_size}; at that nothing is cut"

@@ -61,7 +61,7 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
             kind, _, number = half.rpartition("_")
             values = np.stack([_of_step(source, before, kind, rest, step) for step in halves[half]])
             if values.shape == variable.shape:
-                variable.assign(values)  # Each step keeps its own, as an XLNet's biases.
+                variable.assign(values)  # Each step keeps its own.
                 continue
             common = _common(values, int(number), halves[half], taken or {})
             variable.assign(common)

@@ -12,9 +12,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
-from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
+from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.registry import REGISTRY, WALKS
 from tfrecords.base.errors import UserError
 

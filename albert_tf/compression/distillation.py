@@ -66,7 +66,7 @@ def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, fl
             f"--relations_weight={settings.relations_weight:g} compares the values that the last block computes of the "
             "state before it, which this model's blocks do not read as it is; leave it out"
         )
-    # XLNet's words are predicted where their place is known and nothing stands, which a row of text has no room for.
+    # Where [CLS] is last, words are predicted by queries of their positions, which a row of text has not.
     can_words = isinstance(teacher, AlbertPretrainer) and not config.spec.last_token
     if not can_words and settings.words_weight and (given := settings.given(["words_weight"])):
         raise UserError(f"{given} needs a model with a masked-LM head, which '{settings.model}' is not; leave it out")

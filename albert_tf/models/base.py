@@ -3,16 +3,21 @@
 from typing import Any, Self
 
 import keras
+from absl import logging
 
 from albert_tf.base import Tensor
 from albert_tf.base.fit_data import check_data
-from albert_tf.base.model import BaseModel
+from albert_tf.base.model import BaseModel, has_adapters
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import check_values
 from albert_tf.models.whole_batch import Divisors, count, current_part, divisor_of, share_of_batch
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
+
+# Of LoRA adapters, which learn nothing at the rates of whole models: as Hu et al. 2021 (arXiv:2106.09685), table 9, and
+# the least of those in use.
+_LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class EncoderModel(BaseModel):
@@ -50,12 +55,14 @@ class EncoderModel(BaseModel):
         """Compiles as keras.Model does, with defaults for what is left out.
 
         Args:
-            optimizer: default: ALBERT's AdamW at `learning_rate`, clipped at norm 1.
+            optimizer: default: ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
             loss: default: loss and metrics of the model's task; metrics of your own replace the task's.
             **kwargs: arguments of `keras.Model.compile`.
         """
+        is_lora = has_adapters(self)
         if optimizer == "auto":
-            optimizer = AdamWeightDecay(self.learning_rate, global_clipnorm=1.0)
+            rate = max(self.learning_rate, _LORA_RATE) if is_lora else self.learning_rate
+            optimizer = AdamWeightDecay(rate, global_clipnorm=1.0)
         if loss == "auto":
             defaults = self.default_loss()
             loss = defaults.pop("loss", None)
@@ -64,6 +71,8 @@ class EncoderModel(BaseModel):
         # Keras would go on with the metrics of an earlier compile.
         self._compile_metrics = None
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
+        if is_lora and self.optimizer is not None:
+            _warn_of_low_rate(self.optimizer)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras leaves a model with a `compile` of its own uncompiled.
@@ -114,3 +123,12 @@ class EncoderModel(BaseModel):
 def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:
     """Gives a simple layer's variables as prefix/kernel, prefix/bias and so on."""
     return {f"{prefix}/{variable.name}": variable for variable in layer.variables}
+
+
+def _warn_of_low_rate(optimizer: keras.Optimizer) -> None:
+    rate = optimizer.get_config()["learning_rate"]
+    # Schedules have a rate for each step.
+    if isinstance(rate, float) and rate < _LEAST_LORA_RATE:
+        logging.warning(
+            "LoRA adapters learn next to nothing at a learning rate of %g; usual rates are 1e-4 to 1e-3", rate
+        )

@@ -22,7 +22,7 @@ class AlbertSpanPredictor(EncoderModel):
     """Finds where in a passage an answer starts and ends and, with `joint`, whether there is one.
 
     The joint head scores an end given its start, and answers "is there an answer" from the expected start
-    (google-research/albert squad_utils.py:1428-1575, after XLNet). Loss and metrics are the model's own:
+    (google-research/albert squad_utils.py:1428-1575). Loss and metrics are the model's own:
     `compile(optimizer=...)`, then `fit` on a dataset of feature dicts that hold the labels.
 
     Args:

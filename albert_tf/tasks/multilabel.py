@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import numpy as np
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier
 from albert_tf.models.early_exit import LearnedExit
-from albert_tf.tasks.cells import listed
 from albert_tf.tasks.metrics import f1
 from albert_tf.tasks.rows import FeatureRows
 from albert_tf.tasks.tables import Row, Table, write_table
-from albert_tf.tasks.text_task import TextExample, TextTask
+from albert_tf.tasks.text_task import TextExample, TextTask, indices
+from albert_tf.tasks.values import labels_of
 
 # A label is given where its probability is above.
 THRESHOLD = 0.5
@@ -38,10 +38,10 @@ class MultilabelTask(TextTask):
         return tuple(sorted(list(self.label_names).index(name) for name in names))
 
     def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
-        return "labels", self._indicators(examples)
+        return "labels", self.indicators(examples)
 
-    def _indicators(self, examples: Sequence[TextExample]) -> np.ndarray:
-        """1 where an example has a label: float32 [examples, labels]."""
+    def indicators(self, examples: Sequence[TextExample]) -> np.ndarray:
+        """Returns 1 where an example has a label: float32 [examples, labels]."""
         values = np.zeros((len(examples), len(self.labels)), np.float32)
         for row, example in zip(values, examples):
             row[list(example.label)] = 1
@@ -53,9 +53,14 @@ class MultilabelTask(TextTask):
     def score(
         self, examples: Sequence[TextExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        given, expected = self.predictions(outputs), self._indicators(examples)
+        given, expected = self.predictions(outputs), self.indicators(examples)
         of_labels = [f1(*columns) for columns in zip(given.T, expected.T)]
         return {"macro_f1": float(np.mean(of_labels)), "micro_f1": f1(given.ravel(), expected.ravel())}
+
+    def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
+        shares = labelled.values["labels"].mean(axis=0)
+        names = ", ".join(f"'{name}'" for name, share in zip(self.labels, shares) if share > THRESHOLD)
+        return f"always {names or 'no label'}", np.where(shares > THRESHOLD, np.inf, -np.inf)
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns which labels are given: bool [rows, labels]."""
@@ -70,36 +75,13 @@ class MultilabelTask(TextTask):
         outputs: Sequence[np.ndarray],
     ) -> list[Path]:
         is_labelled = split not in self.test_splits
-        header = ["index", "prediction", *["label"] * is_labelled, *(f"logit:{name}" for name in self.labels)]
+        header = [self.index_name, "prediction", *["label"] * is_labelled, *(f"logit:{name}" for name in self.labels)]
         lines = []
-        for number, (example, given, logits) in enumerate(zip(examples, self.predictions(outputs), outputs)):
+        for index, example, given, logits in zip(indices(examples), examples, self.predictions(outputs), outputs):
             labels = [np.flatnonzero(given), *[example.label] * is_labelled]
             names = [json.dumps([self.labels[one] for one in numbers], ensure_ascii=False) for numbers in labels]
-            lines.append([str(number), *names, *(repr(float(logit)) for logit in logits)])
+            lines.append([index, *names, *(repr(float(logit)) for logit in logits)])
         return [write_table(folder / f"{split}.tsv", header, lines)]
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"threshold": THRESHOLD}
-
-
-def labels_of(table: Table, row: Row, column: str) -> list[str]:
-    """Returns the names of a row's labels.
-
-    Raises:
-        UserError: they are no list of different names; the message says the line.
-    """
-    value = row.values[column]
-    names = listed(value)
-    if names is None or not all(isinstance(name, str) and name.strip() for name in names):
-        raise table.wrong(row, f"{column} {value!r} is no list of names", """write names, as ["joy", "anger"] or []""")
-    if len(set(names)) < len(names):
-        raise table.wrong(row, f"{column} {value!r} names a label twice", "name it once")
-    return names
-
-
-def names_in(table: Table, column: str) -> Mapping[str, str]:
-    """Returns the labels of a training file, in alphabetical order. Raises UserError where there are none."""
-    names = {name for row in table.rows for name in labels_of(table, row, column)}
-    if not names:
-        raise table.wrong(Row(1, {}), f"no row has a {column}", "give a file with labels")
-    return {name: name for name in sorted(names)}

@@ -1,124 +1,110 @@
-"""A user's own examples: any table with named columns."""
+"""Tasks of a user's own examples: a folder of tables with named columns, or one file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from albert_tf.tasks.multilabel import MultilabelTask, names_in
+from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile, check_labels, ordered_labels
+from albert_tf.tasks.multilabel import MultilabelTask
+from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import FinetuningSettings
-from albert_tf.tasks.tables import SUFFIXES, Table, find_table, read_table
+from albert_tf.tasks.table_files import OWN_STEMS, own_stems, train_file
+from albert_tf.tasks.tables import read_table
 from albert_tf.tasks.tagging import TaggingTask
-from albert_tf.tasks.task import Hyperparameters
-from albert_tf.tasks.text_task import SplitFile, TextTask, class_of
-from tfrecords.base.errors import UserError
+from albert_tf.tasks.task import Hyperparameters, Task
+from albert_tf.tasks.text_task import SplitFile, TextTask
+from albert_tf.tasks.values import names_of
 
 # Ours, not the authors': a common start for fine-tuning a base model on some thousands of examples.
 DEFAULTS = Hyperparameters(2e-5, 32, num_train_epochs=3.0, warmup_proportion=0.1)
 
-_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "test": ("test",)}
-_MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --label_column"
+_METRICS = {
+    "classification": ("accuracy", "macro_f1"),
+    "multilabel": ("macro_f1", "micro_f1"),
+    "regression": ("pearson", "spearman", "mean_squared_error"),
+}
 
 
-def classification_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TextTask:
-    """Makes a task of classes: those of `trained`, or of the training file, numbers by value and the rest by alphabet.
+def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
+    """Makes the task of a user's own data.
+
+    Its labels are those of `trained`, or of the training file: numbers by value and the rest by alphabet; of tags "O"
+    first.
 
     Args:
-        settings: that name the files and columns.
-        trained: task.json of a model that is to answer, where none is to be trained; likewise below.
+        settings: that name the files and columns; what they leave open is found.
+        trained: task.json of a model that is to answer, where none is to be trained; no training file is needed then.
 
     Raises:
-        UserError: there is no training file, or its labels are no classes.
+        UserError: there is no training file, or its labels are none of the task.
     """
-    names = _classes(settings) if trained is None else trained["labels"] or ()
-    return _text_task(settings, "classification", {name: name for name in names}, ("accuracy", "macro_f1"), trained)
+    settings, data_file = resolve_data(settings, trained)
+    if data_file:
+        return file_task(data_file)
+    splits = _splits(settings, trained)
+    labels = _labels(settings, trained)
+    columns = tuple(filter(None, (settings.text_column, settings.second_text_column)))
+    return _make(settings.task, columns, settings.label_column, labels, Path(settings.data_dir), splits, None)
 
 
-def regression_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TextTask:
-    """Makes a task of numbers."""
-    return _text_task(settings, "regression", None, ("pearson", "spearman", "mean_squared_error"), trained)
+def file_task(data_file: DataFile, label_names: Mapping[str, str] | None = None) -> Task:
+    """Makes the task of a file.
+
+    Args:
+        data_file: of the user.
+        label_names: what the file calls a class to what the model calls it, in the order of their numbers; None: alike.
+    """
+    options, labels = data_file.options, label_names or tuple(data_file.labels)
+    return _make(options.task, data_file.texts, options.label_column, labels, Path(options.path).parent, {}, data_file)
 
 
-def multilabel_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TextTask:
-    """Makes a task of lists of labels: those of `trained`, or of the training file, by alphabet."""
-    if trained is None:
-        names = names_in(_training_table(settings), settings.label_column)
-    else:
-        names = {name: name for name in trained["labels"] or ()}
-    return _text_task(settings, "multilabel", names, ("macro_f1", "micro_f1"), trained, MultilabelTask)
-
-
-def tagging_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> TaggingTask:
-    """Makes a task of words with tags. Raises UserError where a second text is named."""
-    if settings.second_text_column:
-        raise UserError("--task=tagging takes one text; leave out --second_text_column")
-    known = None if trained is None else tuple(trained["labels"] or ())
-    columns = (settings.text_column, settings.label_column)
-    return TaggingTask(Path(settings.data_dir), *columns, _files(settings, trained), DEFAULTS, known)
-
-
-def _text_task(
-    settings: FinetuningSettings,
+def _make(
     kind: str,
-    label_names: Mapping[str, str] | None,
-    metrics: tuple[str, ...],
-    trained: Mapping[str, Any] | None,
-    make: type[TextTask] = TextTask,
-) -> TextTask:
-    columns = tuple(name for name in (settings.text_column, settings.second_text_column) if name)
-    if len(set(columns)) < len(columns):
-        raise UserError(f"--second_text_column={settings.second_text_column} is --text_column too; name another")
+    columns: tuple[str, ...],
+    label_column: str,
+    labels: Sequence[str] | Mapping[str, str],
+    folder: Path,
+    splits: dict[str, SplitFile],
+    data_file: DataFile | None,
+) -> Task:
+    names = labels if isinstance(labels, Mapping) else {name: name for name in labels}
+    if kind == "tagging":
+        return TaggingTask(folder, columns[0], label_column, splits, DEFAULTS, tuple(names), data_file=data_file)
+    make = MultilabelTask if kind == "multilabel" else TextTask
     return make(
-        name=settings.task,
+        name=kind,
         kind=kind,
-        data_dir=Path(settings.data_dir),
+        data_dir=folder,
         inputs=columns,
         columns=columns,
-        label_column=settings.label_column,
-        label_names=label_names,
-        metrics=metrics,
+        label_column=label_column,
+        label_names=None if kind == "regression" else names,
+        metrics=_METRICS[kind],
         defaults=DEFAULTS,
-        splits=_files(settings, trained),
-        mend_columns=_MEND_COLUMNS,
+        splits=splits,
+        mend_columns=MEND_COLUMNS,
+        data_file=data_file,
     )
 
 
-def _files(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> dict[str, SplitFile]:
+def _splits(settings: FinetuningSettings, trained: Mapping[str, Any] | None) -> dict[str, SplitFile]:
     """The name that each split goes by in the folder."""
-    folder = Path(settings.data_dir)
-    stems = {split: [stem for stem in names if find_table(folder, stem)] for split, names in _STEMS.items()}
-    for names in stems.values():
-        if len(names) > 1:
-            raise UserError(f"'{folder}' holds files named {' and '.join(names)}; keep the one that is meant")
-    if not (stems["train"] or trained):
-        other = ", ".join(sorted(path.name for path in folder.glob("train*") if path.is_file()))
-        raise UserError(
-            f"'{folder}' holds no train file ending in {', '.join(SUFFIXES)}, or in one of them and .gz"
-            + f"; it holds {other}" * bool(other)
-        )
-    return {split: SplitFile(names[0] if names else split) for split, names in stems.items()}
+    if trained is None:
+        train_file(Path(settings.data_dir))
+    found = own_stems(Path(settings.data_dir))
+    return {split: SplitFile(found.get(split, split)) for split in OWN_STEMS}
 
 
-def _classes(settings: FinetuningSettings) -> list[str]:
-    table = _training_table(settings)
-    labels, rows = set(), 0
+def _labels(settings: FinetuningSettings, trained: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if trained is not None:
+        return tuple(trained["labels"] or ())
+    if settings.task == "regression":
+        return ()
+    path = train_file(Path(settings.data_dir))
+    table = read_table(path).require([settings.label_column], MEND_COLUMNS)
+    names, rows = set[str](), 0
     for row in table.rows:
+        names.update(names_of(settings.task, table, row, settings.label_column))
         rows += 1
-        label = class_of(table, row, settings.label_column)
-        if not label.strip():
-            raise table.wrong(row, f"{settings.label_column} is empty", "fill it or remove the row")
-        labels.add(label)
-    if len(labels) == 1 or len(labels) == rows:
-        what = "every row has the same" if len(labels) == 1 else "no two rows have the same"
-        raise UserError(
-            f"'{table.path}': {what} {settings.label_column}; is another column or --task=regression meant?"
-        )
-    return sorted(labels, key=lambda label: (not _is_whole(label), int(label) if _is_whole(label) else 0, label))
-
-
-def _training_table(settings: FinetuningSettings) -> Table:
-    table = read_table(find_table(Path(settings.data_dir), _files(settings)["train"].stem))
-    return table.require([settings.label_column], _MEND_COLUMNS)
-
-
-def _is_whole(label: str) -> bool:
-    return label.removeprefix("-").isdecimal()
+    check_labels(settings.task, path, settings.label_column, names, rows)
+    return tuple(ordered_labels(settings.task, names))

@@ -5,20 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from albert_tf.tasks.glue import GLUE, glue_task
-from albert_tf.tasks.own_data import classification_task, multilabel_task, regression_task, tagging_task
+from albert_tf.tasks.own_data import own_task
 from albert_tf.tasks.race import RaceTask
-from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
 from tfrecords.base.errors import UserError
 
-# Their classes are in the training file, or in the task.json of a trained model.
-OWN_DATA = {
-    "classification": classification_task,
-    "multilabel": multilabel_task,
-    "regression": regression_task,
-    "tagging": tagging_task,
-}
 TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
     **{name: lambda settings: glue_task(settings.task, settings.data_dir) for name in GLUE},
     **{
@@ -26,7 +19,7 @@ TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
         for name in ("squad1", "squad2")
     },
     "race": lambda settings: RaceTask(Path(settings.data_dir)),
-    **OWN_DATA,
+    **dict.fromkeys(OWN_KINDS, own_task),
 }
 
 
@@ -34,14 +27,14 @@ def create_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None 
     """Makes the task that `settings.task` names.
 
     Args:
-        settings: of the run; what a task reads of them its file says.
+        settings: of the run; what a task reads of them its file says. Without a task the labels show which it is.
         trained: task.json of the model that is to answer, where none is to be trained; no training file is needed then.
 
     Raises:
         UserError: for an unknown name, or what the task finds wrong with its settings.
     """
+    if settings.task in ("", *OWN_KINDS):
+        return own_task(settings, trained)
     if settings.task not in TASKS:
         raise UserError(f"--task={settings.task} is unknown; choose one of {', '.join(TASKS)}")
-    if settings.task in OWN_DATA:
-        return OWN_DATA[settings.task](settings, trained)
     return TASKS[settings.task](settings)

@@ -15,11 +15,17 @@ STRATEGIES_HELP = (
     "mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
     "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
 )
+# Tasks of a user's own data.
+OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
 # Settings that are of a flag alone.
-_OF_FLAG = {"teacher": ("distillation_weight", "temperature"), "learned_exit": ("exit_prior", "exit_beta")}
+_OF_FLAG = {
+    "data_file": ("dev_fraction", "split_seed", "encoding"),
+    "teacher": ("distillation_weight", "temperature"),
+    "learned_exit": ("exit_prior", "exit_beta"),
+}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningSettings(CheckedSettings):
     """All that determines a fine-tuning run.
 
@@ -27,8 +33,8 @@ class FinetuningSettings(CheckedSettings):
     """
 
     groups: ClassVar[dict[str, str]] = {
-        "Data": "text_column second_text_column label_column max_seq_length",
-        "Model": "init_from config tokenizer keep_head teacher early_exit",
+        "Your data": "data_file data_dir task text_column second_text_column label_column dev_fraction encoding",
+        "Model": "init_from config tokenizer keep_head teacher early_exit max_seq_length",
         "Training": (
             "learning_rate train_batch_size num_train_epochs num_train_steps num_warmup_steps early_stopping "
             "class_weights max_hours seed seeds dryrun"
@@ -36,11 +42,15 @@ class FinetuningSettings(CheckedSettings):
         "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile strategy",
     }
 
-    task: str = setting(
-        help="a GLUE task such as sst2, squad1, squad2, race; or your data: classification, multilabel, regression, "
-        "tagging"
+    data_file: str = setting(
+        "", help="one table of your own: .csv, .tsv, JSON lines or .parquet; a part of its rows is held out"
     )
-    data_dir: str = setting(help="folder with the task's files, e.g. glue/SST-2")
+    data_dir: str = setting("", help="instead: folder with the files of a task, e.g. glue/SST-2, or train and dev")
+    task: str = setting(
+        "",
+        help="a GLUE task such as sst2, squad1, squad2, race; or your data: classification, multilabel, regression, "
+        "tagging; empty: as the labels of your data are",
+    )
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
     init_from: str = setting("", help="run folder, .keras file or published checkpoint whose encoder to start from")
     keep_head: bool = setting(
@@ -130,9 +140,18 @@ class FinetuningSettings(CheckedSettings):
     )
     seeds: str = setting("", help="instead of --seed several runs: how many (0, 1, ...), or a list such as 3,7,11")
     dryrun: bool = setting(False, help="walk every path with a few examples and steps, and keep nothing")
-    text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
+    text_column: str = setting(
+        "", help="of your own data: the column of the text, or of the words to tag; empty: text, sentence or the like"
+    )
     second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
-    label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
+    label_column: str = setting(
+        "", help="of your own data: the column of the class, number or tags; empty: label, class or the like"
+    )
+    dev_fraction: float = setting(
+        0.1, help="of --data_file: the part of its rows to measure by, of every label; 0: none", at_least=0, below=1
+    )
+    split_seed: int = setting(0, help="of --data_file: which rows these are", at_least=0, at_most=MAX_SEED)
+    encoding: str = setting("", help="of --data_file, where it is not UTF-8, such as cp1252")
     span_head: str = setting("", help="of squad1 and squad2, plain or joint; empty: plain for squad1, joint for squad2")
     exclude_ids: str = setting("", help="of squad1 and squad2, file with a JSON list of question ids not to train on")
     teacher: str = setting("", help="folder of a fine-tuned, larger model of the same task to learn from")
@@ -146,6 +165,10 @@ class FinetuningSettings(CheckedSettings):
     def __post_init__(self):
         """Raises UserError naming the first value that no run could have."""
         super().__post_init__()
+        if bool(self.data_file) == bool(self.data_dir):
+            raise UserError(
+                "give --data_file=reviews.csv, one table of your own, or --data_dir=..., a folder with a task's files"
+            )
         if bool(self.init_from) == bool(self.config):
             raise UserError("give --init_from=... to start from trained weights, or --config=... to start from scratch")
         if self.num_train_steps and self.num_train_epochs:

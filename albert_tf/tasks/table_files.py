@@ -46,6 +46,49 @@ def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = ""
     return {of_name: paths[0] for of_name, paths in sorted(found.items(), key=lambda item: f"{item[0]}.")}
 
 
+_NO_TABLES = {
+    (".xlsx", ".xls", ".ods"): "; save the sheet as CSV",
+    (".feather", ".arrow", ".orc"): "; save it as Parquet",
+    (".zip", ".tar", ".7z", ".bz2", ".xz", ".zst"): "; unpack it, or pack it as .gz",
+}
+
+
+def no_table_hint(path: Path) -> str:
+    """Returns how to make a table of a file that is read by no ending, as the end of a message; "" where unknown."""
+    return next((fix for endings, fix in _NO_TABLES.items() if ending(path) in endings), "")
+
+
+# What the files of a user's own data may be called, by split.
+OWN_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "test": ("test",)}
+
+
+def own_stems(folder: Path) -> dict[str, str]:
+    """Finds what the files of a user's own data are called in a folder, by split.
+
+    Raises:
+        UserError: there are several of one split.
+    """
+    found = {}
+    for split, names in OWN_STEMS.items():
+        stems = [stem for stem in names if find_table(folder, stem)]
+        if len(stems) > 1:
+            raise UserError(f"'{folder}' holds files named {' and '.join(stems)}; keep the one that is meant")
+        if stems:
+            found[split] = stems[0]
+    return found
+
+
+def train_file(folder: Path) -> Path:
+    """Finds the training file of a user's own data. Raises UserError where there is none."""
+    if path := find_table(folder, "train"):
+        return path
+    other = ", ".join(sorted(path.name for path in folder.glob("train*") if path.is_file()))
+    raise UserError(
+        f"'{folder}' holds no train file ending in {', '.join(SUFFIXES)}, or in one of them and .gz"
+        + f"; it holds {other}" * bool(other)
+    )
+
+
 def warn_of_unused(used: Sequence[Path]) -> None:
     """Warns of files next to those that are used, by their names, unless they are known to be descriptions."""
     names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}

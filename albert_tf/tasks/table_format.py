@@ -10,7 +10,10 @@ from typing import NamedTuple
 from tfrecords.base.text_files import ending
 
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
-_BY_ENDING = {".csv": ",", ".tsv": "\t"}
+# Excel's Unicode text ends in .txt.
+_BY_ENDING = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t", ".psv": "|"}
+# The endings of tables with cells and separators.
+SEPARATED = tuple(_BY_ENDING)
 # What Excel writes and reads above the header: sep=;
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\r\n]*')
 # Of a file, by which its separator is found.

@@ -1,9 +1,9 @@
-"""Tables with named columns: TSV as GLUE writes it, and a user's own TSV, CSV and JSON lines; any of them gzipped.
+"""Tables with named columns: TSV as GLUE writes it, and a user's own TSV, CSV and JSON lines, also gzipped; Parquet.
 
 | of a file | what is read | what is refused or warned of |
 |---|---|---|
 | name | the endings of SUFFIXES, in any case, with or without .gz | two files of one name; files that no split uses |
-| encoding | UTF-8, with or without a byte-order mark | any other, by its name where it is known |
+| encoding | UTF-8, with or without a byte-order mark; the one named | any other, by its name where it is known |
 | separator | of the ending, or commas, tabs, semicolons, pipes, or as Excel's line sep= says | others, by their name |
 | quotes | CSV; tabs with cells quoted as pandas does, or not at all | tabs with quotes that may be text |
 | columns | those that are asked for; others are not looked at | one that is missing, one that is there twice |
@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from albert_tf.tasks import parquet
+from albert_tf.tasks.encodings import decoded_lines
 from albert_tf.tasks.table_files import SUFFIXES as SUFFIXES
 from albert_tf.tasks.table_files import find_table as find_table
 from albert_tf.tasks.table_format import PUBLISHED, TableFormat, find_format, other_separator
@@ -29,6 +31,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import (
     encoding_of,
+    ending,
     foreign_kind,
     is_gzipped,
     is_json_lines,
@@ -63,7 +66,8 @@ class Table(NamedTuple):
 
     def wrong(self, row: Row, what: str, mend: str = "mend the row") -> UserError:
         """Makes the error that names file, line, what is wrong there and how to mend it."""
-        return UserError(f"'{self.path}' line {row.line}: {what}; {mend}")
+        place = "row" if ending(self.path) == parquet.ENDING else "line"
+        return UserError(f"'{self.path}' {place} {row.line}: {what}; {mend}")
 
     def require(self, columns: Sequence[str], mend: str = "name the columns so") -> "Table":
         """Gives the table with rows that all have these columns, as those of JSON lines may not.
@@ -87,22 +91,30 @@ class Table(NamedTuple):
 
 
 def read_table(
-    path: Path, header: Sequence[str] | None = None, skip_broken: bool = False, published: bool = False
+    path: Path,
+    header: Sequence[str] | None = None,
+    skip_broken: bool = False,
+    published: bool = False,
+    encoding: str | None = None,
 ) -> Table:
     """Reads a file by its suffix.
 
     Args:
-        path: of a table, its ending one of SUFFIXES, perhaps with .gz.
+        path: of a table, its ending one of SUFFIXES, perhaps with .gz; or .parquet.
         header: the columns of a .tsv or .csv whose first line is already a row.
         skip_broken: whether rows of another number of columns than the header's are passed over, with a warning.
         published: whether cells are separated by tabs and not quoted, as in GLUE's files, whatever their lines show.
+        encoding: of the text, as Python calls it; "": UTF-16 where a byte-order mark says so, else UTF-8; None: UTF-8.
 
     Raises:
         UserError: the file cannot be read or is empty; or, unless `skip_broken`, a row has another number of columns.
     """
+    if ending(path) == parquet.ENDING:
+        columns, values = parquet.read(path)
+        return _checked(path, (Row(number, row) for number, row in enumerate(values, 1)), columns)
     if is_json_lines(path):
-        return read_json_lines(path)
-    written = PUBLISHED if published else find_format(path, lambda: _lines(path))
+        return read_json_lines(path, encoding)
+    written = PUBLISHED if published else find_format(path, lambda: _lines(path, encoding))
     if written.doubtful and path not in _WARNED:
         _WARNED.add(path)
         logging.warning(
@@ -111,13 +123,16 @@ def read_table(
             path,
             written.doubtful,
         )
-    lines = itertools.islice(_lines(path), written.skipped, None)
+    lines = itertools.islice(_lines(path, encoding), written.skipped, None)
     cells = _csv_cells(path, lines, written) if written.quoted else _tab_cells(lines, written)
     return _columns(path, _filled(cells), header, skip_broken)
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path, encoding: str | None = None) -> Iterator[str]:
     """Lines with their ends, cut at line feeds only: a text may hold any other separator that Unicode knows."""
+    if encoding is not None and (found := decoded_lines(path, encoding)):
+        yield from found
+        return
     opener: Callable = gzip.open if is_gzipped(path) else open
     number = 0
     try:
@@ -130,7 +145,8 @@ def _lines(path: Path) -> Iterator[str]:
                     yield line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
                     what = encoding_of(line + file.read(_ENCODING_BYTES), most=0) or error.reason
-                    raise UserError(f"'{path}' line {number}: not UTF-8 ({what}); convert the file to UTF-8") from error
+                    mend = "convert the file to UTF-8" + ", or name it by --encoding" * (encoding is not None)
+                    raise UserError(f"'{path}' line {number}: not UTF-8 ({what}); {mend}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         mend = "fetch it again, or take .gz off its name if it is not packed"
         raise UserError(f"cannot read '{path}' past line {number}: {error}; {mend}") from error
@@ -208,17 +224,17 @@ def _rows(
         logging.warning("'%s': %d broken rows passed over, the first at line %d", path, len(broken), broken[0])
 
 
-def read_json_lines(path: Path) -> Table:
+def read_json_lines(path: Path, encoding: str | None = None) -> Table:
     """Reads a file of one JSON object a line, whatever its suffix.
 
     Raises:
         UserError: the file cannot be read, is empty, or a line is not an object.
     """
-    return _checked(path, _objects(path))
+    return _checked(path, _objects(path, encoding))
 
 
-def _objects(path: Path) -> Iterator[Row]:
-    for number, line in enumerate(_lines(path), 1):
+def _objects(path: Path, encoding: str | None) -> Iterator[Row]:
+    for number, line in enumerate(_lines(path, encoding), 1):
         if not line.strip():
             continue
         try:

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,17 +15,16 @@ from absl import logging
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.models.early_exit import LearnedExit
-from albert_tf.tasks import cells
+from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.tables import Row, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from albert_tf.tasks.text_task import SplitFile
 from albert_tf.tasks.truncation import Truncation
+from albert_tf.tasks.values import tagged_words, words_of
 from tfrecords.base import files
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
-
-_MEND_COLUMNS = "say which is meant by --text_column and --label_column"
 
 
 class TaggedExample(NamedTuple):
@@ -59,23 +57,15 @@ class TaggingTask(Task):
     label_column: str
     splits: Mapping[str, SplitFile]
     defaults: Hyperparameters
-    known_labels: tuple[str, ...] | None = None
+    labels: tuple[str, ...]
     name: str = "tagging"
     kind: str = "tagging"
     needs_pooler: bool = False
+    data_file: DataFile | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
         return (self.text_column,)
-
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """Gives those of a trained model, or the training file's tags, "O" first."""
-        if self.known_labels is not None:
-            return self.known_labels
-        table = self._table("train").require([self.label_column], _MEND_COLUMNS)
-        tags = {tag for row in table.rows for tag in _tags(table, row, self.label_column)}
-        return tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
 
     @property
     def has_entities(self) -> bool:
@@ -86,11 +76,13 @@ class TaggingTask(Task):
         return "f1" if self.has_entities else "accuracy"
 
     def _table(self, split: str) -> Table | None:
+        if self.data_file:
+            return self.data_file.table(split)
         path = find_table(self.data_dir, self.splits[split].stem)
         return None if path is None else read_table(path)
 
     def files(self) -> list[Path]:
-        found = (find_table(self.data_dir, file.stem) for file in self.splits.values())
+        found = (find_table(self.data_dir, file.stem) for file in self.splits.values() if not self.data_file)
         return [path for path in found if path]
 
     def read(self, split: str) -> list[TaggedExample] | None:
@@ -102,7 +94,7 @@ class TaggingTask(Task):
             return None
         labelled = split not in self.test_splits
         columns = (self.text_column, self.label_column) if labelled else (self.text_column,)
-        table = table.require(columns, _MEND_COLUMNS)
+        table = table.require(columns, MEND_COLUMNS)
         return self._examples(table, labelled)
 
     def _examples(self, table: Table, labelled: bool) -> Iterator[TaggedExample]:
@@ -123,14 +115,9 @@ class TaggingTask(Task):
             )
 
     def _example(self, table: Table, row: Row, labelled: bool) -> TaggedExample:
-        words = _words(table, row, self.text_column)
         if not labelled:
-            return TaggedExample(words, None)
-        tags = _tags(table, row, self.label_column)
-        if len(tags) != len(words):
-            raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
-        if any("," in tag.strip(",") and tag.count(",") == word.count(",") for word, tag in zip(words, tags)):
-            raise table.wrong(row, "words and tags are separated by commas", "separate them by spaces")
+            return TaggedExample(words_of(table, row, self.text_column), None)
+        words, tags = tagged_words(table, row, self.text_column, self.label_column)
         unknown = [tag for tag in tags if tag not in self.labels]
         if unknown:
             raise table.wrong(row, f"tag '{unknown[0]}' is none of those trained on: {', '.join(self.labels)}")
@@ -156,6 +143,12 @@ class TaggingTask(Task):
                 [[self.labels[tag] for tag in example.tags] for example in examples],
             )
         return scores
+
+    def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
+        blocks = zip(labelled.tokens["tag"].blocks(), labelled.tokens["tag_weight"].blocks())
+        counts = sum(np.bincount(tag[weight > 0], minlength=len(self.labels)) for tag, weight in blocks)
+        output = np.broadcast_to(counts == counts.max(), (int(labelled.lengths.max()), len(self.labels)))
+        return f"always '{self.labels[counts.argmax()]}'", output
 
     def predictions(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
@@ -236,24 +229,3 @@ def entity_f1(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[st
     right = sum(len(ours & theirs) for ours, theirs in pairs)
     total = sum(len(ours) + len(theirs) for ours, theirs in pairs)
     return 2 * right / total if total else 0.0
-
-
-def _words(table: Table, row: Row, column: str) -> list[str]:
-    value = row.values[column]
-    words = cells.listed(value)
-    if words is None and isinstance(value, str):
-        if cells.UNREADABLE.fullmatch(value.strip()):
-            raise table.wrong(row, f"{column} is a list in a list, or not all of one", "write all words in one list")
-        words = value.split()
-    if not (words and all(isinstance(word, str) for word in words)):
-        raise table.wrong(row, f"{column} {value!r} is no list of words, nor words separated by spaces")
-    return words
-
-
-def _tags(table: Table, row: Row, column: str) -> list[str]:
-    value = row.values[column]
-    if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
-        # Read as words it would give tags such as [B-LOC, with a bracket and a comma.
-        mend = """write names, as ["B-LOC", "O"] or separated by spaces"""
-        raise table.wrong(row, f"{column} {value!r} is a list without quoted names", mend)
-    return _words(table, row, column)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.early_exit import LearnedExit
@@ -91,6 +92,17 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def score(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> dict[str, float]:
         """Computes metrics by name; `outputs`: of each row what the model's call gave, an array or a dict of arrays."""
+
+    def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray] | None:
+        """Returns what always to answer without looking at a text, in words and as the model's output for a row.
+
+        Args:
+            labelled: rows with labels, whose most frequent label, or mean, it is.
+
+        Returns:
+            None where the kind of task has no such answer.
+        """
+        return None
 
     @abc.abstractmethod
     def write_predictions(

@@ -1,8 +1,6 @@
 """Tasks that give one or two texts a class or a number."""
 
 import dataclasses
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +12,16 @@ from absl import logging
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.early_exit import LearnedExit
-from albert_tf.tasks.cells import is_list
 from albert_tf.tasks.cells import listed as listed_cell
+from albert_tf.tasks.data_file import DataFile
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
 from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
+from albert_tf.tasks.values import class_of, number_of, text_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
-
-LARGEST = float(np.finfo(np.float32).max)
 
 
 class TextExample(NamedTuple):
@@ -32,7 +29,7 @@ class TextExample(NamedTuple):
 
     Attributes:
         label: the number of the class, or of each (MultilabelTask), or the number to be learned; None for none.
-        index: what its test file calls it; None where it does not.
+        index: what its test file calls it, or its line in a data file; None where neither is.
     """
 
     texts: tuple[str, ...]
@@ -77,6 +74,7 @@ class TextTask(Task):
         takes_empty: whether a text may be empty, as some are in published files; it becomes an empty segment.
         index_column: of test files, what submissions call a row.
         published: whether the files are GLUE's own, whose cells are separated by tabs and not quoted.
+        data_file: in place of a folder with splits; its rows are called by their lines.
     """
 
     name: str
@@ -102,16 +100,24 @@ class TextTask(Task):
     published: bool = False
     suffixes: tuple[str, ...] = SUFFIXES
     mend_columns: str = "name the columns so"
+    data_file: DataFile | None = None
 
     @property
     def labels(self) -> tuple[str, ...] | None:
         return None if self.label_names is None else tuple(self.label_names.values())
 
     @property
+    def index_name(self) -> str:
+        """What written tables call the column that says which row is answered."""
+        return "line" if self.data_file else "index"
+
+    @property
     def main_metric(self) -> str:
         return self.metrics[0]
 
     def files(self) -> list[Path]:
+        if self.data_file:
+            return []
         found = (find_table(self.data_dir, file.stem, self.suffixes) for file in self.splits.values())
         return [path for path in found if path]
 
@@ -119,13 +125,16 @@ class TextTask(Task):
         return listed(self.stream(split))
 
     def stream(self, split: str) -> Iterator[TextExample] | None:
-        file = self.splits[split]
-        path = find_table(self.data_dir, file.stem, self.suffixes)
-        if path is None:
-            return None
         labelled = split not in self.test_splits
-        table = read_table(path, file.header, self.skip_broken and labelled, self.published)
-        columns = file.columns or self.columns
+        if self.data_file:
+            table, columns = self.data_file.table(split), self.columns
+        else:
+            file = self.splits[split]
+            path = find_table(self.data_dir, file.stem, self.suffixes)
+            table = path and read_table(path, file.header, self.skip_broken and labelled, self.published)
+            columns = file.columns or self.columns
+        if table is None:
+            return None
         table = table.require((*columns, self.label_column) if labelled else columns, self.mend_columns)
         return self._examples(table, columns, labelled)
 
@@ -135,10 +144,10 @@ class TextTask(Task):
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
                 continue
             count += 1
-            texts = tuple(_text(table, row, column, self.takes_empty) for column in columns)
+            texts = tuple(text_of(table, row, column, self.takes_empty) for column in columns)
             lists += [row.line for text in texts if not self.published and listed_cell(text) is not None]
             if labelled:
-                yield TextExample(texts, self._label(table, row))
+                yield TextExample(texts, self._label(table, row), str(row.line) if self.data_file else None)
             else:
                 yield TextExample(texts, None, row.values.get(self.index_column))
         if lists:
@@ -189,6 +198,13 @@ class TextTask(Task):
         predictions = self.predictions(outputs)
         return {name: METRICS[name](predictions, labels) for name in self.metrics}
 
+    def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray]:
+        values = labelled.values["label"]
+        if self.labels is None:
+            return f"always the mean, {values.mean():.4g}", np.array([values.mean()], np.float64)
+        counts = np.bincount(values, minlength=len(self.labels))
+        return f"always '{self.labels[counts.argmax()]}'", counts == counts.max()
+
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """Gives class numbers, or float64 values, [rows]."""
         values = np.asarray(outputs, np.float64)
@@ -203,17 +219,17 @@ class TextTask(Task):
         outputs: Sequence[np.ndarray],
     ) -> list[Path]:
         predictions = self.predictions(outputs)
-        header = ["index", "prediction"] + (["label"] if split not in self.test_splits else [])
+        header = [self.index_name, "prediction"] + (["label"] if split not in self.test_splits else [])
         header += [f"logit:{name}" for name in self.labels or ()]
         lines = []
-        indices = _indices(examples)
-        for index, example, prediction, output in zip(indices, examples, predictions, outputs):
+        names = indices(examples)
+        for index, example, prediction, output in zip(names, examples, predictions, outputs):
             line = [index, self._shown(prediction)]
             line += [] if split in self.test_splits else [self._shown(example.label)]
             lines.append(line + ([repr(float(logit)) for logit in output] if self.labels else []))
         written = [write_table(folder / f"{split}.tsv", header, lines)]
         if split in self.submissions:
-            written.append(self._submit(folder, self.submissions[split], indices, predictions))
+            written.append(self._submit(folder, self.submissions[split], names, predictions))
         return written
 
     def _shown(self, value: int | float) -> str:
@@ -229,61 +245,6 @@ class TextTask(Task):
         return write_table(path, ["index", "prediction"], list(zip(indices, answers)))
 
 
-def label_text(value: Any) -> str:
-    """Gives a class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
-    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def class_of(table: Table, row: Row, column: str) -> str:
-    """Returns the class that a row names, as `label_text` writes it.
-
-    Raises:
-        UserError: it names none, or several; the message says the line.
-    """
-    value = row.values[column]
-    if is_list(value):
-        kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
-        raise table.wrong(row, f"{column} {value!r} is {kind}", "give each text one label, or --task=multilabel")
-    # pandas writes NaN and null where a cell was empty.
-    if value is None or value != value:
-        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
-    return label_text(value)
-
-
-def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
-    """Returns the number that a row holds, from `low` to `high`.
-
-    Raises:
-        UserError: it holds none, or one that float32, in which models learn, does not hold; the message says the line.
-    """
-    value = row.values[column]
-    try:
-        # Python reads 1_000 and True as numbers, whoever writes tables does not.
-        is_number = not isinstance(value, bool) and "_" not in str(value)
-        number = float(value) if is_number else math.nan
-    except (TypeError, ValueError):
-        number = math.nan
-    except OverflowError:
-        number = math.inf
-    if low <= number <= high:
-        return number
-    expected, mend = "a number" if high == LARGEST else f"a number from {low:g} to {high:g}", "mend the row"
-    if abs(number) > LARGEST:
-        expected = f"a number that float32 holds, up to {LARGEST:.2g}"
-    elif isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
-        mend = "write a decimal point"
-    raise table.wrong(row, f"{column} {value!r} is not {expected}", mend)
-
-
-def _indices(examples: Sequence[TextExample]) -> list[str]:
+def indices(examples: Sequence[TextExample]) -> list[str]:
     """What files call their rows; where they do not, the row's number from 0, as GLUE counts."""
     return [str(number) if example.index is None else example.index for number, example in enumerate(examples)]
-
-
-def _text(table: Table, row: Row, column: str, takes_empty: bool) -> str:
-    value = row.values[column]
-    if not isinstance(value, str):
-        raise table.wrong(row, f"{column} {value!r} is not a text")
-    if not (value.strip() or takes_empty):
-        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
-    return value

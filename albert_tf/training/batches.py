@@ -178,7 +178,7 @@ def predict(model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_leng
     for indices, features in evaluation_batches(rows, batch_size, max_seq_length, full=is_jax):
         answers = keras.tree.map_structure(np.asarray, call(features))
         if isinstance(answers, dict):
-            answers.pop("memory", None)  # Of XLNet's steps, and of no use to whoever asks for a row's answer.
+            answers.pop("memory", None)  # Of the encoder's steps, and of no use to whoever asks for a row's answer.
         for number, index in enumerate(indices):
             outputs[index] = keras.tree.map_structure(lambda leaf: leaf[number], answers)  # noqa: B023
     return outputs

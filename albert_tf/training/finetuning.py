@@ -18,6 +18,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.truncation import truncation_line
 from albert_tf.training import run_folder
+from albert_tf.training.baseline import baseline_line
 from albert_tf.training.batches import predict, reader
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.distillation import distil, load_teacher
@@ -35,8 +36,9 @@ PREDICTIONS = "predictions"
 _SUMMARY = "summary.json"
 # What a resumed run may have other than before. Where things lie decides nothing, what is in them does.
 FREE_ON_RESUME = (
-    *("output_dir", "data_dir", "tokenizer", "lower_case", "keep_accents", "max_unknown_share", "config"),
-    *("exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds", "fused_attention", "dryrun"),
+    *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
+    *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
+    *("fused_attention", "dryrun"),
 )
 
 
@@ -100,6 +102,10 @@ def _finetune(
         print(truncation_line({"train": run.train.truncation} | splits))
     if len(folders) > 1 and devices.is_chief:
         summarize(output_dir, folders, run.main_metric)
+    if devices.is_chief and run.evaluation:
+        metrics = (load_task(output_dir) or {}).get("metrics", {})
+        if line := baseline_line(run.task, run.train, run.evaluation[0], metrics):
+            print(line)
     return output_dir
 
 

@@ -16,6 +16,7 @@ from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.tasks.registry import create_task
+from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.rows import FeatureRows, chunked, store, weigh
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.table_files import warn_of_unused
@@ -78,7 +79,9 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
     Raises:
         UserError: naming what is wrong.
     """
-    task = task or create_task(settings)
+    if task is None:
+        settings, _ = resolve_data(settings)
+        task = create_task(settings)
     if settings.exits and task.kind not in EARLY_EXIT_KINDS:
         flag = "--learned_exit" if settings.learned_exit else "--early_exit"
         raise UserError(f"{flag} is for {', '.join(EARLY_EXIT_KINDS)}; leave it out for --task={settings.task}")
@@ -118,7 +121,8 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
     if settings.class_weights:
         train = weigh(train, task.describe()["labels"], settings.class_weights)
     if settings.early_stopping and task.evaluation_splits[0] not in splits:
-        raise UserError(f"--early_stopping needs a {task.evaluation_splits[0]} file to score; add one or leave it out")
+        fix = "give --dev_fraction=0.1" if settings.data_file else "add one"
+        raise UserError(f"--early_stopping needs a {task.evaluation_splits[0]} file to score; {fix} or leave it out")
     share = _unknown_share(train, tokenizer)
     if share > settings.max_unknown_share:
         raise UserError(

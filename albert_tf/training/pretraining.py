@@ -11,9 +11,9 @@ import keras
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
-from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
+from albert_tf.permutation import objective as permutation
 from albert_tf.registry import resolve_walk
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
@@ -33,8 +33,7 @@ __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 # What of the records' manifest decides which examples and masks a step gets.
 _DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
 _NEWER = ("word_rule",)
-_OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
-_MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": XlnetPretrainer}
+_MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": permutation.MODEL}
 
 
 def pretrain(
@@ -64,7 +63,7 @@ def pretrain(
 
 
 class Pretraining(Training):
-    """The training of an AlbertPretrainer or an XlnetPretrainer on records.
+    """The training of a pre-trainer on records.
 
     Raises:
         UserError: for records that are missing, or do not go with the model or with each other.
@@ -103,7 +102,7 @@ class Pretraining(Training):
         }
 
     def _of_records(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        keys = _DECISIVE_OF_RECORDS + _OF_PERMUTATION * (self.settings.objective == "permutation")
+        keys = _DECISIVE_OF_RECORDS + permutation.MANIFEST_KEYS * (self.settings.objective == "permutation")
         # Runs of before these were noted stay what they were.
         return {key: manifest.get(key) for key in keys} | {key: manifest[key] for key in _NEWER if key in manifest}
 
@@ -115,7 +114,7 @@ class Pretraining(Training):
             walk=settings.walk,
             dtype=settings.dtype_policy,
             seed=settings.seed,
-            # Without a pair task nothing trains a pooler, and RoBERTa and XLNet have none then.
+            # Without a pair task nothing trains a pooler, and published models that had none lack it.
             pooler=pair_task != "none" or not (start.config.position_offset or settings.objective == "permutation"),
         )
         # Whatever old pairs the records hold, the label still says whether the segments are in order.
@@ -144,10 +143,7 @@ class Pretraining(Training):
         return model
 
     def prepare(self) -> None:
-        settings = self.settings
-        if settings.objective == "permutation" and self.config.memory_length:
-            parts = settings.gradient_accumulation_steps
-            self.model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)
+        permutation.begin_memory(self.model, self.settings)
 
     @property
     def _packed(self) -> bool:
@@ -221,29 +217,5 @@ def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
     check_length(length, start.config, settings.init_from)
     config = resolve_walk(start.config, settings.walk)[0]
     if settings.objective == "permutation":
-        config = _with_memory(config, settings, phases)
+        config = permutation.with_memory(config, settings, phases)
     return start._replace(config=config, tokenizer=records)
-
-
-def _with_memory(config: AlbertConfig, settings: PretrainingSettings, phases: list[RecordsPhase]) -> AlbertConfig:
-    """The configuration with the memory that the settings ask for, of the part of a row that the records reuse."""
-    if config.position_type != "relative":
-        raise UserError(
-            "--objective=permutation needs a configuration with position_type 'relative', such as albert_xlnet_base or "
-            f"xlnet_base, not '{config.position_type}'"
-        )
-    length = settings.memory_length or config.memory_length
-    if not length:
-        return config
-    if settings.strategy != "none":
-        raise UserError(
-            f"--strategy={settings.strategy} keeps no memory from batch to batch; leave it out, or set the "
-            "configuration's memory_length to 0"
-        )
-    reuses = {phase.manifest["reuse_length"] for phase in phases}
-    if len(reuses) > 1 or len({phase.batch_size for phase in phases}) > 1:
-        raise UserError(
-            "the two phases differ in batch size or the records' reuse_length, so that no memory can go on from one to "
-            "the other; train them as two runs, the second with --init_from"
-        )
-    return config.replace(memory_length=length, reuse_length=reuses.pop())

@@ -54,7 +54,7 @@ class PretrainingSettings(CheckedSettings):
     )
     objective: str = setting(
         "masked",
-        help="masked words; permutation: XLNet, whose records keep their order",
+        help="masked words; permutation: words in a random order, whose records keep the order of the text",
         choices=OBJECTIVES,
     )
     memory_length: int = setting(
@@ -106,7 +106,13 @@ class PretrainingSettings(CheckedSettings):
         100, help="batches of an evaluation, from the first records on; 0 for all", at_least=0
     )
     num_train_steps: int = setting(125_000, help="steps in all; the rate has decayed to zero there", at_least=1)
-    num_warmup_steps: int = setting(3_125, help="steps of linear warm-up", at_least=0, below="num_train_steps")
+    num_warmup_steps: int = setting(
+        -1,
+        help="steps of linear warm-up; -1: a fortieth of all, as the paper's 3,125",
+        at_least=0,
+        below="num_train_steps",
+        also={-1: "for a fortieth of them"},
+    )
     save_checkpoints_steps: int = setting(5_000, help="steps between checkpoints, each with an evaluation", at_least=1)
     log_steps: int = setting(100, help="steps between rows of history.csv and points in TensorBoard", at_least=1)
     max_hours: float = setting(
@@ -144,6 +150,8 @@ class PretrainingSettings(CheckedSettings):
 
     def __post_init__(self):
         """Raises UserError naming the first value that no run could have."""
+        if self.num_warmup_steps == -1:
+            object.__setattr__(self, "num_warmup_steps", self.num_train_steps // 40)
         super().__post_init__()
         if not (self.config or self.init_from):
             raise UserError("give --config=... to start from scratch, or --init_from=... to go on from trained weights")

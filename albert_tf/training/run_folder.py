@@ -57,10 +57,21 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
         | {field.name: field.default for field in dataclasses.fields(settings)}
         | files.read_json(folder / RUN_FILE)
     )
-    different = [key for key in decisive if began.get(key) != decisive[key]]
-    if different:
-        pairs = ", ".join(f"{key}={began.get(key)!r} (now {decisive[key]!r})" for key in different)
-        raise UserError(f"'{folder}' holds a run with {pairs}; use the same flags or another --output_dir")
+    if different := _differences(began, decisive):
+        pairs = ", ".join(f"{key}={before!r} (now {now!r})" for key, before, now in different)
+        raise UserError(f"give another --output_dir, or the flags of before: '{folder}' holds a run with {pairs}")
+
+
+def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
+    """Names, former and present values of what differs, within a model's configuration too."""
+    found = list[tuple[str, Any, Any]]()
+    for key, now in decisive.items():
+        before = began.get(key)
+        if before != now and isinstance(before, dict) and isinstance(now, dict):
+            found += _differences(before, dict.fromkeys(before) | now, f"{prefix}{key}.")
+        elif before != now:
+            found.append((prefix + key, before, now))
+    return found
 
 
 def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:

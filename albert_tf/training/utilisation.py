@@ -27,7 +27,7 @@ class Utilisation:
     which is the faster one on devices without units for bfloat16. The best of all measurements counts, since other
     work may run next to each. Training itself is one of them: MFU is never above 1.
     Counted are three forward passes of the encoder for every row, padding included; heads, the optimizer, a teacher,
-    XLNet's query stream, and what is computed again to save memory are not.
+    queries of permutations, and what is computed again to save memory are not.
 
     Args:
         config: of the encoder.

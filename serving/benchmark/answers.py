@@ -8,6 +8,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from serving.benchmark import rest
+from serving.benchmark.schema import Checked
 from serving.client.messages import Arrays, read_prediction
 from serving.wire.protos import PredictResponse
 
@@ -50,7 +51,7 @@ def rest_reader(version: int | None) -> Reader:
 
 def check(
     differing: Counter, references: Sequence[Answer | None], answered: Sequence[int] = (), read: Reader = read_grpc
-) -> dict:
+) -> Checked:
     """Counts over answers that were not their reference byte for byte: `wrong` is beyond the tolerance.
 
     A server may swap versions meanwhile, and another version may answer otherwise: an answer is held against the
@@ -63,9 +64,8 @@ def check(
         read: reads the answers of `differing`.
 
     Returns:
-        checked: whether there were references at all. wrong: how many answers. worst_difference: of any output
-        element, absolute; None when an answer had other outputs, shapes or texts than expected. versions: how many
-        answers came from each version, its number as text; empty where answers do not say it.
+        `answers`, whose worst_difference is that of any output element, absolute, or None when an answer had other
+        outputs, shapes or texts than expected; and `versions`, empty where answers do not say theirs.
     """
     expected, versions = {}, Counter()
     for item, reference in enumerate(references):
@@ -86,10 +86,9 @@ def check(
         difference = largest_difference(arrays, actual.arrays)
         worst = None if worst is None or difference is None else max(worst, difference)
     known = sorted(version for version, count in versions.items() if version is not None and count > 0)
+    checked = any(reference is not None for reference in references)
     return {
-        "checked": any(reference is not None for reference in references),
-        "wrong": wrong,
-        "worst_difference": worst,
+        "answers": {"checked": checked, "wrong": wrong, "worst_difference": worst},
         "versions": {str(version): versions[version] for version in known},
     }
 

@@ -3,11 +3,14 @@
 python -m serving.benchmark compare A/report.json B/report.json
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from serving.benchmark import statistics
+from serving.benchmark.schema import Point, Report
 from serving.benchmark.table import align, figure
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
@@ -45,7 +48,7 @@ class Difference:
         return changed if self.sound else f"{changed}, but a run was unsteady: repeat"
 
 
-def compare(a: dict, b: dict) -> list[Difference]:
+def compare(a: Report, b: Report) -> list[Difference]:
     """Every percentile that both reports may quote, of every point that both have.
 
     Both runs are resampled (windows first, then samples in them) and the interval is of the ratio. It knows the noise
@@ -59,12 +62,13 @@ def compare(a: dict, b: dict) -> list[Difference]:
     return [difference for one, other in pairs for difference in _compare_points(one, other)]
 
 
-def _key(point: dict) -> tuple:
+def _key(point: Point) -> tuple:
     # Reports from before REST was measured do not name their protocol.
-    return tuple(point.get(name, "grpc") if name == "protocol" else point[name] for name in _KEY)
+    values: Mapping[str, Any] = point
+    return tuple(values.get(name, "grpc") if name == "protocol" else values[name] for name in _KEY)
 
 
-def _compare_points(a: dict, b: dict) -> list[Difference]:
+def _compare_points(a: Point, b: Point) -> list[Difference]:
     names = [statistics.percentile_name(percent) for percent in _COMPARED]
     quoted = [i for i, name in enumerate(names) if a["latency_ms"][name] and b["latency_ms"][name]]
     if not quoted:
@@ -82,12 +86,12 @@ def _compare_points(a: dict, b: dict) -> list[Difference]:
     return differences
 
 
-def _windows(point: dict) -> list[tuple[np.ndarray, np.ndarray]]:
+def _windows(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
     windows = [statistics.decode_histogram(window["hdr_microseconds"]) for window in point["windows"]]
     return [window for window in windows if len(window[0])]
 
 
-def warnings(a: dict, b: dict) -> list[str]:
+def warnings(a: Report, b: Report) -> list[str]:
     """Why a difference between these reports may be something else than the models or servers."""
     notes = []
     for name in ("cpu", "usable_cores", "memory_gib"):
@@ -116,7 +120,7 @@ def to_text(differences: list[Difference], notes: list[str]) -> str:
     return "\n".join([align(rows), *[f"note: {note}" for note in notes]])
 
 
-def read_report(path: str) -> dict:
+def read_report(path: str) -> Report:
     """Reads a report.json; raises UserError for another file."""
     report = read_json(path)
     if not isinstance(report, dict) or report.get("tool") != "albert-tf serving.benchmark":

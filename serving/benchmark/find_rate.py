@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from serving.benchmark.schema import Point
+
 # The search ends when the lowest failing rate is within this of the highest passing one.
 PRECISION = 0.05
 # p99 meets the bound: this share of requests is answered within it. Errors and answers after the deadline are not.
@@ -24,7 +26,7 @@ class Trial:
         return not self.limit
 
 
-def judge(point: dict) -> Trial:
+def judge(point: Point) -> Trial:
     """A measured point as a trial.
 
     Latency counts from when requests were due, so a bound that is met is met whatever the generator did; one that is

@@ -1,8 +1,9 @@
 """The report's plots, each a PNG: latency against length, throughput against latency, distribution."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from itertools import groupby
+from typing import cast
 
 import matplotlib
 
@@ -13,6 +14,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
 
+from serving.benchmark.schema import Point, Report
 from serving.benchmark.statistics import decode_histogram
 from serving.benchmark.table import eventful, protocols, versions
 from tfrecords.base.plotting import fonts_for, legend_beside, wrapped
@@ -38,7 +40,7 @@ _TIMELINES = 8
 _TICKS = {"0": 0.0, "50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "99.99": 0.9999}
 
 
-def all_plots(report: dict) -> dict[str, bytes]:
+def all_plots(report: Report) -> dict[str, bytes]:
     """PNGs by file name; a plot whose report has nothing to show in it is left out."""
     makers = {
         "latency.png": latency_plot,
@@ -57,7 +59,7 @@ def all_plots(report: dict) -> dict[str, bytes]:
     return drawn
 
 
-def latency_plot(report: dict) -> bytes | None:
+def latency_plot(report: Report) -> bytes | None:
     """Draws median, p90 and p99 against length: a colour for each batch and load, 95 % intervals as bands."""
     points = [point for point in report["points"] if point["length"] is not None]
     if not points:
@@ -65,7 +67,7 @@ def latency_plot(report: dict) -> bytes | None:
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     # A search ends at another rate for every length: they are one line all the same.
     loads = ("batch", "protocol", "arrival") + (() if report["found_rates"] else ("clients", "rate"))
-    series = _groups(points, lambda point: tuple(point[name] or 0 for name in loads))
+    series = _groups(points, lambda point: tuple(cast(Mapping, point)[name] or 0 for name in loads))
     quoted = _Quoted(axes)
     for colour, members in zip(_colours(), series, strict=False):
         lengths = [point["length"] for point in members]
@@ -87,14 +89,14 @@ def latency_plot(report: dict) -> bytes | None:
     return _png(figure)
 
 
-def _draw_in_process(axes, points: list[dict]) -> None:
+def _draw_in_process(axes, points: list[Point]) -> None:
     measured = [point for point in points if point["in_process"] and point["batch"] == points[0]["batch"]]
     by_length = {point["length"]: _or_nan(point["in_process"]["latency_ms"]["p50"]) for point in measured}
     if by_length:
         axes.plot(by_length.keys(), by_length.values(), marker="x", color="black", label="in process, p50", zorder=3)
 
 
-def throughput_plot(report: dict) -> bytes | None:
+def throughput_plot(report: Report) -> bytes | None:
     """Latency against answers a second, from points of one workload under several loads and from searches' trials."""
     curves = _curves(report)
     if not curves:
@@ -119,7 +121,7 @@ def throughput_plot(report: dict) -> bytes | None:
     return _png(figure)
 
 
-def _curves(report: dict) -> dict[str, list[dict]]:
+def _curves(report: Report) -> dict[str, list[Point]]:
     curves = {f"{search['name']}, search": search["trials"] for search in report["found_rates"]}
     # A point that nobody answered has no place on the curve.
     points = [point for point in report["points"] if point["answered"]]
@@ -129,7 +131,7 @@ def _curves(report: dict) -> dict[str, list[dict]]:
     return curves
 
 
-def distribution_plot(report: dict) -> bytes | None:
+def distribution_plot(report: Report) -> bytes | None:
     """Latency at every percentile, the tail drawn out, a line a point."""
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     deepest = 1.0
@@ -156,7 +158,7 @@ def distribution_plot(report: dict) -> bytes | None:
     return _png(figure)
 
 
-def timeline_plot(report: dict) -> bytes | None:
+def timeline_plot(report: Report) -> bytes | None:
     """Answers and failures a second over time, of the points in which something happened."""
     points = [point for point in report["points"] if point["requests"] and eventful(point)][:_TIMELINES]
     if not points:
@@ -165,8 +167,9 @@ def timeline_plot(report: dict) -> bytes | None:
     figure, rows = plt.subplots(len(points), squeeze=False, figsize=size, layout="constrained")
     for axes, point in zip(rows[:, 0], points, strict=True):
         step = point["timeline"]["step_s"]
-        for name, colour in (("answered", "tab:blue"), ("failed", "tab:red")):
-            rates = np.array(point["timeline"][name]) / step
+        counts = {"answered": point["timeline"]["answered"], "failed": point["timeline"]["failed"]}
+        for (name, ended), colour in zip(counts.items(), ("tab:blue", "tab:red"), strict=True):
+            rates = np.array(ended) / step
             # Where nothing came the line breaks off: there is no 0 on a log axis.
             edges = step * np.arange(len(rates) + 1)
             axes.stairs(
@@ -183,7 +186,7 @@ def timeline_plot(report: dict) -> bytes | None:
     return _png(figure)
 
 
-def breakdown_plot(report: dict) -> bytes | None:
+def breakdown_plot(report: Report) -> bytes | None:
     """Mean latency by part, a bar a point; only for servers that publish their metrics."""
     points = [point for point in report["points"] if point["breakdown_ms"]["server_compute"] is not None]
     if not points:
@@ -218,7 +221,7 @@ class _Quoted:
         self._drawn: set[str] = set()
         self._left_out: dict[str, list[str]] = {}
 
-    def draw(self, name: str, places: list, points: list[dict], colour: tuple, label: str) -> tuple | None:
+    def draw(self, name: str, places: list, points: list[Point], colour: tuple, label: str) -> tuple | None:
         """Draws a percentile of points in its shade of `colour`; returns the shade, None where it is left out."""
         # Where nobody was answered, all curves have a gap.
         answered = [point["latency_ms"] for point in points if point["latency_ms"]["p50"] is not None]
@@ -267,17 +270,17 @@ def _log_scale(axes) -> None:
     axes.yaxis.set_major_formatter("{x:g}")
 
 
-def _groups(points: list[dict], key: Callable[[dict], tuple]) -> list[list[dict]]:
+def _groups(points: list[Point], key: Callable[[Point], tuple]) -> list[list[Point]]:
     return [list(members) for _, members in groupby(sorted(points, key=key), key)]
 
 
-def _load_label(point: dict) -> str:
+def _load_label(point: Point) -> str:
     batch = f"batch {point['batch']}, " if point["batch"] > 1 else ""
     rest = "REST, " if point["protocol"] == "rest" else ""
     return batch + rest + point["name"].split(", ", 1)[1]
 
 
-def _title(report: dict, what: str) -> str:
+def _title(report: Report, what: str) -> str:
     return wrapped(f"{what}: {report['model']['name']} {versions(report)} over {protocols(report)}", 80)
 
 
@@ -285,7 +288,7 @@ def _title_of_figure(figure, title: str) -> None:
     figure.suptitle(title, fontsize=_STYLE["axes.titlesize"], x=0.01, ha="left")
 
 
-def _merged(point: dict) -> tuple[np.ndarray, np.ndarray]:
+def _merged(point: Point) -> tuple[np.ndarray, np.ndarray]:
     """(values, counts) over all windows, ascending."""
     windows = [decode_histogram(window["hdr_microseconds"]) for window in point["windows"]]
     values, counts = (np.concatenate(parts) for parts in zip(*windows, strict=True))

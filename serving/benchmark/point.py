@@ -10,6 +10,7 @@ import numpy as np
 from serving.benchmark import answers, breakdown, statistics
 from serving.benchmark.load import Effort, Samples, Share, due_times
 from serving.benchmark.rest import RestStub
+from serving.benchmark.schema import Answers, Checked, ErrorCount, Figures, Point, Timeline
 from serving.benchmark.settings import LONGEST_STRETCH, Settings
 from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload
@@ -114,7 +115,7 @@ def measure(
     settings: Settings,
     tick: Callable[[float], None] = lambda seconds: None,
     look: Callable[[], Seen] = Seen,
-) -> dict:
+) -> Point:
     """The point as the report holds it (docs/benchmark.md names every field); `look` is called before and after."""
     if settings.warmup_seconds > 0:
         workers.run(_share(workload, first, load, settings, settings.warmup_seconds), tick)
@@ -168,23 +169,22 @@ def _share(
 
 def check_answers(
     samples: Samples, workload: Workload, first: Probe, settings: Settings, before: Seen, after: Seen
-) -> dict:
+) -> Checked:
     """`answers`, and `versions`: how many answers came from each; None where only the versions are known."""
     around = {seen.version for seen in (before, after)} - {None}
-    unknown = {"checked": False, "wrong": 0, "worst_difference": 0.0}
+    unknown: Answers = {"checked": False, "wrong": 0, "worst_difference": 0.0}
     # Of answers that do not say their version, and came while versions were swapped, nothing can be said.
     if not settings.check or (workload.url and len(around) > 1):
         return {"answers": unknown, "versions": {str(version): None for version in sorted(around)}}
     answered = np.bincount(samples.item[samples.code == 0], minlength=len(workload.requests))
     read = reader(workload, next(iter(around), first.version))
     checked = answers.check(samples.differing, first.references(workload), answered, read)
-    versions = checked.pop("versions")
     if workload.url:
-        versions = {str(version): int(answered.sum()) for version in around}
-    return {"answers": checked, "versions": versions}
+        checked["versions"] = {str(version): int(answered.sum()) for version in around}
+    return checked
 
 
-def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> dict:
+def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> Figures:
     """Returns the figures of a point, and the verdicts on them, as the report holds them."""
     latencies = samples.latencies_ms
     good = samples.code == 0
@@ -202,9 +202,9 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
             False, f"nobody was answered for {silence.seconds:.1f} s, from {silence.began:.1f} s on"
         )
     lag = generator_lag(samples) if share.due is not None else None
-    generator = generator_effort(samples.effort)
+    cpu_share, waiting_share = generator_effort(samples.effort)
     behind = ["the generator fell behind"] * (lag is not None and not lag["valid"])
-    behind += ["the generator ran out of CPU"] * bool(len(good) and generator["cpu_share"] >= BUSY_SHARE)
+    behind += ["the generator ran out of CPU"] * bool(len(good) and cpu_share >= BUSY_SHARE)
     reasons = _failures(len(good), answered) + behind
     return {
         "latency_ms": statistics.summarise(latencies[good]),
@@ -219,7 +219,7 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
         "seconds": elapsed,
         "errors": _count_errors(samples),
         "send_lag_ms": lag and lag["lag_ms"],
-        "generator": generator | {"kept_up": not behind},
+        "generator": {"cpu_share": cpu_share, "waiting_share": waiting_share, "kept_up": not behind},
         "valid": not reasons,
         "invalid_because": reasons,
         "silence": {"seconds": silence.seconds, "began": silence.began, "stalled": stalled},
@@ -265,7 +265,7 @@ def within_bound(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None
     return None if bound_ms is None or not len(latencies) else float((good & (latencies <= bound_ms)).mean())
 
 
-def timeline(samples: Samples, elapsed: float) -> dict:
+def timeline(samples: Samples, elapsed: float) -> Timeline:
     """How many requests were answered, and failed, in each equal step of the run, by when they ended."""
     end = max(float(samples.done.max(initial=0.0)), elapsed)
     good = samples.code == 0
@@ -285,15 +285,13 @@ def generator_lag(samples: Samples) -> dict:
     return {"lag_ms": lag_ms, "valid": late <= max(1, LAGGING_SHARE * len(lag))}
 
 
-def generator_effort(effort: Effort) -> dict[str, float]:
-    """cpu_share: of a core, by each process; waiting_share: of the time that senders were ready and had no CPU."""
-    return {
-        "cpu_share": effort.cpu / effort.wall if effort.wall else 0.0,
-        "waiting_share": effort.waiting / effort.threads if effort.threads else 0.0,
-    }
+def generator_effort(effort: Effort) -> tuple[float, float]:
+    """Returns the share of a core that each process used, and of the time that senders were ready and had no CPU."""
+    cpu = effort.cpu / effort.wall if effort.wall else 0.0
+    return cpu, effort.waiting / effort.threads if effort.threads else 0.0
 
 
-def _count_errors(samples: Samples) -> dict[str, dict]:
+def _count_errors(samples: Samples) -> dict[str, ErrorCount]:
     """Status name -> how many, when the first came (seconds after the start), and its message."""
     codes, counts = np.unique(samples.code[samples.code != 0], return_counts=True)
     errors = {}

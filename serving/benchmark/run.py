@@ -11,6 +11,7 @@ from tqdm import tqdm
 from serving.benchmark import answers, breakdown, find_rate, table
 from serving.benchmark.point import Load, Probe, Seen, measure, probe, seconds_of
 from serving.benchmark.report import environment
+from serving.benchmark.schema import InProcessFigures, Model, Point, Report, Search, Skipped, TrialRow
 from serving.benchmark.settings import Settings
 from serving.benchmark.statistics import samples_needed
 from serving.benchmark.workers import InProcess, Workers, describe_saved_model
@@ -42,7 +43,7 @@ _LOOK_S = 5.0
 _LIKELY_TRIALS = 9
 
 
-def run_benchmark(settings: Settings) -> dict:
+def run_benchmark(settings: Settings) -> Report:
     """Returns the report, as written to report.json (docs/benchmark.md names every field).
 
     >>> from serving.benchmark.stand_in import StandIn  # a server that does no work
@@ -93,14 +94,14 @@ class Benchmark:
 
     def __init__(self, client: Client, settings: Settings, stack: contextlib.ExitStack):
         self.client, self.settings = client, settings
-        self.points: list[dict] = []
-        self.found_rates: list[dict] = []
-        self.skipped: list[dict] = []
+        self.points: list[Point] = []
+        self.found_rates: list[Search] = []
+        self.skipped: list[Skipped] = []
         self.ended_early: str | None = None
         self._metrics_url = (
             breakdown.metrics_url(settings.target, settings.rest_api_port) if settings.rest_api_port else None
         )
-        self.model = {
+        self.model: Model = {
             "name": settings.model,
             "version": client.served_version(),
             "signature": str(client.signature()),
@@ -162,12 +163,12 @@ class Benchmark:
         self._bar.total = max(self._bar.total - self._workload_seconds(), self._bar.n)
         self._bar.refresh()
 
-    def _keep(self, point: dict) -> None:
+    def _keep(self, point: Point) -> None:
         """Takes a point into the report. Raises UserError after one whose server was gone: the next is as empty."""
         self.points.append(point | {"in_process": None})
         require_alive(point)
 
-    def _measure(self, workload: Workload, load: Load, first: Probe, settings: Settings | None = None) -> dict:
+    def _measure(self, workload: Workload, load: Load, first: Probe, settings: Settings | None = None) -> Point:
         settings = settings or self.settings
         self._bar.set_description(f"{workload.name}, {load.name}", refresh=False)
         self._bar.total += seconds_of(load, settings) - self.settings.seconds
@@ -176,7 +177,7 @@ class Benchmark:
     def _search(self, workload: Workload, first: Probe) -> None:
         """Keeps the point at the highest rate that meets the bound, or at the lowest tried when none does."""
         settings = trial_settings(self.settings)
-        measured: dict[float, dict] = {}
+        measured: dict[float, Point] = {}
         trials: list[find_rate.Trial] = []
 
         def attempt(rate: float) -> find_rate.Trial:
@@ -201,7 +202,7 @@ class Benchmark:
                 self.found_rates.append(_found(workload, self.settings.bound_ms, trials, measured))
                 self.points.append(measured[find_rate.best_rate(trials) or min(measured)] | {"in_process": None})
 
-    def _measure_in_process(self, workload: Workload, first: Probe) -> dict:
+    def _measure_in_process(self, workload: Workload, first: Probe) -> InProcessFigures:
         self._bar.set_description(f"{workload.name}, in process", refresh=False)
         seconds, warmup = self.settings.seconds, self.settings.warmup_seconds
         result = self._in_process.measure(workload.inputs, seconds, warmup, self.settings.least_requests)
@@ -260,7 +261,7 @@ def trial_settings(settings: Settings) -> Settings:
     return replace(settings, least_requests=settings.least_requests or samples_needed(99.0))
 
 
-def require_alive(point: dict) -> None:
+def require_alive(point: Point) -> None:
     """Raises UserError when nobody was there to answer the point: a server that is overloaded answers some."""
     if not point["answered"] and set(point["errors"]) == {grpc.StatusCode.UNAVAILABLE.name}:
         message = point["errors"][grpc.StatusCode.UNAVAILABLE.name]["message"]
@@ -276,7 +277,7 @@ def loads(settings: Settings) -> list[Load]:
     return [Load("closed", clients=number) for number in clients]
 
 
-def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], measured: dict[float, dict]) -> dict:
+def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], measured: dict[float, Point]) -> Search:
     """What a search found; `rate` and `requests` are what was offered at the best rate."""
     best = find_rate.best_rate(trials)
     failed = [trial for trial in trials if not trial.passed and trial.rate > (best or 0)]
@@ -292,9 +293,17 @@ def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], m
     }
 
 
-def _trial_row(trial: find_rate.Trial, point: dict) -> dict:
-    names = ("requests", "offered_per_second", "requests_per_second", "within_bound", "latency_ms", "valid")
-    return {"rate": trial.rate, "limit": trial.limit, **{name: point[name] for name in names}}
+def _trial_row(trial: find_rate.Trial, point: Point) -> TrialRow:
+    return {
+        "rate": trial.rate,
+        "limit": trial.limit,
+        "requests": point["requests"],
+        "offered_per_second": point["offered_per_second"],
+        "requests_per_second": point["requests_per_second"],
+        "within_bound": point["within_bound"],
+        "latency_ms": point["latency_ms"],
+        "valid": point["valid"],
+    }
 
 
 def _progress_bar(seconds: float) -> tqdm:

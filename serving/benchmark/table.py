@@ -2,10 +2,13 @@
 
 import csv
 import io
+from collections.abc import Mapping
+from typing import Any
 
 import grpc
 
 from serving.benchmark.find_rate import WITHIN
+from serving.benchmark.schema import InProcessFigures, Point, Report, Search
 from serving.benchmark.statistics import PERCENTILES, percentile_name, samples_needed
 from serving.client.errors import hint_for
 
@@ -37,7 +40,7 @@ def shortened(message: str) -> str:
     return message if len(message) <= _LONGEST_MESSAGE else message[:_LONGEST_MESSAGE].rstrip() + " ..."
 
 
-def verdict(point: dict) -> str:
+def verdict(point: Point) -> str:
     """What to know before quoting the point, in a few words."""
     words = []
     if not point["valid"]:
@@ -57,25 +60,25 @@ def verdict(point: dict) -> str:
     return ", ".join(words)
 
 
-def eventful(point: dict) -> bool:
+def eventful(point: Point) -> bool:
     """Whether something happened to the server while the point was measured."""
     failed = point["requests"] - point["answered"]
     return bool(failed or point["silence"]["stalled"] or len(point["versions"]) > 1)
 
 
-def protocols(report: dict) -> str:
+def protocols(report: Report) -> str:
     """What the report's points went over, in words."""
     names = {"grpc": "gRPC", "rest": "REST"}
     return " and ".join(names[one] for one in dict.fromkeys(point["protocol"] for point in report["points"]))
 
 
-def versions(report: dict) -> str:
+def versions(report: Report) -> str:
     """The versions of the model that answered, in words."""
     numbers = report["model"]["versions"] or [report["model"]["version"]]
     return f"version{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
 
 
-def latency_rows(report: dict) -> list[list[str]]:
+def latency_rows(report: Report) -> list[list[str]]:
     """A heading and a row a point; latencies in milliseconds."""
     bounded = any(point["within_bound"] is not None for point in report["points"])
     batched = any(point["batch"] > 1 for point in report["points"])
@@ -98,7 +101,7 @@ def latency_rows(report: dict) -> list[list[str]]:
     return rows
 
 
-def breakdown_rows(report: dict) -> list[list[str]]:
+def breakdown_rows(report: Report) -> list[list[str]]:
     """Mean milliseconds by part, for the parts that are known anywhere."""
     points = report["points"]
     known = [part for part in _BREAKDOWN if any(point["breakdown_ms"][part] is not None for point in points)]
@@ -109,7 +112,7 @@ def breakdown_rows(report: dict) -> list[list[str]]:
     return rows
 
 
-def first_call_rows(report: dict) -> list[list[str]]:
+def first_call_rows(report: Report) -> list[list[str]]:
     """First and second call of each workload, before any warm-up, beside the warm median."""
     seen, rows = set(), [["workload", "first call", "second call", "warm p50"]]
     for point in report["points"]:
@@ -121,7 +124,7 @@ def first_call_rows(report: dict) -> list[list[str]]:
     return rows
 
 
-def scenario_result(point: dict, scenario: str) -> str:
+def scenario_result(point: Point, scenario: str) -> str:
     """The one figure that MLPerf Inference reports for its scenario."""
     latency = point["latency_ms"]
     if scenario == "single_stream":
@@ -139,7 +142,7 @@ def few_arrivals(requests: int) -> str:
     return f", from {requests} requests where a p99 takes {needed:,}" if requests < needed else ""
 
 
-def remarks(report: dict) -> list[str]:
+def remarks(report: Report) -> list[str]:
     """Sentences a reader needs beside the figures."""
     lines = [f"skipped {skip['name']}: {shortened(skip['reason'])}" for skip in report["skipped"]]
     if report["ended_early"]:
@@ -159,7 +162,7 @@ def remarks(report: dict) -> list[str]:
     return lines
 
 
-def search_result(search: dict) -> str:
+def search_result(search: Search) -> str:
     """Says what a search for the highest rate found."""
     because = {None: "", "errors": "; above it requests failed", "generator": "; above it the generator fell behind",
                "latency": "; above it the latency gave way"}[search["limited_by"]]  # fmt: skip
@@ -170,7 +173,7 @@ def search_result(search: dict) -> str:
     return f"{search['name']}: p99 within {search['bound_ms']:g} ms {best}{because}"
 
 
-def point_remarks(point: dict) -> list[str]:
+def point_remarks(point: Point) -> list[str]:
     """What the verdict says in a word, with its figures and what to do."""
     lines = []
     if point["in_process"]:
@@ -193,7 +196,7 @@ def point_remarks(point: dict) -> list[str]:
     return lines
 
 
-def in_process_remarks(in_process: dict) -> list[str]:
+def in_process_remarks(in_process: InProcessFigures) -> list[str]:
     """Says how the served answers compare with the model's in process."""
     if in_process["differing_answers"]:
         return [f"{in_process['differing_answers']} served answers are not what the model says in process"]
@@ -203,7 +206,7 @@ def in_process_remarks(in_process: dict) -> list[str]:
     return []
 
 
-def version_remark(point: dict) -> str:
+def version_remark(point: Point) -> str:
     """Says which versions answered, and how often."""
     counts = point["versions"]
     if None in counts.values():
@@ -212,7 +215,7 @@ def version_remark(point: dict) -> str:
     return f"{answered} requests: a swap in the middle; answers were compared within their version"
 
 
-def console_text(report: dict) -> str:
+def console_text(report: Report) -> str:
     """Returns the whole report as text for a terminal."""
     parts = [align(latency_rows(report)), align(first_call_rows(report))]
     if any(point["breakdown_ms"]["wire"] is not None for point in report["points"]):
@@ -241,22 +244,23 @@ def align(rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def to_csv(report: dict) -> str:
+def to_csv(report: Report) -> str:
     """One row a point, units in the column names, empty where there is no figure."""
     rows = []
     for point in report["points"]:
         names = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate", "offered_per_second", "requests")
-        row = {name: point[name] for name in (*names, "answered")}
+        values: Mapping[str, Any] = point
+        row = {name: values[name] for name in (*names, "answered")}
         row |= {f"{name}_ms": value for name, value in point["latency_ms"].items()}
         names = ("requests_per_second", "examples_per_second", "goodput_per_second", "within_bound", "first_call_ms")
-        row |= {name: point[name] for name in names}
+        row |= {name: values[name] for name in names}
         row |= {f"{name}_mean_ms": value for name, value in point["breakdown_ms"].items()}
         row["in_process_p50_ms"] = point["in_process"] and point["in_process"]["latency_ms"]["p50"]
         row["errors"] = sum(error["count"] for error in point["errors"].values())
         row["wrong_answers"] = point["answers"]["wrong"]
         row["versions"] = " ".join(point["versions"])
         row["longest_silence_s"] = point["silence"]["seconds"]
-        rows.append(row | {name: point[name] for name in ("valid", "stable")})
+        rows.append(row | {name: values[name] for name in ("valid", "stable")})
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

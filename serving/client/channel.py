@@ -14,6 +14,8 @@ from tfrecords.base.errors import UserError
 
 # gRPC itself makes no more than this many attempts, whatever the policy says.
 MAX_ATTEMPTS = 5
+# That gRPC resolves names by.
+_SCHEMES = ("dns", "ipv4", "ipv6", "unix", "xds", "passthrough")
 COMPRESSION = {
     None: grpc.Compression.NoCompression,
     "gzip": grpc.Compression.Gzip,
@@ -51,6 +53,13 @@ class Connection:
     first_backoff_s: float = 0.1
 
     def __post_init__(self) -> None:
+        url = re.fullmatch(r"(\w+)://([^/]*)(/.*)?", self.target)
+        if url and url[1] not in _SCHEMES:
+            tls = " and --tls" if url[1] in ("https", "grpcs") else ""
+            raise UserError(
+                f"target '{self.target}' is a URL; give HOST:PORT alone, here {url[2]}{tls}: the gRPC port of "
+                "TensorFlow Serving is 8500 by default, 8501 is that of REST"
+            )
         if not re.fullmatch(r"(unix:.+|.+:\d+)", self.target):
             raise UserError(
                 f"target '{self.target}' is not HOST:PORT; TensorFlow Serving's gRPC port is 8500 by default"

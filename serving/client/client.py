@@ -1,17 +1,50 @@
 """The two clients, blocking and asyncio: the same methods, the latter's awaited."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import inspect
+import typing
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec
 
 import grpc
-import numpy as np
 
 from serving.client.channel import Connection
 from serving.client.errors import ServingError
-from serving.client.messages import Arrays, Signature, VersionStatus
 from serving.client.steps import ClientBase, Result, Steps
 from serving.client.tracing import trace_headers
-from serving.wire.tensors import Value
+
+Arguments = ParamSpec("Arguments")
+
+
+def _blocking(
+    steps: Callable[Concatenate[Any, Arguments], Steps[Result]],
+) -> Callable[Concatenate["Client", Arguments], Result]:
+    """Returns the method of Client that makes the calls of steps."""
+
+    def method(self: "Client", *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return self._run(steps(self, *args, **kwargs))
+
+    return _described(method, steps)
+
+
+def _awaited(
+    steps: Callable[Concatenate[Any, Arguments], Steps[Result]],
+) -> Callable[Concatenate["AsyncClient", Arguments], Coroutine[Any, Any, Result]]:
+    """Returns the coroutine of AsyncClient that makes the calls of steps."""
+
+    async def method(self: "AsyncClient", *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return await self._run(steps(self, *args, **kwargs))
+
+    return _described(method, steps)
+
+
+def _described(method: Any, steps: Callable) -> Any:
+    """Gives a method the name, the documentation and the signature of its steps."""
+    method.__name__ = steps.__name__.removeprefix("_").removesuffix("_steps")
+    method.__qualname__, method.__doc__ = method.__name__, steps.__doc__
+    signature = inspect.signature(steps)
+    # Generator[yielded, sent, returned]
+    method.__signature__ = signature.replace(return_annotation=typing.get_args(signature.return_annotation)[2])
+    return method
 
 
 class Client(ClientBase):
@@ -37,10 +70,11 @@ class Client(ClientBase):
         self.close()
 
     def close(self) -> None:
+        """Closes the connection."""
         self._channel.close()
 
     def raw_stub(self, method: str) -> Callable:
-        """A call that takes and gives serialised messages, on this client's connection; raises grpc.RpcError."""
+        """Returns a call on this connection that takes and returns serialized messages; it raises grpc.RpcError."""
         return self._channel.unary_unary(method)
 
     def _run(self, steps: Steps[Result]) -> Result:
@@ -56,113 +90,16 @@ class Client(ClientBase):
             except grpc.RpcError as error:
                 advance, value = steps.throw, ServingError.of(error, self.connection.target)
 
-    def predict(
-        self,
-        inputs: Mapping[str, Value],
-        *,
-        outputs: Sequence[str] = (),
-        signature: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Arrays:
-        """The answer, arrays by output name, to `inputs` by input name (arrays, lists, scalars; str is sent as UTF-8).
-
-        `outputs`: names wanted, empty for all: the server computes and sends no others. `signature`: another than the
-        client's.
-        """
-        return self._run(self._predict_steps(inputs, outputs, signature, timeout_s))
-
-    def signature(self) -> Signature:
-        """What the model takes and gives; asked once, then remembered."""
-        return self._run(self._signature_steps())
-
-    def metadata(self) -> dict[str, Signature]:
-        """Every signature of the model, by name."""
-        return self._run(self._metadata_steps())[1]
-
-    def served_version(self, *, timeout_s: float | None = None) -> int:
-        """The version that answers this client now."""
-        return self._run(self._metadata_steps(timeout_s))[0]
-
-    def status(self) -> list[VersionStatus]:
-        """The model's versions, newest first; those that ended or failed stay listed."""
-        return self._run(self._status_steps())
-
-    def predict_ids(
-        self,
-        rows: Sequence[Sequence[int]],
-        segments: Sequence[Sequence[int]] | None = None,
-        *,
-        batch_size: int | None = None,
-        length_buckets: Sequence[int] = (),
-        outputs: Sequence[str] = (),
-        timeout_s: float | None = None,
-    ) -> Arrays:
-        """Answers for token-id rows of any lengths, padded here; lengths, mask and segments as the model asks.
-
-        `batch_size`: rows a call; None sends one call. Rows of like length travel together and come back in order.
-        """
-        return self._run(self._ids_steps(rows, segments, batch_size, length_buckets, outputs, timeout_s))
-
-    def predict_text(
-        self,
-        texts: Sequence[str],
-        *,
-        batch_size: int | None = None,
-        outputs: Sequence[str] = (),
-        timeout_s: float | None = None,
-    ) -> Arrays:
-        """Answers for texts, in order; `batch_size` as in predict_ids."""
-        return self._run(self._text_steps(texts, batch_size, outputs, timeout_s))
-
-    def embed(
-        self,
-        texts: Sequence[str],
-        *,
-        prompt_name: str = "",
-        truncate_left: bool = False,
-        max_batch_tokens: int = 4096,
-        timeout_s: float | None = None,
-    ) -> np.ndarray:
-        """Vectors of texts, float32 [texts, size], in order.
-
-        `prompt_name`: of the prompt before each text, one of the exported folder's; "": the default one.
-        `truncate_left`: whether a text that is too long is cut at its beginning. `max_batch_tokens`: what one call may
-        hold, guessed from the texts' length; texts of like length travel together. `timeout_s`: of each call. Raises
-        UserError for a model that gives no vectors of single texts, or does not take such an option.
-        """
-        options: dict[str, Any] = {"prompt_name": prompt_name, "truncate_left": truncate_left}
-        return self._run(self._embed_steps(texts, max_batch_tokens, timeout_s, **options))
-
-    def rerank(
-        self,
-        query: str,
-        texts: Sequence[str],
-        *,
-        truncate_left: bool = False,
-        max_batch_tokens: int = 4096,
-        timeout_s: float | None = None,
-    ) -> np.ndarray:
-        """How well each text answers the query, float32 [texts] from 0 to 1, in order; for models that take pairs.
-
-        A classifier of two classes gives its probability of class 1, a regressor the logistic function of its value.
-        `truncate_left` as in embed.
-        """
-        return self._run(self._rerank_steps(query, texts, max_batch_tokens, timeout_s, truncate_left=truncate_left))
-
-    def classify(
-        self,
-        texts: Sequence,
-        *,
-        truncate_left: bool = False,
-        max_batch_tokens: int = 4096,
-        timeout_s: float | None = None,
-    ) -> Arrays:
-        """`label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
-
-        A model that takes pairs wants `texts` to be a list of (first, second). `truncate_left` as in embed.
-        """
-        steps = self._task_steps("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
-        return self._run(steps)[1]
+    predict = _blocking(ClientBase._predict_steps)
+    predict_ids = _blocking(ClientBase._predict_ids_steps)
+    predict_text = _blocking(ClientBase._predict_text_steps)
+    embed = _blocking(ClientBase._embed_steps)
+    rerank = _blocking(ClientBase._rerank_steps)
+    classify = _blocking(ClientBase._classify_steps)
+    signature = _blocking(ClientBase._signature_steps)
+    metadata = _blocking(ClientBase._metadata_steps)
+    served_version = _blocking(ClientBase._served_version_steps)
+    status = _blocking(ClientBase._status_steps)
 
 
 class AsyncClient(ClientBase):
@@ -190,6 +127,7 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
+        """Closes the connection."""
         await self._channel.close()
 
     async def _run(self, steps: Steps[Result]) -> Result:
@@ -205,82 +143,13 @@ class AsyncClient(ClientBase):
             except grpc.RpcError as error:
                 advance, value = steps.throw, ServingError.of(error, self.connection.target)
 
-    async def predict(
-        self,
-        inputs: Mapping[str, Value],
-        *,
-        outputs: Sequence[str] = (),
-        signature: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Arrays:
-        return await self._run(self._predict_steps(inputs, outputs, signature, timeout_s))
-
-    async def signature(self) -> Signature:
-        return await self._run(self._signature_steps())
-
-    async def metadata(self) -> dict[str, Signature]:
-        return (await self._run(self._metadata_steps()))[1]
-
-    async def served_version(self, *, timeout_s: float | None = None) -> int:
-        return (await self._run(self._metadata_steps(timeout_s)))[0]
-
-    async def status(self) -> list[VersionStatus]:
-        return await self._run(self._status_steps())
-
-    async def predict_ids(
-        self,
-        rows: Sequence[Sequence[int]],
-        segments: Sequence[Sequence[int]] | None = None,
-        *,
-        batch_size: int | None = None,
-        length_buckets: Sequence[int] = (),
-        outputs: Sequence[str] = (),
-        timeout_s: float | None = None,
-    ) -> Arrays:
-        return await self._run(self._ids_steps(rows, segments, batch_size, length_buckets, outputs, timeout_s))
-
-    async def predict_text(
-        self,
-        texts: Sequence[str],
-        *,
-        batch_size: int | None = None,
-        outputs: Sequence[str] = (),
-        timeout_s: float | None = None,
-    ) -> Arrays:
-        return await self._run(self._text_steps(texts, batch_size, outputs, timeout_s))
-
-    async def embed(
-        self,
-        texts: Sequence[str],
-        *,
-        prompt_name: str = "",
-        truncate_left: bool = False,
-        max_batch_tokens: int = 4096,
-        timeout_s: float | None = None,
-    ) -> np.ndarray:
-        options: dict[str, Any] = {"prompt_name": prompt_name, "truncate_left": truncate_left}
-        return await self._run(self._embed_steps(texts, max_batch_tokens, timeout_s, **options))
-
-    async def rerank(
-        self,
-        query: str,
-        texts: Sequence[str],
-        *,
-        truncate_left: bool = False,
-        max_batch_tokens: int = 4096,
-        timeout_s: float | None = None,
-    ) -> np.ndarray:
-        return await self._run(
-            self._rerank_steps(query, texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
-        )
-
-    async def classify(
-        self,
-        texts: Sequence,
-        *,
-        truncate_left: bool = False,
-        max_batch_tokens: int = 4096,
-        timeout_s: float | None = None,
-    ) -> Arrays:
-        steps = self._task_steps("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
-        return (await self._run(steps))[1]
+    predict = _awaited(ClientBase._predict_steps)
+    predict_ids = _awaited(ClientBase._predict_ids_steps)
+    predict_text = _awaited(ClientBase._predict_text_steps)
+    embed = _awaited(ClientBase._embed_steps)
+    rerank = _awaited(ClientBase._rerank_steps)
+    classify = _awaited(ClientBase._classify_steps)
+    signature = _awaited(ClientBase._signature_steps)
+    metadata = _awaited(ClientBase._metadata_steps)
+    served_version = _awaited(ClientBase._served_version_steps)
+    status = _awaited(ClientBase._status_steps)

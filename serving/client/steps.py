@@ -1,6 +1,6 @@
-"""What the blocking and the asyncio client share: each method as steps, which ask for a call and go on with its answer.
+"""The methods of the blocking and of the asyncio client, each a generator of steps.
 
-A step yields a stub, its message and its time limit, and is sent the answer, or has the ServingError raised in it: so a
+A step yields a stub, its message and its time limit, and is sent the answer, or the ServingError is raised in it. So a
 method is written once, and each client makes the calls in its own way.
 """
 
@@ -29,7 +29,7 @@ _MOST_REPEATS, _MOST_RESTARTS = 3, 3
 
 
 class ClientBase:
-    """What the blocking and the asyncio client share: which model, and all methods but the calls themselves."""
+    """Describes one model of a server, and has all methods of the two clients as steps, called `_NAME_steps`."""
 
     def __init__(
         self,
@@ -105,13 +105,21 @@ class ClientBase:
     def _predict_steps(
         self,
         inputs: Mapping[str, Value],
-        outputs: Sequence[str],
-        signature: str | None,
-        timeout_s: float | None,
+        *,
+        outputs: Sequence[str] = (),
+        signature: str | None = None,
+        timeout_s: float | None = None,
     ) -> Steps[Arrays]:
-        """The answer to one request, sent in parts where it has more rows than the server takes.
+        """Returns the answer, arrays by output name, to `inputs` by input name (arrays, lists, scalars, str as UTF-8).
 
-        All parts are answered by one version, and together they take no longer than one call may.
+        A request of more rows than the server takes is sent in parts. All parts are answered by one version, and
+        together they take no longer than one call may.
+
+        Args:
+            inputs: The inputs of the signature.
+            outputs: The names of the outputs to return, empty for all: the server computes and sends no others.
+            signature: Another than the client's.
+            timeout_s: Seconds that the call may take.
         """
         end = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         arrays = {name: as_array(value) for name, value in inputs.items()}
@@ -173,24 +181,47 @@ class ClientBase:
         self.max_batch_rows = min(limit, self.max_batch_rows or limit)
         return True
 
-    def _metadata_steps(self, timeout_s: float | None = None) -> Steps[tuple[int, dict[str, Signature]]]:
+    def _described_steps(self, timeout_s: float | None = None) -> Steps[tuple[int, dict[str, Signature]]]:
         return read_metadata((yield self._metadata, self._metadata_request(), timeout_s))
 
+    def _metadata_steps(self) -> Steps[dict[str, Signature]]:
+        """Returns every signature of the model, by name."""
+        return (yield from self._described_steps())[1]
+
+    def _served_version_steps(self, *, timeout_s: float | None = None) -> Steps[int]:
+        """Returns the version that answers this client now."""
+        return (yield from self._described_steps(timeout_s))[0]
+
     def _status_steps(self) -> Steps[list[VersionStatus]]:
+        """Returns the model's versions, newest first; those that ended or failed stay listed."""
         return read_status((yield self._status, self._status_request(), None))
 
     def _signature_steps(self) -> Steps[Signature]:
-        return self._signature or self._choose_signature((yield from self._metadata_steps())[1])
+        """Returns the inputs and outputs of the client's signature; the server is asked once."""
+        return self._signature or self._choose_signature((yield from self._metadata_steps()))
 
-    def _ids_steps(
+    def _predict_ids_steps(
         self,
         rows: Sequence[Sequence[int]],
-        segments: Sequence[Sequence[int]] | None,
-        batch_size: int | None,
-        length_buckets: Sequence[int],
-        outputs: Sequence[str],
-        timeout_s: float | None,
+        segments: Sequence[Sequence[int]] | None = None,
+        *,
+        batch_size: int | None = None,
+        length_buckets: Sequence[int] = (),
+        outputs: Sequence[str] = (),
+        timeout_s: float | None = None,
     ) -> Steps[Arrays]:
+        """Returns the answers to token-id rows of any lengths, in order; they are padded here.
+
+        The model's signature says whether lengths, a mask or segments are sent.
+
+        Args:
+            rows: The token ids of each row.
+            segments: Those of each row; all 0 where None.
+            batch_size: Rows a call, of like length; None sends one call.
+            length_buckets: The lengths to pad to; empty: that of the longest row.
+            outputs: As in `predict`.
+            timeout_s: Seconds that each call may take.
+        """
         signature = yield from self._signature_steps()
         numbers = list(messages.batches([len(row) for row in rows], batch_size))
         calls = []
@@ -199,9 +230,15 @@ class ClientBase:
             calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments, length_buckets))
         return (yield from self._joined_steps(numbers, calls, outputs, None, timeout_s))
 
-    def _text_steps(
-        self, texts: Sequence[str], batch_size: int | None, outputs: Sequence[str], timeout_s: float | None
+    def _predict_text_steps(
+        self,
+        texts: Sequence[str],
+        *,
+        batch_size: int | None = None,
+        outputs: Sequence[str] = (),
+        timeout_s: float | None = None,
     ) -> Steps[Arrays]:
+        """Returns the answers to texts, in order; `batch_size` and `outputs` as in `predict_ids`."""
         signature = yield from self._signature_steps()
         tasks.check_texts(texts)
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
@@ -219,27 +256,76 @@ class ClientBase:
         """The answers to several calls, by the numbers of their rows."""
         parts = []
         for inputs in calls:
-            parts.append((yield from self._predict_steps(inputs, outputs, signature, timeout_s)))
+            answer = self._predict_steps(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s)
+            parts.append((yield from answer))
         return messages.join_batches(parts, numbers)
 
     def _embed_steps(
-        self, texts: Sequence[str], max_batch_tokens: int, timeout_s: float | None, **options: str | bool
+        self,
+        texts: Sequence[str],
+        *,
+        prompt_name: str = "",
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
     ) -> Steps[np.ndarray]:
-        task, answer = yield from self._task_steps("embed", texts, max_batch_tokens, timeout_s, **options)
+        """Returns vectors of texts, float32 [texts, size], in order.
+
+        Args:
+            texts: Any number of them.
+            prompt_name: Of the prompt before each text, one of the exported folder's; "": the default one.
+            truncate_left: Whether a text that is too long is cut at its beginning.
+            max_batch_tokens: What one call may hold, guessed from the texts' length; texts of like length go together.
+            timeout_s: Seconds that each call may take.
+
+        Raises:
+            UserError: for a model that gives no vectors of single texts, or does not take such an option.
+        """
+        task, answer = yield from self._task_steps(
+            "embed", texts, max_batch_tokens, timeout_s, prompt_name=prompt_name, truncate_left=truncate_left
+        )
         return tasks.vectors_of(task, answer)
 
     def _rerank_steps(
-        self, query: str, texts: Sequence[str], max_batch_tokens: int, timeout_s: float | None, **options: str | bool
+        self,
+        query: str,
+        texts: Sequence[str],
+        *,
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
     ) -> Steps[np.ndarray]:
+        """Returns how well each text answers the query, float32 [texts] from 0 to 1, in order; of models of pairs.
+
+        A classifier of two classes gives its probability of class 1, a regressor the logistic function of its value.
+        The other arguments are those of `embed`.
+        """
         pairs = [(query, text) for text in tasks.check_texts(texts)]
-        _, answer = yield from self._task_steps("rerank", pairs, max_batch_tokens, timeout_s, **options)
+        _, answer = yield from self._task_steps(
+            "rerank", pairs, max_batch_tokens, timeout_s, truncate_left=truncate_left
+        )
         return tasks.relevance(tasks.raw_scores(answer))
+
+    def _classify_steps(
+        self,
+        texts: Sequence,
+        *,
+        truncate_left: bool = False,
+        max_batch_tokens: int = 4096,
+        timeout_s: float | None = None,
+    ) -> Steps[Arrays]:
+        """Returns `label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
+
+        For a model that takes pairs `texts` is a list of (first, second). The other arguments are those of `embed`.
+        """
+        steps = self._task_steps("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
+        return (yield from steps)[1]
 
     def _task_steps(
         self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
     ) -> Steps[tuple[tasks.Task, Arrays]]:
-        """The answer of the signature that does what is wanted, to rows in batches of so many tokens."""
-        task = self._tasks.get(kind) or self._find_task(kind, (yield from self._metadata_steps())[1])
+        """Returns what a model does with rows, and its answers to batches of so many tokens."""
+        task = self._tasks.get(kind) or self._find_task(kind, (yield from self._metadata_steps()))
         encoded = tasks.encode_rows(rows, len(task.inputs))
         sizes = [tasks.estimated_tokens(row) for row in encoded]
         numbers = list(messages.token_batches(sizes, max_batch_tokens))

@@ -1,10 +1,10 @@
-"""What every exportable model is: an encoder, a head on it, and a table of ways in and answers."""
+"""What every exportable model is: an encoder, a head on it, and its signatures, made-up requests and check."""
 
 import abc
 import copy
-import dataclasses
 import functools
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
 
 import tensorflow as tf
 
@@ -12,12 +12,23 @@ from albert_tf.layers.padded import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel, check_exit
 from serving.cpu import NEEDS, CpuCheck
 from serving.exportable.decoding import Decoder
-from serving.exportable.ways import IDS_WAYS, PREDICT, IdsWays, Signature, Way, specs
-from serving.inference import ExitRule, InferenceEncoder, InferenceOptions, make_encoder
+from serving.exportable.inputs import (
+    PREDICT,
+    FollowingBatch,
+    IdsFormats,
+    InputFormat,
+    InputFormats,
+    Signature,
+    examples_of_strings,
+    ids_formats,
+    specs,
+)
+from serving.exportable.options import ExportOptions
+from serving.exportable.samples import Arrays, as_array
+from serving.inference import ExitRule, InferenceEncoder, make_encoder
 from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
-from tfrecords.framing import FramedRows, TextFramer, TokenBatch
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.framing import FramedRows, TextFramer, TokenBatch, encode
 
 # The score of what only fills up a row of answers: finite, below that of any answer, and of probability 0 by softmax.
 NO_ANSWER = -1e4
@@ -26,90 +37,83 @@ _DECODED = specs("ids", dtype=tf.int32, shape=(None, None)) | specs("lengths", d
 _DECODED |= specs("skip_special_tokens", dtype=tf.bool)
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportOptions:
-    """What a model is exported for.
+# The kinds of exportable by the class of the model; each names its models where it is defined.
+KINDS: dict[type, type["Exportable"]] = {}
 
-    Attributes:
-        max_seq_length: The length of the longest row, in tokens.
-        tokenizer: The one of an export that takes strings; None: it takes token ids.
-        task: What fine-tuning wrote of the task ("labels", "inputs", "null_threshold"), or {}.
-        inference: How the encoder computes.
-        calibration: For int8, input_ids int32 [rows, length] and lengths int32 [rows] like those to come.
-        exit_rule: When rows leave early, of models that can (see `ExitRule`).
-        top_k: How many pieces are proposed for a mask, and answers to a question.
-        doc_stride: The distance of the windows that a long context is read in, in tokens.
-        max_query_length: How many tokens of a question are read.
-        num_choices: How many candidates a question has.
-        dimensions: How many numbers of an embedding are given; 0: all.
-        check_numbers: Whether a request fails in whose answer a number is NaN or infinite.
+
+def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | None = None) -> "Exportable":
+    """Returns the exportable of a model.
+
+    Args:
+        model: A model of this library, or an AlbertEncoder.
+        options: What it is exported for.
+        encoder: What takes the place of the inference encoder.
+
+    Returns:
+        The exportable, which shares no weights with the model.
+
+    Raises:
+        UserError: for a model that cannot be exported, or dimensions that it has not.
+
+    >>> from albert_tf import AlbertConfig, AlbertRegressor
+    >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
+    ...                       num_attention_heads=2, intermediate_size=16)
+    >>> list(make_exportable(AlbertRegressor(config), ExportOptions(max_seq_length=16)).signatures())
+    ['serving_default', 'regress', 'masked', 'int64']
     """
-
-    max_seq_length: int
-    tokenizer: Tokenizer | None = None
-    task: dict[str, Any] = dataclasses.field(default_factory=dict)
-    inference: InferenceOptions = dataclasses.field(default_factory=InferenceOptions)
-    calibration: tuple | None = None
-    exit_rule: str = "confidence"
-    top_k: int = 5
-    doc_stride: int = 128
-    max_query_length: int = 64
-    num_choices: int = 4
-    dimensions: int = 0
-    check_numbers: bool = False
+    model = exported_part(model)
+    if type(model) not in KINDS:
+        known = ", ".join(kind.__name__ for kind in KINDS)
+        raise UserError(f"a {type(model).__name__} cannot be exported; these can: {known}")
+    kind = KINDS[type(model)]
+    if options.dimensions and not kind.has_dimensions:
+        raise UserError(f"--dimensions is of embeddings, and a {type(model).__name__} gives none; leave it out")
+    return kind(model, options, encoder)
 
 
-class Ways(NamedTuple):
-    """The ways in that an export by ids, or one by text, has in common: one text or a pair, and tf.Examples.
-
-    Attributes:
-        default: `single` or `pair`, whichever the model was trained on.
-    """
-
-    default: Way
-    single: Way
-    pair: Way
-    examples: Way
-
-
-class FollowingBatch(NamedTuple):
-    """A TokenBatch whose rows follow others; `features` are those of `InferenceEncoder.specs`."""
-
-    input_ids: tf.Tensor
-    mask: tf.Tensor
-    segment_ids: tf.Tensor
-    features: dict[str, tf.Tensor]
-
-    @property
-    def lengths(self) -> tf.Tensor:
-        """The number of tokens of each row, int32 [batch]."""
-        return tf.reduce_sum(self.mask, axis=1)
+def exported_part(model):
+    """Returns what of a model is exported: its encoder alone, where its head needs what exports do not compute."""
+    return getattr(model, "exported_part", model)
 
 
 class _Solved:
-    """What was noted last of the rows, while a signature is traced; no attribute that would be saved.
-
-    Attributes:
-        outputs: What the encoder said of them.
-        truncation: What their texts lost; see `Exportable.note_truncation`.
-    """
+    """What was noted last of the rows, while a signature is traced; no attribute that would be saved."""
 
     outputs: dict[str, tf.Tensor] = {}
     truncation: dict[str, tf.Tensor] = {}
 
 
 class Exportable(tf.Module, abc.ABC):
-    """Answers of one Keras model, by signature. Subclasses give the head.
+    """Answers of one Keras model, by signature. A kind of model is a subclass, with its head, in a file of its own.
 
     Args:
         model: A model of this library, or its AlbertEncoder.
         options: What it is exported for.
         encoder: What takes the place of the inference encoder.
+
+    Attributes:
+        exit_kind: What a head reads that rows leave early by; see `ExitRule`.
+        rows_are_answers: Whether each row that the encoder reads has an answer, unlike windows and choices.
+        has_dimensions: Whether an answer is a vector that may be shortened.
+        for_litert: Whether the kind is written for LiteRT, too.
+        sample_words: How many words a made-up request has in an input of text, by the tokens of a row.
+        sample_numbers: The values of an input of numbers in a made-up request; see `samples`.
     """
 
-    exit_kind = "classification"
-    # Whether a row that the encoder reads is one that is answered, as those of windows and choices are not.
-    rows_are_answers = True
+    exit_kind: ClassVar[str] = "classification"
+    rows_are_answers: ClassVar[bool] = True
+    has_dimensions: ClassVar[bool] = False
+    for_litert: ClassVar[bool] = False
+    sample_words: ClassVar[dict[str, Callable[[int], int]]] = {
+        "text": lambda size: size - 2,
+        "prompt_name": lambda _: 0,
+    }
+    sample_numbers: ClassVar[dict[str, Callable]] = {}
+
+    def __init_subclass__(cls, model: type | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if model is not None:
+            KINDS[model] = cls
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__()
@@ -134,7 +138,7 @@ class Exportable(tf.Module, abc.ABC):
     def _exits(self, model) -> list:
         """The heads to leave by, one a step; where nothing needs training, the one that there is, for every step."""
         if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
-            raise UserError("early exit by movement is not offered with relative positions (XLNet); leave it out")
+            raise UserError("early exit by movement is not offered with relative positions; leave it out")
         if self.options.exit_rule == "learned":
             check_exit(ExitRule(self.exit_kind, "learned"), model)
         if self.options.exit_rule == "movement":
@@ -146,24 +150,24 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def exits_early(self) -> bool:
-        """Tells whether there is a signature by which rows leave early."""
+        """Whether there is a signature by which rows leave early."""
         return bool(self.exit_heads())
 
     @abc.abstractmethod
     def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Gives the model's outputs, each with the batch first."""
+        """Returns the model's outputs, each with the batch first."""
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Gives what heads that can exit early make of their float32 logits."""
+        """Returns what heads that can exit early make of their float32 logits."""
         raise NotImplementedError
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Gives the outputs of a model with early exits, and how deep each row went as `steps` int32 [batch]."""
+        """Returns the outputs of a model with early exits, and how deep each row went as `steps` int32 [batch]."""
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
     def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
-        """Gives the model's outputs of rows that follow others; `_reporting` adds what the next ones need."""
+        """Returns the model's outputs of rows that follow others; `_reporting` adds what the next ones need."""
         return self.answer(FollowingBatch(*batch, features))
 
     def _exited(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -173,7 +177,7 @@ class Exportable(tf.Module, abc.ABC):
         )
 
     def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Gives float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
+        """Returns float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
         if isinstance(batch, FollowingBatch):
             ids, mask, segments, features = batch
             outputs = self.encoder(self._checked(ids), None, segments, mask, **features)
@@ -183,7 +187,7 @@ class Exportable(tf.Module, abc.ABC):
         return outputs
 
     def pool(self, batch: TokenBatch) -> tf.Tensor:
-        """Gives pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
+        """Returns pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
         if self.encoder.reports or isinstance(batch, FollowingBatch):
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
@@ -217,7 +221,7 @@ class Exportable(tf.Module, abc.ABC):
         return shared
 
     def without_graphs(self) -> Self:
-        """Gives a copy that traces the encoder anew."""
+        """Returns a copy that traces the encoder anew."""
         twin = copy.copy(self)
         for traced in ("_encode", "_pool"):
             twin.__dict__.pop(traced, None)
@@ -230,7 +234,7 @@ class Exportable(tf.Module, abc.ABC):
             return tf.identity(input_ids)
 
     def signatures(self) -> dict[str, Signature]:
-        """Gives all that a server offers; a model that takes strings also takes ids, as `ids`."""
+        """Returns all that a server offers; a model that takes strings also takes ids, as `ids`."""
         by_ids = self.ids_signatures()
         by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
         if self.framer is None:
@@ -242,55 +246,81 @@ class Exportable(tf.Module, abc.ABC):
         return by_text | {"ids": by_ids["serving_default"], "decode": Signature(self.decode, _DECODED)} | others
 
     def ids_signatures(self) -> dict[str, Signature]:
-        """Gives what a model offers that takes token ids."""
-        ways = self.ids_ways
-        default = ways.pair if self.takes_pairs else ways.single
-        table = self.answers(Ways(default, ways.single, ways.pair, ways.examples)) | {
-            "masked": ways.masked.to(self.answer),
-            "int64": ways.int64.to(self.answer),
+        """Returns what a model offers that takes token ids."""
+        formats = self.ids_formats
+        default = formats.pair if self.takes_pairs else formats.single
+        table = self.answers(InputFormats(default, formats.single, formats.pair, formats.examples)) | {
+            "masked": formats.masked.to(self.answer),
+            "int64": formats.int64.to(self.answer),
         }
         if (specs := self.encoder.specs) and self.rows_are_answers:
-            table["stateful"] = ways.pair.to(self.answer_with_memory, specs)
+            table["stateful"] = formats.pair.to(self.answer_with_memory, specs)
         return table
 
     @property
-    def ids_ways(self) -> IdsWays:
-        """Gives the ways in by token ids, which differ where [CLS] is a row's last token."""
-        return IDS_WAYS[self.encoder.config.spec.last_token]
+    def ids_formats(self) -> IdsFormats:
+        """The input formats of token ids, which differ where [CLS] is a row's last token."""
+        return ids_formats(self.encoder.config.spec.last_token)
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
-        """Gives the column of the token that stands for each row, int32 [batch]."""
+        """Returns the column of the token that stands for each row, int32 [batch]."""
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
     def text_signatures(self) -> dict[str, Signature]:
-        """Gives what a model offers that takes strings."""
-        single, pair = Way(specs("text"), self.single), Way(specs("first", "second"), self.pair)
+        """Returns what a model offers that takes strings."""
+        single, pair = InputFormat(specs("text"), self.single), InputFormat(specs("first", "second"), self.pair)
         default = pair if self.takes_pairs else single
-        examples = Way(specs("inputs"), lambda inputs: default.read(**_strings(inputs, default.inputs)))
-        table = self.answers(Ways(default, single, pair, examples)) | {"tokenize": default.to(self.framer.describe)}
+        examples = examples_of_strings(default)
+        table = self.answers(InputFormats(default, single, pair, examples))
+        table["tokenize"] = default.to(self.framer.describe)
         table = table if self.takes_pairs is not None else table | {"pair": pair.to(self.answer)}
         table["with_options"] = self.with_options(default)
         return {name: self._reporting(signature) for name, signature in table.items()}
 
-    def with_options(self, default: Way) -> Signature:
+    def with_options(self, default: InputFormat) -> Signature:
         """Returns the signature that answers as the default one, and has as inputs what a request may ask besides.
 
         These are `truncate_left`, bool [batch]: whether a text that is too long is cut at its beginning; and those that
         a subclass adds. Further outputs are `lengths`, int32 [batch], and what was truncated.
         """
-        way = Way(default.inputs | specs("truncate_left", dtype=tf.bool), default.read)
-        return way.to(lambda batch: self.answer(batch) | {"lengths": batch.lengths})
+        format_ = InputFormat(default.inputs | specs("truncate_left", dtype=tf.bool), default.read)
+        return format_.to(lambda batch: self.answer(batch) | {"lengths": batch.lengths})
 
     def decode(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Gives the `text` of ids, string [batch]; see `Decoder`."""
+        """Returns the `text` of ids, string [batch]; see `Decoder`."""
         return {"text": self.decoder(**inputs)}
 
-    def answers(self, ways: Ways) -> dict[str, Signature]:
-        """Gives what the model answers whichever way rows come in; subclasses add to it."""
-        table = {"serving_default": ways.default.to(self.answer)}
+    def answers(self, formats: InputFormats) -> dict[str, Signature]:
+        """Returns the signatures that exports by ids and by text have in common; subclasses add to it."""
+        table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
-            table["early_exit"] = ways.default.to(self.answer_early, THRESHOLD)
+            table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)
         return table
+
+    @staticmethod
+    def keras_answers(model, features: Arrays) -> Arrays:
+        """Returns the Keras model's outputs, float32, by the names that the export gives them."""
+        return {"logits": as_array(model(features, training=False))}
+
+    def shortened(self, answers: Arrays) -> Arrays:
+        """Returns answers of the Keras model as the options have them."""
+        return answers
+
+    def check_tokens(self, texts: Sequence[str]) -> tf.RaggedTensor:
+        """Returns the ids of the check's texts by the Python tokenizer."""
+        return encode(self.options.tokenizer, texts)
+
+    def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
+        """Returns what is compared of answers to texts: the Keras model's for their ids, and the export's."""
+        return expected, answers
+
+    def head_calls(self, rows: Arrays) -> dict[str, Arrays]:
+        """Returns the inputs of further signatures that are checked, by signature; `rows` are ids and lengths."""
+        return {}
+
+    def compared_head(self, model, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
+        """Returns what is compared of a signature of `head_calls`: the Keras model's answers, and the export's."""
+        raise NotImplementedError
 
     @property
     def _reports(self) -> set[str]:
@@ -368,8 +398,3 @@ class DenseHeadExportable(Exportable):
 
     def answer(self, batch: TokenBatch):
         return self.outputs(self.head(self.pool(batch)), batch)
-
-
-def _strings(examples: tf.Tensor, names) -> dict[str, tf.Tensor]:
-    """The named string features of serialized tf.Examples."""
-    return tf.io.parse_example(examples, {name: tf.io.FixedLenFeature([], tf.string) for name in names})

@@ -5,19 +5,24 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from serving.exportable.base import THRESHOLD, DenseHeadExportable, ExportOptions, Ways
-from serving.exportable.ways import CLASSIFY, REGRESS, Way, specs
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
+from serving.exportable.base import THRESHOLD, DenseHeadExportable
+from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, specs
+from serving.exportable.options import ExportOptions
+from serving.exportable.samples import as_array
 from serving.inference import InferenceEncoder
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 
 
-class ClassifierExportable(DenseHeadExportable):
+class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
     """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch].
 
     Where a text may have several classes, `label` is the likeliest one, and `labels` string [batch, classes] has the
     name of each whose probability is above the task's `threshold` (0.5), and "" in place of the others.
     """
+
+    for_litert = True
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
@@ -32,8 +37,8 @@ class ClassifierExportable(DenseHeadExportable):
         labels = tf.where(probabilities > self.threshold, tf.constant(self.labels), "")
         return {"label": label, "labels": labels, "logits": logits, "probabilities": probabilities}
 
-    def answers(self, ways: Ways):
-        return super().answers(ways) | {"classify": ways.examples.to(self.classes, method=CLASSIFY)}
+    def answers(self, formats: InputFormats):
+        return super().answers(formats) | {"classify": formats.examples.to(self.classes, method=CLASSIFY)}
 
     def classes(self, batch: TokenBatch):
         """Answers as the Classify RPC wants it: `classes` string and `scores` float32, both [batch, classes]."""
@@ -41,10 +46,11 @@ class ClassifierExportable(DenseHeadExportable):
         return {"classes": tf.broadcast_to(tf.constant(self.labels), tf.shape(scores)), "scores": scores}
 
 
-class RegressorExportable(DenseHeadExportable):
+class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
     """An AlbertRegressor: `value` float32 [batch]; with an activation also the `logit` that passes through it."""
 
     exit_kind = "regression"
+    for_litert = True
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
@@ -54,13 +60,17 @@ class RegressorExportable(DenseHeadExportable):
         logit = logits[:, 0]
         return {"value": logit} if self.is_linear else {"value": self.activation(logit), "logit": logit}
 
-    def answers(self, ways: Ways):
+    def answers(self, formats: InputFormats):
         # As the Regress RPC wants it.
-        regress = ways.examples.to(lambda batch: {"outputs": self.answer(batch)["value"]}, method=REGRESS)
-        return super().answers(ways) | {"regress": regress}
+        regress = formats.examples.to(lambda batch: {"outputs": self.answer(batch)["value"]}, method=REGRESS)
+        return super().answers(formats) | {"regress": regress}
+
+    @staticmethod
+    def keras_answers(model, features):
+        return {"value": as_array(model(features, training=False))[:, 0]}
 
 
-class TokenClassifierExportable(DenseHeadExportable):
+class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier):
     """An AlbertTokenClassifier.
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
@@ -83,8 +93,22 @@ class TokenClassifierExportable(DenseHeadExportable):
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
         return self._named(logits, batch.mask > 0)
 
+    @staticmethod
+    def keras_answers(model, features):
+        return {"logits": as_array(model(features, training=False)) * features["input_mask"][..., None]}
+
+    def check_tokens(self, texts):
+        # Words of their own, one blank before each.
+        return super().check_tokens([text and self.options.tokenizer.word_prefix + text for text in texts])
+
+    def compared_texts(self, texts, expected, answers):
+        # The words of the first text, which are a token each.
+        count = min(len(texts[0].split()), self.options.max_seq_length - 2)
+        first = 0 if self.encoder.config.spec.last_token else 1
+        return {"logits": expected["logits"][:1, first : first + count]}, {"logits": answers["logits"][:1, :count]}
+
     def text_signatures(self):
-        words = Way(specs("text"), self.words)
+        words = InputFormat(specs("text"), self.words)
         table = {
             "serving_default": words.to(lambda words: self._by_words(words, self.answer(words.batch))),
             "tokenize": words.to(lambda words: self.framer.describe(words.batch)),
@@ -144,7 +168,7 @@ class Words(NamedTuple):
 
 
 def labels_of(options: ExportOptions, count: int) -> list[str]:
-    """Gives the names of the classes; their numbers where the task has no names.
+    """Returns the names of the classes; their numbers where the task has no names.
 
     Raises:
         UserError: the task has another number of labels.
@@ -153,6 +177,6 @@ def labels_of(options: ExportOptions, count: int) -> list[str]:
     if len(labels) != count:
         raise UserError(
             f"the task names {len(labels)} labels ({', '.join(labels[:5])}{', ...' if len(labels) > 5 else ''}), "
-            f"the model has {count} classes; mend task.json (or id2label in config.json)"
+            f"the model has {count} classes; fix task.json (or id2label in config.json)"
         )
     return labels

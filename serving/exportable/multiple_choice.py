@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from albert_tf.models.classifiers import AlbertMultipleChoice
 from serving.exportable.base import NO_ANSWER, DenseHeadExportable
-from serving.exportable.ways import Way, specs
+from serving.exportable.inputs import InputFormat, specs
 from tfrecords.framing import TokenBatch
 
 
@@ -23,7 +24,7 @@ class Choices(NamedTuple):
     texts: tf.Tensor | None = None
 
 
-class MultipleChoiceExportable(DenseHeadExportable):
+class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
     """An AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices], `choice` int32 [batch], its number.
 
     Over text also `answer` string [batch], the choice itself. The number of choices is fixed when exporting: a server
@@ -32,6 +33,12 @@ class MultipleChoiceExportable(DenseHeadExportable):
     """
 
     rows_are_answers = False
+    # A question is short, and so is a choice; the rest of the row is for the context.
+    sample_words = DenseHeadExportable.sample_words | {
+        "question": lambda size: max(size // 8, 1),
+        "choices": lambda size: max(size // 8, 1),
+        "context": lambda size: size - 2 * max(size // 8, 1),
+    }
 
     def ids_signatures(self):
         def by_mask(inputs):
@@ -39,32 +46,32 @@ class MultipleChoiceExportable(DenseHeadExportable):
             mask = inputs["input_mask"]
             return tf.reduce_max(mask, axis=-1) if self.encoder.config.spec.last_token else mask[..., 0]
 
-        ways = {
-            "serving_default": self._of_choices(self.ids_ways.pair, lambda inputs: inputs["lengths"]),
-            "masked": self._of_choices(self.ids_ways.masked, by_mask),
-            "int64": self._of_choices(self.ids_ways.int64, by_mask),
+        formats = {
+            "serving_default": self._of_choices(self.ids_formats.pair, lambda inputs: inputs["lengths"]),
+            "masked": self._of_choices(self.ids_formats.masked, by_mask),
+            "int64": self._of_choices(self.ids_formats.int64, by_mask),
         }
-        return {name: way.to(self.answer) for name, way in ways.items()}
+        return {name: format_.to(self.answer) for name, format_ in formats.items()}
 
-    def _of_choices(self, way: Way, sizes) -> Way:
-        """The same way in with an axis of choices; where `sizes` of its tensors is 0, a choice is none."""
-        shapes = {name: (None, self.options.num_choices, *spec.shape[1:]) for name, spec in way.inputs.items()}
-        inputs = {name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in way.inputs.items()}
+    def _of_choices(self, rows_of: InputFormat, sizes) -> InputFormat:
+        """The same format with an axis of choices; where `sizes` of its tensors is 0, a choice is none."""
+        shapes = {name: (None, self.options.num_choices, *spec.shape[1:]) for name, spec in rows_of.inputs.items()}
+        inputs = {name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in rows_of.inputs.items()}
 
         def read(**tensors):
             rows = {name: _flat(value) for name, value in tensors.items()}
             if "lengths" in rows:
                 # A choice that is none has a row all the same.
                 rows["lengths"] = tf.where(rows["lengths"] == 0, 1, rows["lengths"])
-            return Choices(way.read(**rows), sizes(tensors) > 0)
+            return Choices(rows_of.read(**rows), sizes(tensors) > 0)
 
-        return Way(inputs, read)
+        return InputFormat(inputs, read)
 
     def text_signatures(self):
         texts = specs("context", "question") | specs("choices", shape=(None, self.options.num_choices))
         return {
-            "serving_default": Way(texts, self.choices).to(self.answer),
-            "tokenize": Way(specs("text"), self.single).to(self.framer.describe),
+            "serving_default": InputFormat(texts, self.choices).to(self.answer),
+            "tokenize": InputFormat(specs("text"), self.single).to(self.framer.describe),
         }
 
     def choices(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Choices:

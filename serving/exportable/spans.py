@@ -5,13 +5,15 @@ import tensorflow as tf
 from albert_tf.models.heads import IMPOSSIBLE, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.squad.edges import edge_pattern
-from serving.exportable.base import NO_ANSWER, Exportable, ExportOptions
-from serving.exportable.ways import Signature, Way, specs
+from serving.exportable.base import NO_ANSWER, Exportable
+from serving.exportable.inputs import InputFormat, Signature, specs
+from serving.exportable.options import ExportOptions
+from serving.exportable.samples import as_array
 from serving.inference import InferenceEncoder
 from tfrecords.framing import TokenBatch
 
 
-class SpanExportable(Exportable):
+class SpanExportable(Exportable, model=AlbertSpanPredictor):
     """An AlbertSpanPredictor, with either head.
 
     Over ids: `start_log_probs`, and with the plain head `end_log_probs`, float32 [batch, length], -1e30 where no answer
@@ -22,6 +24,10 @@ class SpanExportable(Exportable):
     """
 
     rows_are_answers = False
+    sample_words = Exportable.sample_words | {
+        "question": lambda size: max(size // 8, 1),
+        "context": lambda size: size - 2 * max(size // 8, 1),
+    }
 
     def __init__(self, model: AlbertSpanPredictor, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
@@ -39,10 +45,17 @@ class SpanExportable(Exportable):
         found |= _filled_up(found, self.count)
         return found | {"no_answer_score": self._no_answer(found.pop("null_score"), found["scores"])}
 
+    @staticmethod
+    def keras_answers(model, features):
+        outputs = model(features, training=False)
+        other = {"no_answer_score": "answerable_logits"} if model.joint else {"end_log_probs": "end_log_probs"}
+        names = {"start_log_probs": "start_log_probs"} | other
+        return {name: as_array(outputs[key]) for name, key in names.items()}
+
     def text_signatures(self):
         return {
             "serving_default": Signature(self.by_context, specs("question", "context")),
-            "tokenize": Way(specs("text"), self.single).to(self.framer.describe),
+            "tokenize": InputFormat(specs("text"), self.single).to(self.framer.describe),
         }
 
     def by_context(self, question, context):

@@ -18,6 +18,9 @@ async def embeddings(service: Service, body: bodies.EmbeddingsBody, call: Call) 
     """Answers as OpenAI does: vectors of length 1, and how many tokens they took."""
     model, task = service.model(body.model, "embed")
     rows = [(text,) for text in bodies.texts_of(body.input, "input")]
+    if ("",) in rows:
+        place = "" if isinstance(body.input, str) else f"[{rows.index(('',))}]"
+        raise bad_request(f"input{place} is an empty text; leave it out")
     work = await service.answer(model, task, rows, call, body, counts=True)
     vectors = of_length_one(shortened(vectors_of(task, outputs_of(work, task)), body.dimensions))
     as_text = body.encoding_format == "base64"

@@ -186,8 +186,9 @@ def test_wrong_values_are_named(change, message, tmp_path):
 
 
 def test_absent_and_broken_files_are_refused(tmp_path):
-    with pytest.raises(UserError, match="no configuration is called 'albert_bass'; did you mean 'albert_base"):
-        AlbertConfig.named("albert_bass")
+    for name in ("albert_bass", "albert_bas", "albert-base"):
+        with pytest.raises(UserError, match=f"no configuration is called '{name}'; did you mean 'albert_base_v2'"):
+            AlbertConfig.named(name)
     file = tmp_path / "config.json"
     with pytest.raises(UserError, match="cannot read"):
         AlbertConfig.from_json(file)

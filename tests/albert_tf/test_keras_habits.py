@@ -135,6 +135,19 @@ def test_lora_says_what_it_cannot_do():
             encoder.enable_lora(*arguments)
 
 
+def test_lora_has_a_rate_at_which_it_learns(caplog):
+    model = AlbertClassifier(CONFIG, CLASSES)
+    model.compile()
+    assert float(model.optimizer.learning_rate) == pytest.approx(2e-5)
+    model.encoder.enable_lora(2)
+    model.compile()
+    assert float(model.optimizer.learning_rate) == pytest.approx(4e-4)
+    model.compile(keras.optimizers.Adam(1e-4))
+    assert not caplog.text
+    model.compile(keras.optimizers.Adam(2e-5))
+    assert "next to nothing at a learning rate of 2e-05; usual rates are 1e-4 to 1e-3" in caplog.text
+
+
 # Of each rank and structure of answers one; test_functional.py compares the symbolic outputs of every kind.
 @pytest.mark.parametrize("kind", ["encoder", "choices", "joint spans", "pretrainer"])
 def test_summaries_and_plots_know_every_shape(kind):

@@ -5,7 +5,7 @@ import pytest
 
 from albert_tf import AlbertPretrainer
 from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.models.permutation import XlnetPretrainer
+from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tests.albert_tf.tiny import randomise, small, values_of
 from tfrecords.base.errors import UserError
 

@@ -15,10 +15,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.models.base import EncoderModel
-from serving.export import ExportSettings, export, main
+from serving.export import MANIFEST, ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
-from serving.manifest import FILE as MANIFEST
-from serving.samples import WARM_UP
+from serving.exportable.samples import WARM_UP
 from tfrecords.base.errors import UserError
 
 
@@ -112,7 +111,7 @@ def test_versions_count_up_and_are_never_overwritten(write, saved, tmp_path):
         write(version=7)
 
 
-@pytest.mark.parametrize("fails", ["serving.manifest.write_manifest", "serving.check.check"])
+@pytest.mark.parametrize("fails", ["serving.export.write_manifest", "serving.check.check"])
 def test_an_export_that_fails_leaves_no_version(settings, saved, tmp_path, monkeypatch, fails):
     def fail(folder, *arguments):
         # A server that polls the folder takes numbers for versions; none is there before all is.
@@ -231,5 +230,5 @@ class Headless(EncoderModel):
 
 
 def test_an_unknown_head_is_refused(make_model):
-    with pytest.raises(UserError, match=r"a Headless cannot be exported; these can: AlbertPretrainer, .*AlbertEncoder"):
+    with pytest.raises(UserError, match=r"a Headless cannot be exported; these can: AlbertClassifier, .*AlbertEncoder"):
         make_exportable(Headless(make_model("encoder")), ExportOptions(48))

@@ -1,5 +1,6 @@
 """How every command of the three packages starts and ends."""
 
+import atexit
 import contextlib
 import errno
 import logging
@@ -54,7 +55,12 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
         # One line: a traceback would bury the sentence that says how to go on.
         _end(f"error: {error}", 1)
     except KeyboardInterrupt:
-        _end("interrupted", 130)
+        with contextlib.suppress(SystemExit):
+            _end("interrupted", 130)
+        # TensorFlow's threads may still run; an interpreter that is taken down around them crashes now and then.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(130)
     except BrokenPipeError:
         leave_a_closed_pipe()
     except Exception as error:

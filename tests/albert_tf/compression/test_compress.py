@@ -19,7 +19,7 @@ from albert_tf.compression.report import milliseconds
 from albert_tf.compression.taught import taught
 from albert_tf.compression.text import task_of
 from albert_tf.loading import load
-from albert_tf.models.permutation import XlnetPretrainer
+from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
 from tests.albert_tf.refusals import assert_refused, changed, lines
 from tests.conftest import ROOT

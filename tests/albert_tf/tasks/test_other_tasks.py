@@ -200,7 +200,7 @@ classification => holds no train file
 classification :: train.tsv text|label/a|x/b|x/ => every row has the same label
 classification :: train.tsv text|label/a|x/b|y/ => no two rows have the same label
 classification :: train.tsv text|label/a|x/b|/ => line 3: label is empty
-classification :: train.tsv text|class/a|x/ => no column 'label'; it has 'text', 'class'; say .*--label_column
+classification :: train.tsv text|kind/a|x/ => no column 'label', nor class.*; it has 'text', 'kind'; give --label_column
 classification :: train.tsv t|label/a|x/b|y/c|y/ => no column 'text'.*--text_column
 classification :: train.tsv  :: train.csv  => train.tsv and train.csv
 classification :: train.tsv text|label/a|x/ :: dev.tsv  :: valid.tsv  => dev and valid
@@ -210,7 +210,7 @@ regression :: train.jsonl {"text": "a", "label": 1}/{"text": "a", "label": true}
 tagging :: train.jsonl {"text": ["a", "b"], "label": ["X"]} => line 1: 2 words but 1 tags
 tagging :: train.jsonl {"text": [], "label": []} => line 1: .*no list of words
 tagging :: train.jsonl {"text": [1], "label": ["X"]} => line 1: .*no list of words
-tagging :: train.jsonl {"words": ["a"], "label": ["X"]} => no column 'text'
+tagging :: train.jsonl {"wort": ["a"], "label": ["X"]} => no column 'text'
 tagging :: train.jsonl {"text": ["a"]} => train.jsonl' line 1: no .*label
 tagging :: train.jsonl {"text": ["a"], "label": ["X"]}/{"text": ["a"]} => train.jsonl' line 2: no .*label
 tagging :: train.jsonl {"text": ["a"], "label": ["X"]} :: valid.jsonl {"text": ["a"], "label": ["Y"]} => \

@@ -18,8 +18,8 @@ from albert_tf import (
     AlbertTokenClassifier,
 )
 from albert_tf.models.early_exit import LearnedExit
-from albert_tf.models.permutation import XlnetPretrainer
 from albert_tf.models.text_student import TextStudent
+from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.training.devices import Devices
 from albert_tf.training.distillation import distil
 from albert_tf.training.loop import make_steps

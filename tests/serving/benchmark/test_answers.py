@@ -19,7 +19,7 @@ def answer(version: int = 1, **outputs) -> bytes:
 
 
 def wrong(reference, given, times=3):
-    return answers.check(Counter({(0, given): times}), [answers.read_grpc(reference)])["wrong"]
+    return answers.check(Counter({(0, given): times}), [answers.read_grpc(reference)])["answers"]["wrong"]
 
 
 Y = np.array([[0.25, 0.75]], np.float32)
@@ -56,18 +56,20 @@ def test_served_answers_against_the_models_own():
 
 
 def test_no_reference_is_not_a_pass():
-    assert answers.check(Counter(), [None]) == {"checked": False, "wrong": 0, "worst_difference": 0.0, "versions": {}}
+    assert answers.check(Counter(), [None]) == {
+        "answers": {"checked": False, "wrong": 0, "worst_difference": 0.0}, "versions": {}
+    }  # fmt: skip
 
 
 def test_another_version_is_held_against_its_own_answers():
     reference, other = answers.read_grpc(answer(y=Y)), np.flip(Y)
     differing = Counter({(0, answer(2, y=other)): 5, (0, answer(2, y=other + np.float32(1e-5))): 4})
     checked = answers.check(differing, [reference], answered=[12])
-    assert checked["wrong"] == 0 and checked["versions"] == {"1": 3, "2": 9}
+    assert checked["answers"]["wrong"] == 0 and checked["versions"] == {"1": 3, "2": 9}
     # Neither version may give the other's answer, nor a third.
     differing |= Counter({(0, answer(1, y=other)): 2, (0, answer(2, y=Y)): 1})
     checked = answers.check(differing, [reference], answered=[15])
-    assert checked["wrong"] == 3 and checked["versions"] == {"1": 5, "2": 10}
+    assert checked["answers"]["wrong"] == 3 and checked["versions"] == {"1": 5, "2": 10}
 
 
 @pytest.mark.parametrize(
@@ -83,4 +85,4 @@ def test_another_version_is_held_against_its_own_answers():
 def test_json_answers_are_compared_as_numbers(given, is_wrong):
     read = answers.rest_reader(version=3)
     checked = answers.check(Counter({(0, given): 1}), [read(b'{"outputs": [[0.25, 0.75]]}')], [1], read)
-    assert checked["wrong"] == is_wrong
+    assert checked["answers"]["wrong"] == is_wrong

@@ -12,8 +12,8 @@ from albert_tf.loading import Loaded
 from serving.check import different_lengths, expected_answers
 from serving.client.messages import join_batches
 from serving.exportable import PREDICT
+from serving.exportable.samples import sample_inputs
 from serving.inference import InferenceOptions
-from serving.samples import sample_inputs
 from tests.serving.conftest import assert_close, example
 from tfrecords.framing import Framer, encode
 

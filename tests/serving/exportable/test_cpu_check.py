@@ -10,7 +10,7 @@ from serving import cpu
 from serving.client import Client
 from serving.export import save
 from serving.exportable import CLASSIFY, ExportOptions, Signature, make_exportable
-from serving.exportable.ways import specs
+from serving.exportable.inputs import specs
 from serving.inference import InferenceOptions
 from serving.model_server.servable import SavedModel
 from tests.serving.inference.encoders import needs_avx512

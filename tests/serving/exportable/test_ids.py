@@ -7,8 +7,8 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.exportable.ways import batch_of_lengths, batch_of_mask
-from serving.samples import sample_inputs
+from serving.exportable.inputs import batch_of_lengths, batch_of_mask
+from serving.exportable.samples import sample_inputs
 from tests.serving.conftest import assert_close, example
 from tfrecords.base.errors import UserError
 

@@ -12,8 +12,8 @@ from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.edges import edges
 from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.tasks.tagging import TaggedExample, tagged_rows
+from serving.exportable.samples import whole_words
 from serving.exportable.spans import _with_texts, _without_edges
-from serving.samples import whole_words
 from tests.serving.conftest import assert_close
 
 pytestmark = pytest.mark.usefixtures("eagerly")

@@ -50,7 +50,8 @@ def check_flags(arguments):
 
 def test_every_file_is_looked_at():
     looked_at = {
-        "Dockerfile", "compose.yaml", "batching.config", "monitoring.config", "models.config", "kserve.yaml",
+        "Dockerfile", "compose.yaml", "server/Dockerfile",
+        "batching.config", "monitoring.config", "models.config", "kserve.yaml",
         "gateway/Dockerfile", "gateway/gateway.yaml",
         "kustomization.yaml", "link_versions.sh",
         "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
@@ -87,7 +88,7 @@ class Recipe(NamedTuple):
 
 
 def in_dockerfile(word: str) -> list[str]:
-    return json.loads(re.search(rf"^{word} (\[.*?\])$", text("Dockerfile").replace("\\\n", ""), re.MULTILINE)[1])
+    return json.loads(re.search(rf"^{word} (\[.*?\])$", text("server/Dockerfile").replace("\\\n", ""), re.MULTILINE)[1])
 
 
 def variables(container) -> dict[str, str]:
@@ -113,7 +114,7 @@ def files_of(values):
 
 
 def test_dockerfile():
-    dockerfile = text("Dockerfile")
+    dockerfile = text("server/Dockerfile")
     copied = re.search(r"^COPY --chown=1000:1000 (serving/deploy/.*) /config/$", dockerfile, re.MULTILINE)[1].split()
     assert all((DEPLOY.parents[1] / path).is_file() for path in copied)
     assert {f"/config/{Path(path).name}" for path in copied} == files_of(RECIPES["Dockerfile"].flags)

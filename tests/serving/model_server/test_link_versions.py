@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from serving import cpu
+from serving.export import MANIFEST
 from serving.inference import InferenceEncoder, InferenceOptions
-from serving.manifest import FILE
 from serving.model_server import flags
 from serving.model_server.status import StatusError
 from tests.serving.model_server.conftest import wait_for
@@ -33,8 +33,8 @@ CPUS = {
 
 def write_manifest(version: Path, compute: str) -> None:
     described = InferenceEncoder.describe(SimpleNamespace(options=InferenceOptions(compute)))
-    (version / FILE).parent.mkdir(parents=True)
-    files.write_json(version / FILE, {"task": {"labels": ['"requires": "a CPU with"', "é"]}, "compute": described})
+    (version / MANIFEST).parent.mkdir(parents=True)
+    files.write_json(version / MANIFEST, {"task": {"labels": ['"requires": "a CPU with"', "é"]}, "compute": described})
 
 
 @pytest.fixture

@@ -1,30 +1,45 @@
-"""Requests made up for an exportable, to check what was exported and to warm a server up.
+"""Made-up requests for an exportable, to check what was exported and to warm a server up.
 
-A server answers warm-up requests to itself before a version is open to clients, so that none of them waits for what
+A server sends itself the warm-up requests before a version is open to clients, so that none of them waits for what
 TensorFlow does once for each signature and length: optimising graphs, packing weights, allocating.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from serving.exportable import CLASSIFY, PREDICT, Exportable, Signature
-from serving.exportable.ways import EXAMPLES
+from serving.exportable.inputs import CLASSIFY, EXAMPLES, PREDICT, Signature
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from serving.exportable.base import Exportable
 
 # Where tensorflow_model_server looks in a version's folder.
 WARM_UP = "assets.extra/tf_serving_warmup_requests"
 
+Arrays = dict[str, np.ndarray]
+# By the shape of a matrix of rows, with its length in tokens, and by the input's own shape.
+_NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
+    "lengths": lambda rows, shape: np.full(shape, rows[-1]),
+    "input_mask": lambda rows, shape: np.ones(rows),
+    "segment_ids": lambda rows, shape: np.broadcast_to(np.arange(rows[-1]) >= rows[-1] // 3, rows),
+    "threshold": lambda rows, shape: np.full(shape, 0.9),
+    "truncate_left": lambda rows, shape: np.ones(shape),
+    "skip_special_tokens": lambda rows, shape: np.ones(shape),
+}
 
-def sample_inputs(exportable: Exportable, signature: Signature, length: int, batch: int = 1, seed: int = 0) -> dict:
+
+def sample_inputs(exportable: "Exportable", signature: Signature, length: int, batch: int = 1, seed: int = 0) -> Arrays:
     """Makes up the inputs of a request.
 
     Args:
-        exportable: What is asked.
+        exportable: The model that the request is for.
         signature: One of its signatures.
         length: The length of each row, in tokens; texts have about as many.
         batch: How many rows.
@@ -34,23 +49,43 @@ def sample_inputs(exportable: Exportable, signature: Signature, length: int, bat
         Arrays by input name.
     """
     random = np.random.default_rng((seed, length, batch))
-    if signature.inputs == EXAMPLES.inputs:
+    if signature.inputs == EXAMPLES:
         return {"inputs": _examples(exportable, length, batch, random)}
     strings = [name for name, spec in signature.inputs.items() if spec.dtype == tf.string]
-    # A question is short, and so is a choice; the rest of the row is for the context.
-    short = max(length // 8, 1)
     sizes = dict.fromkeys(strings, max((length - 3) // max(len(strings), 1), 1))
-    sizes |= {"prompt_name": 0, "question": short, "choices": short, "context": length - 2 * short, "text": length - 2}
-    return {
-        name: _texts(exportable, (batch, *spec.shape[1:]), sizes[name], random)
-        if name in strings
-        else _numbers(name, spec, exportable, length, batch, random)
-        for name, spec in signature.inputs.items()
-    }
+    sizes |= {name: words(length) for name, words in exportable.sample_words.items()}
+    numbers = _NUMBERS | exportable.sample_numbers
+
+    def values(name: str, spec: tf.TensorSpec) -> np.ndarray:
+        if name in strings:
+            return _texts(exportable, (batch, *spec.shape[1:]), sizes[name], random)
+        rows, shape = (batch, *spec.shape[1:-1], length), (batch, *spec.shape[1:])
+        if name in ("input_ids", "ids"):
+            found = _ids(exportable, rows, random)
+        elif name in exportable.encoder.specs:
+            found = np.zeros(shape)  # Of rows that follow none.
+        else:
+            found = numbers[name](rows, shape)
+        return found.astype(spec.dtype.as_numpy_dtype)
+
+    return {name: values(name, spec) for name, spec in signature.inputs.items()}
+
+
+def model_features(inputs: Arrays) -> Arrays:
+    """Returns the features of a Keras model, from what exports take by ids and lengths."""
+    ids = inputs["input_ids"]
+    mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
+    segments = inputs.get("segment_ids", np.zeros_like(ids))
+    return {"input_ids": ids * mask, "input_mask": mask, "segment_ids": segments * mask}
+
+
+def as_array(tensor) -> np.ndarray:
+    """Returns a Keras output as a float32 array."""
+    return keras.ops.convert_to_numpy(tensor).astype(np.float32)
 
 
 def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
-    """Gives some words of the vocabulary that are one token each, where a blank stands before them."""
+    """Returns up to `count` words of the vocabulary that are one token each, if a blank is in front of them."""
     words = []
     for token_id in np.flatnonzero(tokenizer.word_starts):
         word = tokenizer.decode([token_id]).strip()
@@ -61,14 +96,14 @@ def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
     return np.array(words or ["a"])
 
 
-def write_warm_up(exportable: Exportable, version: Path, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Writes the requests that a server answers to itself when it loads a version.
+def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int], names: Sequence[str]) -> int:
+    """Writes the requests that a server sends itself when it loads a version.
 
     Args:
         exportable: What was exported.
         version: The version's folder.
         lengths: Of each request, in tokens.
-        names: The signatures that are asked, each with each length.
+        names: The signatures that are called, each with each length.
 
     Returns:
         How many requests were written.
@@ -90,27 +125,7 @@ def write_warm_up(exportable: Exportable, version: Path, lengths: Sequence[int],
     return len(requests)
 
 
-def _numbers(name: str, spec: tf.TensorSpec, exportable: Exportable, length: int, batch: int, random) -> np.ndarray:
-    rows = (batch, *spec.shape[1:-1], length)
-    makers: dict[str, Callable[[], np.ndarray]] = {
-        "input_ids": lambda: _ids(exportable, rows, random),
-        "lengths": lambda: np.full((batch, *spec.shape[1:]), length),
-        "input_mask": lambda: np.ones(rows),
-        "segment_ids": lambda: np.broadcast_to(np.arange(length) >= length // 3, rows),
-        "masked_lm_positions": lambda: np.full((batch, 1), length // 2),
-        "threshold": lambda: np.full(batch, 0.9),
-        "truncate_left": lambda: np.ones(batch),
-        "skip_special_tokens": lambda: np.ones(batch),
-        "ids": lambda: _ids(exportable, rows, random),
-    } | {
-        # Of rows that follow none.
-        following: lambda: np.zeros((batch, *spec.shape[1:]))
-        for following in exportable.encoder.specs
-    }
-    return makers[name]().astype(spec.dtype.as_numpy_dtype)
-
-
-def _ids(exportable: Exportable, shape: tuple, random) -> np.ndarray:
+def _ids(exportable: "Exportable", shape: tuple, random) -> np.ndarray:
     """Random ids between a first and a last that do not come again, as [CLS] and [SEP] do."""
     size = exportable.encoder.config.vocab_size
     ids = random.integers(min(5, size - 1), size, shape)
@@ -118,14 +133,14 @@ def _ids(exportable: Exportable, shape: tuple, random) -> np.ndarray:
     return ids
 
 
-def _texts(exportable: Exportable, shape: tuple, size: int, random) -> np.ndarray:
+def _texts(exportable: "Exportable", shape: tuple, size: int, random) -> np.ndarray:
     """Bytes of `size` words each."""
     words = whole_words(exportable.options.tokenizer)
     flat = [" ".join(random.choice(words, size)).encode() for _ in range(int(np.prod(shape)))]
     return np.array(flat).reshape(shape)
 
 
-def _examples(exportable: Exportable, length: int, batch: int, random) -> np.ndarray:
+def _examples(exportable: "Exportable", length: int, batch: int, random) -> np.ndarray:
     """Serialized tf.Examples as the classify and regress signatures read them."""
     default = exportable.signatures()["serving_default"]
     texts = {} if exportable.framer is None else sample_inputs(exportable, default, length, batch)
@@ -141,7 +156,7 @@ def _examples(exportable: Exportable, length: int, batch: int, random) -> np.nda
     return np.array(rows, object)
 
 
-def _log(name: str, signature: Signature, inputs: dict) -> prediction_log_pb2.PredictionLog:
+def _log(name: str, signature: Signature, inputs: Arrays) -> prediction_log_pb2.PredictionLog:
     log = prediction_log_pb2.PredictionLog()
     if signature.method == PREDICT:
         request = log.predict_log.request

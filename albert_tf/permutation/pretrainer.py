@@ -11,7 +11,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name
 from albert_tf.models.heads import TiedLMHead
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.row_memory import RowMemory
+from albert_tf.permutation.row_memory import RowMemory
 from tfrecords.base.errors import UserError
 
 
@@ -48,6 +48,11 @@ class XlnetPretrainer(AlbertPretrainer):
         position_type = self.encoder.config.position_type
         if position_type != "relative":
             raise UserError(f"XlnetPretrainer needs position_type 'relative', not '{position_type}'")
+
+    @property
+    def exported_part(self) -> AlbertEncoder:
+        """What `serving.export` exports: words come of the query stream, which exports do not compute."""
+        return self.encoder
 
     def build(self, input_shape: Any = None) -> None:
         self.memory, self.held_out_memory = RowMemory("memory", lasts=True), RowMemory("held_out_memory", lasts=False)

@@ -1,6 +1,7 @@
-"""Ways in: the named tensors that a signature takes, and how they become a batch.
+"""Input formats: the named tensors that a signature takes, and how they become a batch.
 
-Rows that end with [CLS], as XLNet's do, may have padding in front, and always come with segments: [CLS] is a third one.
+Rows whose last token stands for them ([CLS] at the end) may have padding in front, and always come with segments: [CLS]
+is a third one.
 
 Whatever a batching server padded token ids with becomes padding again. To join requests of different lengths a server
 repeats each request's own first element: ids end in copies of [CLS], a mask of ones is filled up with ones.
@@ -32,17 +33,24 @@ class Signature(NamedTuple):
     inputs: dict[str, tf.TensorSpec]
     method: str = PREDICT
 
+    def describe(self) -> dict[str, str]:
+        """Returns the dtype and shape of each input in words, such as "int32 [any, any]"."""
+        return {
+            name: f"{spec.dtype.name} [{', '.join(map(str, spec.shape.as_list()))}]".replace("None", "any")
+            for name, spec in self.inputs.items()
+        }
+
     def concrete(self):
         """Traces the function for its inputs."""
         return tf.function(self.function, autograph=False).get_concrete_function(**self.inputs)
 
 
-class Way(NamedTuple):
-    """One form in which rows come in.
+class InputFormat(NamedTuple):
+    """The tensors of a request, and how to read them.
 
     Attributes:
         inputs: The specs of its tensors by name.
-        read: Makes of these tensors, given by name, what an answer takes: a TokenBatch, where nothing else is said.
+        read: Takes these tensors by name and returns what an answer takes, usually a TokenBatch.
     """
 
     inputs: dict[str, tf.TensorSpec]
@@ -54,10 +62,10 @@ class Way(NamedTuple):
         more: dict[str, tf.TensorSpec] | None = None,
         method: str = PREDICT,
     ) -> Signature:
-        """Makes the signature that takes this form.
+        """Returns the signature that takes this format.
 
         Args:
-            answer: Takes what `read` makes, and the tensors of `more` by name.
+            answer: Takes what `read` returns, and the tensors of `more` by name.
             more: The specs of further inputs.
             method: See Signature.
         """
@@ -67,6 +75,20 @@ class Way(NamedTuple):
             return answer(batch, **inputs)
 
         return Signature(function, self.inputs | (more or {}), method)
+
+
+class FollowingBatch(NamedTuple):
+    """A TokenBatch of rows that follow others; `features` are those of `InferenceEncoder.specs`."""
+
+    input_ids: tf.Tensor
+    mask: tf.Tensor
+    segment_ids: tf.Tensor
+    features: dict[str, tf.Tensor]
+
+    @property
+    def lengths(self) -> tf.Tensor:
+        """The number of tokens of each row, int32 [batch]."""
+        return tf.reduce_sum(self.mask, axis=1)
 
 
 def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> dict[str, tf.TensorSpec]:
@@ -156,11 +178,12 @@ def _masked(
 _MATRIX = (None, None)
 _LENGTHS = specs("input_ids", dtype=tf.int32, shape=_MATRIX) | specs("lengths", dtype=tf.int32)
 _MASK = ("input_ids", "input_mask", "segment_ids")
-EXAMPLES = Way(specs("inputs"), batch_of_examples)
+EXAMPLES = specs("inputs")
+_STRING = tf.io.FixedLenFeature([], tf.string)
 
 
-class IdsWays(NamedTuple):
-    """The forms in which rows of token ids come in.
+class IdsFormats(NamedTuple):
+    """The input formats of token ids.
 
     Attributes:
         single: One text by ids and lengths.
@@ -170,19 +193,43 @@ class IdsWays(NamedTuple):
         examples: tf.Examples.
     """
 
-    single: Way
-    pair: Way
-    masked: Way
-    int64: Way
-    examples: Way
+    single: InputFormat
+    pair: InputFormat
+    masked: InputFormat
+    int64: InputFormat
+    examples: InputFormat
 
 
-def _ids_ways(ends_with_cls: bool) -> IdsWays:
-    pair = Way(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
-    by_mask = functools.partial(batch_of_mask, padded_in_front=ends_with_cls)
-    masked, int64 = (Way(specs(*_MASK, dtype=dtype, shape=_MATRIX), by_mask) for dtype in (tf.int32, tf.int64))
-    examples = Way(EXAMPLES.inputs, functools.partial(batch_of_examples, padded_in_front=ends_with_cls))
-    return IdsWays(pair if ends_with_cls else Way(_LENGTHS, batch_of_lengths), pair, masked, int64, examples)
+class InputFormats(NamedTuple):
+    """The input formats that exports by ids and exports by text have in common.
+
+    Attributes:
+        default: `single` or `pair`, whichever the model was trained on.
+        single: One text.
+        pair: Two.
+        examples: tf.Examples.
+    """
+
+    default: InputFormat
+    single: InputFormat
+    pair: InputFormat
+    examples: InputFormat
 
 
-IDS_WAYS = {ends_with_cls: _ids_ways(ends_with_cls) for ends_with_cls in (False, True)}
+def ids_formats(last_token: bool) -> IdsFormats:
+    """Returns the formats for rows that their first token stands for, or their last one."""
+    pair = InputFormat(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
+    by_mask = functools.partial(batch_of_mask, padded_in_front=last_token)
+    masked, int64 = (InputFormat(specs(*_MASK, dtype=dtype, shape=_MATRIX), by_mask) for dtype in (tf.int32, tf.int64))
+    examples = InputFormat(EXAMPLES, functools.partial(batch_of_examples, padded_in_front=last_token))
+    single = pair if last_token else InputFormat(_LENGTHS, batch_of_lengths)
+    return IdsFormats(single, pair, masked, int64, examples)
+
+
+def examples_of_strings(strings: InputFormat) -> InputFormat:
+    """Returns the format of tf.Examples with the strings of another format as features."""
+
+    def read(inputs: tf.Tensor):
+        return strings.read(**tf.io.parse_example(inputs, dict.fromkeys(strings.inputs, _STRING)))
+
+    return InputFormat(EXAMPLES, read)

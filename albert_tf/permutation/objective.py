@@ -1,0 +1,76 @@
+"""What pre-training on permutations needs besides its model: memory in the configuration, and its operations."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf.config import AlbertConfig
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.permutation.pretrainer import XlnetPretrainer
+from tfrecords.base.errors import UserError
+
+# What of the records' manifest decides which examples a step gets, besides the keys of all objectives.
+MANIFEST_KEYS = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
+MODEL = XlnetPretrainer
+
+
+def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> AlbertConfig:
+    """Returns the configuration of a run with the memory that its settings and records ask for.
+
+    Args:
+        config: that the run begins with.
+        settings: the PretrainingSettings.
+        phases: the run's RecordsPhases.
+
+    Raises:
+        UserError: the configuration cannot be trained on permutations, or no memory can go from batch to batch.
+    """
+    if config.position_type != "relative":
+        raise UserError(
+            "--objective=permutation needs a configuration with position_type 'relative', such as albert_xlnet_base or "
+            f"xlnet_base, not '{config.position_type}'"
+        )
+    length = settings.memory_length or config.memory_length
+    if not length:
+        return config
+    if settings.strategy != "none":
+        raise UserError(
+            f"--strategy={settings.strategy} keeps no memory from batch to batch; leave it out, or set the "
+            "configuration's memory_length to 0"
+        )
+    reuses = {phase.manifest["reuse_length"] for phase in phases}
+    if len(reuses) > 1 or len({phase.batch_size for phase in phases}) > 1:
+        raise UserError(
+            "the two phases differ in batch size or the records' reuse_length, so that no memory can go on from one to "
+            "the other; train them as two runs, the second with --init_from"
+        )
+    return config.replace(memory_length=length, reuse_length=reuses.pop())
+
+
+def begin_memory(model: AlbertPretrainer, settings: Any) -> None:
+    """Has the model of a run hand on memory from batch to batch, if its configuration has any."""
+    if isinstance(model, MODEL) and model.encoder.config.memory_length:
+        parts = settings.gradient_accumulation_steps
+        model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)
+
+
+def forward_flops(config: AlbertConfig, length: int, predictions: int, settings: Mapping[str, Any]) -> float:
+    """Returns the operations that queries and memory add to a forward pass over a row.
+
+    A query is one token more that nobody attends to; all tokens attend to memory, as keys and values alone.
+
+    Args:
+        config: of the encoder.
+        length: tokens of a row.
+        predictions: queries of a row.
+        settings: of the training, by the names of PretrainingSettings.
+    """
+    hidden, memory = config.hidden_size, settings.get("memory_length") or config.memory_length
+    inner = (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size
+
+    def scores(tokens: int, keys: int) -> int:
+        """Products of queries with keys, of weights with values, and of queries with all distances."""
+        return tokens * (2 * keys + keys + (length if config.attention_type == "bi" else 1)) * hidden
+
+    dense = (2 * predictions + 2 * memory) * hidden * hidden + predictions * inner
+    attention = scores(length + predictions, length + memory) - scores(length, length)
+    return 2.0 * config.num_steps * (dense + attention)

@@ -1,0 +1,97 @@
+"""Which columns of a user's table are meant where no flag says so, and what kind of task its labels are."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albert_tf.tasks import cells
+from albert_tf.tasks.table_format import other_separator
+from albert_tf.tasks.values import label_text
+from tfrecords.base.errors import UserError
+
+# Names by which a column is found, in any case. The first of each is taken where others are there too.
+TEXT_NAMES = (
+    *("text", "sentence", "review", "body", "content", "message", "comment", "tweet", "document", "description"),
+    *("utterance", "review_text", "reviewtext", "review_body", "comment_text", "satz", "rezension", "kommentar"),
+    *("nachricht", "inhalt", "beschreibung", "tokens", "words"),
+)
+LABEL_NAMES = (
+    *("label", "class", "target", "sentiment", "category", "labels", "rating", "score", "stars", "intent", "topic"),
+    *("polarity", "y", "klasse", "kategorie", "stimmung", "thema", "sterne", "tags", "ner_tags"),
+)
+_ROLES = {"text": TEXT_NAMES, "label": LABEL_NAMES}
+_NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])(\d+))?([eE][+-]?\d+)?\s*")
+
+
+def find_column(path: Path, columns: Sequence[str], role: str) -> str:
+    """Returns the one column whose name says that it holds the text, or the label.
+
+    Args:
+        path: of the table, for the message.
+        columns: of the table.
+        role: "text" or "label", as in the flags --text_column and --label_column.
+
+    Raises:
+        UserError: no name says it, or several do; the message lists the columns.
+
+    >>> find_column(Path("a.csv"), ["id", "Review", "Sentiment"], "text")
+    'Review'
+    """
+    names, there = _ROLES[role], ", ".join(map(repr, columns))
+    found = [column for column in columns if column.strip().casefold() in names]
+    exact = [column for column in found if column.strip().casefold() == role]
+    if len(exact) == 1 or len(found) == 1:
+        return (exact or found)[0]
+    flag = f"--{role}_column=..."
+    if found:
+        several = " and ".join(map(repr, found))
+        raise UserError(f"'{path}' line 1: {several} may each be the {role}; it has {there}; give {flag}")
+    separator = other_separator(columns)
+    fix = separator or f"give {flag}, or put a line of names above the first row if there is none"
+    like = ", ".join(names[1:5])
+    raise UserError(f"'{path}' line 1: no column '{role}', nor {like} or the like; it has {there}; {fix}")
+
+
+class Labels(NamedTuple):
+    """What the values of a label column are.
+
+    Attributes:
+        kind: "classification", "multilabel" or "regression".
+        decimal_comma: whether their decimals follow a comma.
+    """
+
+    kind: str
+    decimal_comma: bool = False
+
+
+def kind_of_labels(values: Iterable[Any]) -> Labels:
+    """Returns what the values of a label column are: lists of names, names and whole numbers, or other numbers.
+
+    Values with a comma are decimals where no value has a point, and one has not three digits after it, as thousands
+    have.
+
+    >>> kind_of_labels(["4,5", "3", "2,25"])
+    Labels(kind='regression', decimal_comma=True)
+    >>> kind_of_labels(["5", "1"]).kind, kind_of_labels(["1.0", "0.0"]).kind, kind_of_labels([["joy"], []]).kind
+    ('classification', 'classification', 'multilabel')
+    """
+    marks, is_fraction, is_decimal, is_empty = set[str](), False, False, True
+    for value in values:
+        if cells.listed(value) is not None:
+            return Labels("multilabel")
+        # An empty cell is said with its line where it is read.
+        if value is None or value != value or value == "":
+            continue
+        found = None if isinstance(value, bool) else _NUMBER.fullmatch(label_text(value))
+        if not found:
+            return Labels("classification")
+        is_empty = False
+        is_fraction |= bool(found[3])
+        if found[1]:
+            marks.add(found[1])
+            is_fraction |= found[2].strip("0") != ""
+            is_decimal |= found[1] == "," and len(found[2]) != 3
+    decimal_comma = marks == {","} and is_decimal
+    is_regression = is_fraction and not is_empty and (decimal_comma or "," not in marks)
+    return Labels("regression" if is_regression else "classification", decimal_comma and is_regression)

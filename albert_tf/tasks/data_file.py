@@ -1,0 +1,275 @@
+"""One file of a user's examples: which columns are meant, what the labels are, and which rows are held out."""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import itertools
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from albert_tf.tasks import parquet
+from albert_tf.tasks.columns import find_column, kind_of_labels
+from albert_tf.tasks.encodings import check_encoding
+from albert_tf.tasks.table_files import no_table_hint
+from albert_tf.tasks.table_format import SEPARATED
+from albert_tf.tasks.tables import Row, Table, read_table
+from albert_tf.tasks.values import names_of, tagged_words, text_of
+from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import JSON_LINES, ending
+
+ENDINGS = (*SEPARATED, *JSON_LINES, parquet.ENDING)
+MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --label_column"
+
+
+@dataclasses.dataclass(frozen=True)
+class FileOptions:
+    """How a file is to be read; what is empty is found.
+
+    Attributes:
+        path: of the file.
+        task: "classification", "multilabel", "regression" or "tagging".
+        text_column, second_text_column, label_column: names of columns; an empty second one is none.
+        encoding: as Python calls it.
+        dev_fraction: of the rows, to be held out; 1 for a file that is only to be answered.
+        split_seed: decides which.
+        known: the labels that a row may have; () for whatever the file has.
+    """
+
+    path: str
+    task: str = ""
+    text_column: str = ""
+    second_text_column: str = ""
+    label_column: str = ""
+    encoding: str = ""
+    dev_fraction: float = 0.0
+    split_seed: int = 0
+    known: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class DataFile:
+    """A file whose rows were all read once, and are right.
+
+    Attributes:
+        options: with all that was found filled in.
+        decimal_comma: whether the numbers of the label column have one.
+        labels: how many rows have each label, in the order of their numbers; {} of numbers.
+        held_out: of each row whether it is held out, bool [rows].
+        repeated: rows whose text is in an earlier row.
+    """
+
+    options: FileOptions
+    decimal_comma: bool
+    labels: dict[str, int]
+    held_out: np.ndarray
+    repeated: int
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of the texts."""
+        return _texts(self.options)
+
+    def table(self, split: str) -> Table | None:
+        """Reads the rows of "train" or "dev" in the file's order; None where there are none, as of other splits."""
+        if split not in ("train", "dev"):
+            return None
+        wanted = self.held_out if split == "dev" else ~self.held_out
+        if not wanted.any():
+            return None
+        table = _read(self.options, self.decimal_comma)
+        return table._replace(rows=itertools.compress(table.rows, wanted))
+
+    def __str__(self) -> str:
+        options, name = self.options, os.path.basename(self.options.path)
+        texts = " and ".join(map(repr, self.texts))
+        there = {name: count for name, count in self.labels.items() if count}
+        parts = [f"{name} {count:,}" for name, count in itertools.islice(there.items(), 12)]
+        parts += [f"{len(there) - 12:,} more"] * (len(there) > 12)
+        what = {"classification": "classes", "multilabel": "labels, several a text", "tagging": "tags"}
+        labels = f"{len(there)} {what[options.task]} ({', '.join(parts)})" if there else "numbers"
+        labels += " with a decimal comma" * self.decimal_comma
+        count, out = len(self.held_out), int(self.held_out.sum())
+        rows = f"{count:,} rows"
+        if out < count:
+            rows = f"{count - out:,} rows to train on, {out or 'none'} held out to measure"
+            rows += f", equal texts on one side ({self.repeated:,} repeated)" if out and self.repeated else ""
+        return f"'{name}': text {texts}, label '{options.label_column}': {labels}; {rows}"
+
+
+def open_data_file(options: FileOptions) -> DataFile:
+    """Reads a file once, finds what its options leave open, and checks every row.
+
+    Raises:
+        UserError: naming the file, the line, what is wrong there and how to go on.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "reviews.csv"
+    >>> _ = path.write_text("Review;Stars\\n" + "".join(f"film {n};{n % 2}\\n" for n in range(20)))
+    >>> print(open_data_file(FileOptions(str(path), dev_fraction=0.1)))
+    'reviews.csv': text 'Review', label 'Stars': 2 classes (0 10, 1 10); 18 rows to train on, 2 held out to measure
+    """
+    columns_of(options)
+    state = Path(options.path).stat()
+    return _opened(options, (state.st_mtime_ns, state.st_size))
+
+
+def columns_of(options: FileOptions) -> tuple[str, ...]:
+    """Returns the columns of a file. Raises UserError where there is none that could be a table."""
+    path = Path(options.path)
+    if not path.is_file():
+        what = "is a folder; give it by --data_dir" if path.is_dir() else "does not exist"
+        raise UserError(f"--data_file={path} {what}; give one CSV, TSV, JSON lines or Parquet file")
+    if ending(path) not in ENDINGS:
+        raise UserError(f"--data_file={path} ends in none of {', '.join(ENDINGS)}{no_table_hint(path)}")
+    if options.encoding:
+        check_encoding(options.encoding)
+    return _read(options).columns
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
+    """As `open_data_file`; what was read once, before TensorFlow was imported, is not read again."""
+    path = Path(options.path)
+    names = _read(options).columns
+    label = options.label_column or find_column(path, names, "label")
+    text = options.text_column or find_column(path, names, "text")
+    options = dataclasses.replace(options, label_column=label, text_column=text)
+    check_columns(text, options.second_text_column, label)
+    decimal_comma = False
+    if options.task in ("", "regression"):
+        found = kind_of_labels(row.values[label] for row in _required(options).rows)
+        decimal_comma = found.decimal_comma
+        options = dataclasses.replace(options, task=options.task or found.kind)
+    keys, labels = _scan(options, decimal_comma)
+    counts = collections.Counter(itertools.chain.from_iterable(labels))
+    if not options.known:
+        check_labels(options.task, path, label, counts, len(labels))
+    names = options.known or ordered_labels(options.task, counts)
+    groups, group_of_row = np.unique(keys, return_inverse=True)
+    held_out = np.full(len(keys), options.dev_fraction == 1)
+    if 0 < options.dev_fraction < 1:
+        held_out = hold_out(group_of_row, labels, options.dev_fraction)
+        if not held_out.any():
+            raise UserError(
+                f"'{path}': --dev_fraction={options.dev_fraction} of {len(keys)} rows with {len(groups)} different "
+                "texts holds out none; give more rows, or --dev_fraction=0 to measure nothing"
+            )
+    return DataFile(options, decimal_comma, {name: counts[name] for name in names}, held_out, len(keys) - len(groups))
+
+
+def _texts(options: FileOptions) -> tuple[str, ...]:
+    return tuple(filter(None, (options.text_column, options.second_text_column)))
+
+
+def _read(options: FileOptions, decimal_comma: bool = False) -> Table:
+    table = read_table(Path(options.path), encoding=options.encoding)
+    return table._replace(rows=_with_points(table.rows, options.label_column)) if decimal_comma else table
+
+
+def _with_points(rows: Iterator[Row], column: str) -> Iterator[Row]:
+    return (row._replace(values=row.values | {column: str(row.values[column]).replace(",", ".")}) for row in rows)
+
+
+def _required(options: FileOptions, decimal_comma: bool = False) -> Table:
+    return _read(options, decimal_comma).require((*_texts(options), options.label_column), MEND_COLUMNS)
+
+
+def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[tuple[str, ...]]]:
+    """A key of each row's texts, which equal texts share: uint64 [rows]; and the labels of each row."""
+    table = _required(options, decimal_comma)
+    seed, keys, labels, known = str(options.split_seed).encode(), [], [], set(options.known)
+    shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for row in table.rows:
+        texts, found = _texts_and_labels(table, row, options)
+        if known and (unknown := [name for name in found if name not in known]):
+            raise table.wrong(
+                row, f"{options.label_column} '{unknown[0]}' is none of those trained on: {', '.join(options.known)}"
+            )
+        text = "\0".join(" ".join(text.split()).casefold() for text in texts)
+        keys.append(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=seed).digest(), "big"))
+        labels.append(shared.setdefault(found, found))
+    return np.array(keys, np.uint64), labels
+
+
+def _texts_and_labels(table: Table, row: Row, options: FileOptions) -> tuple[list[str], tuple[str, ...]]:
+    if options.task == "tagging":
+        words, tags = tagged_words(table, row, options.text_column, options.label_column)
+        return [" ".join(words)], tuple(sorted(set(tags)))
+    texts = [text_of(table, row, column) for column in _texts(options)]
+    return texts, names_of(options.task, table, row, options.label_column)
+
+
+def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
+    """Chooses rows to hold out: of every label its part, and all rows of a group or none.
+
+    A group belongs to the rarest label of its rows. Of each label's groups the first ones are held out that have the
+    fraction of its rows, one at least, and never all.
+
+    Args:
+        group_of_row: the number of each row's group, int [rows]; the numbers are in random order.
+        labels: of each row.
+        fraction: of the rows, above 0 and below 1.
+
+    Returns:
+        Of each row whether it is held out, bool [rows]. Which rows these are does not depend on the rows' order.
+    """
+    counts = collections.Counter(itertools.chain.from_iterable(labels))
+    rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}
+    sizes = np.bincount(group_of_row)
+    stratum = np.full(len(sizes), len(rank))
+    of_row = np.array([min((rank[name] for name in of_row), default=len(rank)) for of_row in labels], np.int64)
+    np.minimum.at(stratum, group_of_row, of_row)
+    chosen = np.zeros(len(sizes), bool)
+    order = np.argsort(stratum, kind="stable")
+    for groups in np.split(order, np.flatnonzero(np.diff(stratum[order])) + 1):
+        rows, smallest = int(sizes[groups].sum()), int(sizes[groups].min())
+        left = min(max(1, int(fraction * rows + 0.5)), rows - smallest)
+        for group in groups if len(groups) > 1 else ():
+            if sizes[group] <= left:
+                chosen[group] = True
+                left -= sizes[group]
+            if not left:
+                break
+        else:
+            # Each group has more rows than are wanted.
+            if len(groups) > 1 and not chosen[groups].any():
+                chosen[groups[np.argmin(sizes[groups])]] = True
+    return chosen[group_of_row]
+
+
+def check_columns(text: str, second: str, label: str) -> None:
+    """Raises UserError where one column is to be two things."""
+    if second == text:
+        raise UserError(f"--second_text_column={second} is --text_column too; name another")
+    if label in (text, second):
+        raise UserError(f"--label_column={label} is a column of texts too; name another")
+
+
+def check_labels(kind: str, path: Path, column: str, names: Collection[str], rows: int) -> None:
+    """Raises UserError where a column holds one class, a class of its own in each row, or none of several labels."""
+    if kind == "multilabel" and not names:
+        raise UserError(f"'{path}' line 1: no row has a {column}; give a file with labels")
+    if kind == "classification" and len(names) in (1, rows):
+        what = "every row has the same" if len(names) == 1 else "no two rows have the same"
+        raise UserError(f"'{path}': {what} {column}; is another column or --task=regression meant?")
+
+
+def ordered_labels(kind: str, names: Collection[str]) -> list[str]:
+    """Returns labels in the order of their numbers: "O" of tags first, whole numbers by value, others by alphabet.
+
+    >>> ordered_labels("classification", ["b", "10", "9"]), ordered_labels("tagging", ["B-LOC", "O"])
+    (['9', '10', 'b'], ['O', 'B-LOC'])
+    """
+    if kind == "tagging":
+        return sorted(names, key=lambda tag: (tag != "O", tag))
+    if kind == "multilabel":
+        return sorted(names)
+    return sorted(names, key=lambda label: (not _is_whole(label), int(label) if _is_whole(label) else 0, label))
+
+
+def _is_whole(label: str) -> bool:
+    return label.removeprefix("-").isdecimal()

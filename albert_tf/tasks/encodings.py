@@ -1,0 +1,84 @@
+"""Text of tables in another encoding than UTF-8: the one that is named, or that a byte-order mark names."""
+
+import codecs
+import gzip
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import is_gzipped, read_head
+
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_UTF8 = ("utf-8", "utf-8-sig", "ascii")
+
+
+def marked_encoding(path: Path) -> str:
+    """Returns the encoding that the byte-order mark of a file names; "" where there is none, or UTF-8's.
+
+    Raises OSError, EOFError or gzip.BadGzipFile where the file cannot be read.
+    """
+    head = read_head(path)
+    return next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
+
+
+def check_encoding(encoding: str) -> None:
+    """Raises UserError for a name that Python knows no encoding of text by.
+
+    >>> check_encoding("cp1252")
+    """
+    try:
+        "".encode(encoding)
+    except LookupError:
+        known = "such as cp1252, latin-1, utf-16 or mac_roman"
+        raise UserError(f"--encoding={encoding} is unknown; give one that Python knows, {known}") from None
+
+
+def decoded_lines(path: Path, encoding: str) -> Iterator[str] | None:
+    """Returns the lines of a file that is not in UTF-8, with their ends; None for a file in UTF-8.
+
+    Args:
+        path: of the file, gzipped or not.
+        encoding: of its text; "": what its byte-order mark says.
+
+    Raises:
+        UserError: while the lines are read, at the first one that is not in the encoding; or the file cannot be read.
+    """
+    try:
+        name = encoding or marked_encoding(path)
+    except (OSError, EOFError) as error:
+        raise UserError(f"cannot read '{path}': {error}") from error
+    if not name or codecs.lookup(name).name in _UTF8:
+        return None
+    return _decoded(path, name)
+
+
+def _decoded(path: Path, encoding: str) -> Iterator[str]:
+    number = 0
+    try:
+        head = read_head(path)
+        if not head.isascii() and _is_utf8(head):
+            raise UserError(f"'{path}' is UTF-8, not {encoding}; leave out --encoding")
+        with gzip.open(path) if is_gzipped(path) else open(path, "rb") as file:
+            for number, line in enumerate(io.TextIOWrapper(file, encoding, newline="\n"), 1):
+                yield line.removeprefix("\ufeff") if number == 1 else line
+    except UnicodeError as error:
+        raise UserError(
+            f"'{path}' after line {number}: not {encoding} ({error.args[-1]}); give another --encoding"
+        ) from error
+    except (OSError, EOFError) as error:
+        raise UserError(f"cannot read '{path}' past line {number}: {error}") from error
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        # The last character may be cut off.
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,129 @@
+"""The task and the columns of a user's own tables, where the settings leave them open; without TensorFlow."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from albert_tf.tasks.columns import find_column, kind_of_labels
+from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile, FileOptions, check_columns, columns_of, open_data_file
+from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
+from albert_tf.tasks.table_files import find_table, train_file
+from albert_tf.tasks.tables import read_table
+from tfrecords.base.errors import UserError
+
+
+def resolve_data(
+    settings: FinetuningSettings, trained: Mapping[str, Any] | None = None
+) -> tuple[FinetuningSettings, DataFile | None]:
+    """Fills in the task and the columns that the settings leave open, as the user's tables show them.
+
+    Nothing here imports TensorFlow, and whatever is wrong with --data_file is said here.
+
+    Args:
+        settings: of the run.
+        trained: task.json of a model that is to answer all rows, where none is to be trained.
+
+    Returns:
+        The settings, and the file of --data_file; None where there is none.
+
+    Raises:
+        UserError: what `open_data_file` and `find_column` raise.
+    """
+    if settings.task not in ("", *OWN_KINDS):
+        if settings.data_file:
+            raise UserError(
+                f"--data_file={settings.data_file} is for {', '.join(OWN_KINDS)}; give --task={settings.task} "
+                "the folder of its files by --data_dir"
+            )
+        columns = {"text_column": settings.text_column or "text", "label_column": settings.label_column or "label"}
+        return dataclasses.replace(settings, **columns), None
+    if settings.task == "tagging" and settings.second_text_column:
+        raise UserError("--task=tagging takes one text; leave out --second_text_column")
+    if not settings.data_file:
+        found = _resolved_folder(settings)
+        check_columns(found.text_column, found.second_text_column, found.label_column)
+        return found, None
+    data_file = open_data_file(
+        FileOptions(
+            path=settings.data_file,
+            task=settings.task,
+            text_column=settings.text_column,
+            second_text_column=settings.second_text_column,
+            label_column=settings.label_column,
+            encoding=settings.encoding,
+            dev_fraction=settings.dev_fraction if trained is None else 1.0,
+            split_seed=settings.split_seed,
+            known=() if trained is None else tuple(trained["labels"] or ()),
+        )
+    )
+    found = data_file.options
+    columns = {"task": found.task, "text_column": found.text_column, "label_column": found.label_column}
+    return dataclasses.replace(settings, **columns), data_file
+
+
+def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
+    if settings.task and settings.text_column and settings.label_column:
+        return settings
+    folder = Path(settings.data_dir)
+    path = find_table(folder, "train") if settings.task else train_file(folder)
+    if path is None:
+        # A model is to answer, and each file is held against these names.
+        columns = {"text_column": settings.text_column or "text", "label_column": settings.label_column or "label"}
+        return dataclasses.replace(settings, **columns)
+    names = read_table(path).columns
+    label = settings.label_column or find_column(path, names, "label")
+    text = settings.text_column or find_column(path, names, "text")
+    task = settings.task
+    if not task:
+        table = read_table(path).require([label], MEND_COLUMNS)
+        task = kind_of_labels(row.values[label] for row in table.rows).kind
+    return dataclasses.replace(settings, task=task, text_column=text, label_column=label)
+
+
+def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_column: str = "") -> DataFile:
+    """Opens a file whose rows a trained model is to answer, all of them with labels.
+
+    Args:
+        options: of the file; the columns that they leave open are those the model was trained on, or else found.
+        trained: what is said of the model's task; of it the "inputs", where they are there.
+        label_column: of the file that the model was trained on.
+
+    Raises:
+        UserError: what `open_data_file` raises, or the model takes another number of texts.
+    """
+    columns, inputs = columns_of(options), list(trained.get("inputs") or ())
+    if len(inputs) == 1 and options.second_text_column:
+        raise UserError(
+            f"--second_text_column={options.second_text_column}: the model was trained on single texts; leave it out"
+        )
+    changes = {}
+    for name, column in zip(("text_column", "second_text_column"), inputs):
+        # A single text may have another name here; of a pair nobody could say which is which.
+        if not getattr(options, name) and (column in columns or len(inputs) == 2):
+            changes[name] = column
+    if not options.label_column and label_column in columns:
+        changes["label_column"] = label_column
+    return open_data_file(dataclasses.replace(options, **changes))
+
+
+def check_labelled_file(options: FileOptions, trained: Mapping[str, Any] | None, label_column: str = "") -> None:
+    """Checks a file that a trained model is to answer, as far as that can be done without loading the model.
+
+    Args:
+        options: of the file.
+        trained: task.json of the model; None where there is none.
+        label_column: as of `open_labelled_file`.
+
+    Raises:
+        UserError: what `open_labelled_file` raises, or the model gives texts no labels.
+    """
+    kind = (trained or {}).get("kind")
+    if not trained or kind not in OWN_KINDS:
+        columns_of(options)
+        if kind:
+            raise UserError(f"the model answers {kind}; --data_file is for models of {', '.join(OWN_KINDS)}")
+        return
+    known = tuple(trained["labels"] or ()) if trained["task"] in OWN_KINDS else ()
+    options = dataclasses.replace(options, task=kind, dev_fraction=1.0, known=known)
+    open_labelled_file(options, trained, label_column)

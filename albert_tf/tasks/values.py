@@ -1,0 +1,134 @@
+"""What the cells of a table hold: a text, a class, a number, names of labels, words with tags; without TensorFlow."""
+
+import math
+import re
+from typing import Any
+
+from albert_tf.tasks import cells
+from albert_tf.tasks.tables import Row, Table
+
+# The largest number that float32, in which models learn, holds.
+LARGEST = 3.4028234663852886e38
+
+
+def text_of(table: Table, row: Row, column: str, takes_empty: bool = False) -> str:
+    """Returns the text of a row. Raises UserError for another value, or an empty text unless `takes_empty`."""
+    value = row.values[column]
+    if not isinstance(value, str):
+        raise table.wrong(row, f"{column} {value!r} is not a text")
+    if not (value.strip() or takes_empty):
+        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
+    return value
+
+
+def label_text(value: Any) -> str:
+    """Gives a class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
+    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def class_of(table: Table, row: Row, column: str) -> str:
+    """Returns the class that a row names, as `label_text` writes it.
+
+    Raises:
+        UserError: it names none, or several; the message says the line.
+    """
+    value = row.values[column]
+    if cells.is_list(value):
+        kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
+        raise table.wrong(row, f"{column} {value!r} is {kind}", "give each text one label, or --task=multilabel")
+    # pandas writes NaN and null where a cell was empty.
+    if value is None or value != value:
+        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
+    return label_text(value)
+
+
+def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
+    """Returns the number that a row holds, from `low` to `high`.
+
+    Raises:
+        UserError: it holds none, or one that float32, in which models learn, does not hold; the message says the line.
+    """
+    value = row.values[column]
+    try:
+        # Python reads 1_000 and True as numbers, whoever writes tables does not.
+        is_number = not isinstance(value, bool) and "_" not in str(value)
+        number = float(value) if is_number else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    except OverflowError:
+        number = math.inf
+    if low <= number <= high:
+        return number
+    expected, mend = "a number" if high == LARGEST else f"a number from {low:g} to {high:g}", "mend the row"
+    if abs(number) > LARGEST:
+        expected = f"a number that float32 holds, up to {LARGEST:.2g}"
+    elif isinstance(value, str) and re.fullmatch(r"\s*-?\d+,\d+\s*", value):
+        mend = "write a decimal point"
+    raise table.wrong(row, f"{column} {value!r} is not {expected}", mend)
+
+
+def labels_of(table: Table, row: Row, column: str) -> list[str]:
+    """Returns the names of a row's labels.
+
+    Raises:
+        UserError: they are no list of different names; the message says the line.
+    """
+    value = row.values[column]
+    names = cells.listed(value)
+    if names is None or not all(isinstance(name, str) and name.strip() for name in names):
+        raise table.wrong(row, f"{column} {value!r} is no list of names", """write names, as ["joy", "anger"] or []""")
+    if len(set(names)) < len(names):
+        raise table.wrong(row, f"{column} {value!r} names a label twice", "name it once")
+    return names
+
+
+def words_of(table: Table, row: Row, column: str) -> list[str]:
+    """Returns the words of a row: a list, or a text split at white space. Raises UserError where there are none."""
+    value = row.values[column]
+    words = cells.listed(value)
+    if words is None and isinstance(value, str):
+        if cells.UNREADABLE.fullmatch(value.strip()):
+            raise table.wrong(row, f"{column} is a list in a list, or not all of one", "write all words in one list")
+        words = value.split()
+    if not (words and all(isinstance(word, str) for word in words)):
+        raise table.wrong(row, f"{column} {value!r} is no list of words, nor words separated by spaces")
+    return words
+
+
+def tags_of(table: Table, row: Row, column: str) -> list[str]:
+    """Returns the tags of a row, as `words_of` does; a list without quotation marks is refused."""
+    value = row.values[column]
+    if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
+        # Read as words it would give tags such as [B-LOC, with a bracket and a comma.
+        mend = """write names, as ["B-LOC", "O"] or separated by spaces"""
+        raise table.wrong(row, f"{column} {value!r} is a list without quoted names", mend)
+    return words_of(table, row, column)
+
+
+def tagged_words(table: Table, row: Row, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
+    """Returns the words of a row and their tags. Raises UserError where they are not equally many."""
+    words, tags = words_of(table, row, text_column), tags_of(table, row, label_column)
+    if len(tags) != len(words):
+        raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
+    if any("," in tag.strip(",") and tag.count(",") == word.count(",") for word, tag in zip(words, tags)):
+        raise table.wrong(row, "words and tags are separated by commas", "separate them by spaces")
+    return words, tags
+
+
+def names_of(kind: str, table: Table, row: Row, column: str) -> tuple[str, ...]:
+    """Returns the names of a row's labels for a task of a kind; none of a number.
+
+    Raises:
+        UserError: the column holds no label of the kind; the message says the line.
+    """
+    if kind == "multilabel":
+        return tuple(labels_of(table, row, column))
+    if kind == "tagging":
+        return tuple(sorted(set(tags_of(table, row, column))))
+    if kind == "regression":
+        number_of(table, row, column)
+        return ()
+    label = class_of(table, row, column)
+    if not label.strip():
+        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
+    return (label,)

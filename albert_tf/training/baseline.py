@@ -1,0 +1,38 @@
+"""What always the same answer would score, next to which a model's figures are read."""
+
+from collections.abc import Mapping
+
+from albert_tf.tasks.rows import FeatureRows
+from albert_tf.tasks.task import Task
+from albert_tf.training.preparation import Split
+
+
+def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[str, dict[str, float]] | None:
+    """Scores the answer that needs no text.
+
+    Args:
+        task: of the model.
+        labelled: rows with labels, whose most frequent label, or mean, the answer is.
+        split: to be scored.
+
+    Returns:
+        The answer in words, and its metrics by name; None where the kind of task has no such answer.
+    """
+    found = task.baseline(labelled)
+    if found is None:
+        return None
+    answer, output = found
+    return answer, task.score(split.examples, split.rows, [output] * len(split.rows))
+
+
+def baseline_line(task: Task, labelled: FeatureRows, split: Split, metrics: Mapping[str, float]) -> str:
+    """Says what the answer without a text scores, and whether a model of these metrics is no better; "" for none."""
+    if not (found := baseline_scores(task, labelled, split)):
+        return ""
+    answer, scores = found
+    # Where nothing varies a correlation is 0 by definition and says nothing.
+    shown = {name: value for name, value in scores.items() if value or not name.endswith(("pearson", "spearman"))}
+    line = f"baseline: {', '.join(f'{name} {value:.4g}' for name, value in shown.items()) or 'none'} ({answer})"
+    if metrics.get(task.main_metric, 1.0) <= scores[task.main_metric]:
+        line += "; the model is no better: train longer (--num_train_epochs), or with another --learning_rate"
+    return line

@@ -1,0 +1,154 @@
+"""How well a fine-tuned model answers the labelled rows of any file: figures, a picture, predictions."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import answers
+from albert_tf.loading import Loaded, load
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.tasks.data_file import FileOptions
+from albert_tf.tasks.glue import GLUE
+from albert_tf.tasks.multilabel import MultilabelTask
+from albert_tf.tasks.own_data import file_task
+from albert_tf.tasks.resolving import open_labelled_file
+from albert_tf.tasks.tagging import TaggingTask
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.text_task import TextTask
+from albert_tf.tasks.truncation import truncation_line
+from albert_tf.training import pictures
+from albert_tf.training.baseline import baseline_scores
+from albert_tf.training.batches import predict
+from albert_tf.training.preparation import Split
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+_KINDS = {AlbertClassifier: "classification", AlbertRegressor: "regression", AlbertTokenClassifier: "tagging"}
+# A confusion matrix of more classes is in the picture and the JSON file alone.
+_MOST_PRINTED = 8
+
+
+def evaluate_file(
+    path: str, options: FileOptions, label_column: str, output_dir: str, depth: int = 0, batch_size: int = 64
+) -> dict[str, Any]:
+    """Answers the labelled rows of a file, prints what comes of it, and writes it into a folder.
+
+    Args:
+        path: of the model, see `loading.load`.
+        options: of the file; what they leave open is what the model was trained on.
+        label_column: of the file that the model was trained on; empty where nobody knows.
+        output_dir: folder to write predictions, evaluation.json and a picture to.
+        depth: see `loading.load`.
+        batch_size: rows that the model sees at a time.
+
+    Returns:
+        What evaluation.json says.
+
+    Raises:
+        UserError: the model gives texts no labels, or the file has none, or others.
+    """
+    loaded = load(path, depth=depth)
+    task = _task(loaded, path, options, label_column)
+    preprocessor = loaded.preprocessor()
+    length = preprocessor.max_seq_length
+    examples = task.read("dev")
+    assert examples
+    rows = task.rows(examples, preprocessor.tokenizer, length, training=True)
+    split, outputs = Split("predictions", examples, rows), predict(loaded.model, rows, batch_size, length)
+    answer, baseline = baseline_scores(task, rows, split) or ("", {})
+    report = {
+        "model": path,
+        "data_file": options.path,
+        "rows": len(examples),
+        "metrics": task.score(examples, rows, outputs),
+        "baseline": {"answer": answer, "metrics": baseline},
+        "truncated": rows.truncation.shares(),
+    }
+    folder = files.make_output_dir(output_dir)
+    written = task.write_predictions(folder, split.name, examples, rows, outputs)
+    written.append(_draw(folder, task, split, outputs, report))
+    files.write_json(folder / "evaluation.json", report)
+    print("\n".join(_lines(report)))
+    print(truncation_line({Path(options.path).name: rows.truncation}))
+    for file in (*written, folder / "evaluation.json"):
+        print(f"wrote {file}")
+    return report
+
+
+def _task(loaded: Loaded, path: str, options: FileOptions, label_column: str) -> Task:
+    """The task of the file as the model learned it."""
+    kind, model = kind_of(loaded.model, path), loaded.model
+    names = () if kind == "regression" else tuple(loaded.task.get("labels") or answers.class_names(model))
+    # GLUE's files call some classes 0 and 1.
+    codes = GLUE.get(loaded.task.get("task", ""), {}).get("label_names") or {}
+    known = tuple(dict.fromkeys((*names, *codes)))
+    options = dataclasses.replace(options, task=kind, dev_fraction=1.0, known=known)
+    data_file = open_labelled_file(options, loaded.task, label_column)
+    print(data_file)
+    there = {name for name, count in data_file.labels.items() if count}
+    if kind == "classification" and not there <= set(names):
+        if not there <= set(codes):
+            raise UserError(f"'{options.path}' names classes in two ways: {', '.join(sorted(there))}; use one of them")
+        return file_task(data_file, codes)
+    return file_task(data_file, {name: name for name in names})
+
+
+def kind_of(model: keras.Model, path: str) -> str:
+    """Returns the kind of task of a model. Raises UserError for one that gives texts no labels."""
+    if getattr(model, "multi_label", False):
+        return "multilabel"
+    for of_kind, kind in _KINDS.items():
+        if isinstance(model, of_kind):
+            return kind
+    raise UserError(
+        f"'{path}' holds an {type(model).__name__}; --data_file is for models that give texts classes, labels, numbers "
+        "or tags, such as run_finetuning writes"
+    )
+
+
+def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray], report: dict[str, Any]) -> Path:
+    """Draws the picture of a kind of task, and adds what it shows in numbers to the report."""
+    if isinstance(task, TaggingTask):
+        found = task.predictions(split.examples, split.rows, outputs)
+        given = [example.tags for example in split.examples]
+        labels, predictions = (np.array(list(itertools.chain.from_iterable(of))) for of in (given, found))
+        return _draw_matrix(folder, task, labels, predictions, report)
+    assert isinstance(task, TextTask)
+    if isinstance(task, MultilabelTask):
+        has_label, scores = task.indicators(split.examples) > 0, np.asarray(outputs, np.float64)
+        pictures.draw_labels(path := folder / "precision_recall.png", task.labels, scores, has_label)
+        return path
+    labels, predictions = np.array([example.label for example in split.examples]), task.predictions(outputs)
+    if task.labels is None:
+        pictures.draw_numbers(path := folder / "predictions.png", labels, predictions)
+        return path
+    return _draw_matrix(folder, task, labels, predictions, report, np.asarray(outputs, np.float64))
+
+
+def _draw_matrix(
+    folder: Path, task: Task, labels: np.ndarray, predictions: np.ndarray, report: dict[str, Any],
+    scores: np.ndarray | None = None,
+) -> Path:  # fmt: skip
+    counts = pictures.confusion(labels, predictions, len(task.labels or ()))
+    report["labels"], report["confusion"] = list(task.labels or ()), counts.tolist()
+    pictures.draw_classes(path := folder / "confusion.png", report["labels"], counts, scores, labels)
+    return path
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    baseline = report["baseline"]
+    for name, value in report["metrics"].items():
+        yield f"{name:20} {value:9.4f}   baseline {baseline['metrics'][name]:9.4f} ({baseline['answer']})"
+    names = report.get("labels", ())
+    if not 0 < len(names) <= _MOST_PRINTED:
+        return
+    widths = [max(len(name), 6) for name in names]
+    first = max(len(name) for name in (*names, "label"))
+    yield f"{'label':{first}}   predicted " + " ".join(f"{name:>{width}}" for name, width in zip(names, widths))
+    for name, row in zip(names, report["confusion"]):
+        yield f"{name:{first}}   {'':9} " + " ".join(f"{count:>{width}}" for count, width in zip(row, widths))

@@ -1,0 +1,93 @@
+"""The settings of an export, which are the flags of its command."""
+
+import dataclasses
+from typing import ClassVar
+
+from albert_tf.choices import DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
+from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import CheckedSettings, setting
+
+# What not every x86 CPU can run.
+_OF_SOME_CPUS = ("bfloat16", "int8_vnni")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportSettings(CheckedSettings):
+    """Which model is exported, and for which requests."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Model": "inputs tokenizer max_seq_length version depth",
+        "Speed": "compute padding performance_hint other_cpu exit_rule",
+        "Answers": "top_k doc_stride num_choices dimensions",
+        "Output": "warm_up_lengths check check_numbers",
+    }
+
+    model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
+    output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")
+    inputs: str = setting(
+        "ids", help="token ids and lengths, or strings, tokenized in the graph", choices=("ids", "text")
+    )
+    version: int = setting(0, help="version number; 0 means the next free one", at_least=0)
+    depth: int = setting(0, help=DEPTH_HELP, at_least=0)
+    max_seq_length: int = setting(
+        0,
+        help="longest row in tokens; 0 means that of fine-tuning, or all the positions that the model has",
+        at_least=8,
+        also={0: "for that of fine-tuning"},
+    )
+    tokenizer: str = setting("", help="vocabulary to use instead of the one beside the model")
+    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
+    lower_case: bool | None = setting(
+        None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
+    )
+    keep_accents: bool | None = setting(
+        None, help="whether a published vocabulary keeps accents; left out: as the files beside it say, or else not"
+    )
+    compute: str = setting(
+        "float32",
+        help="what matrix products are computed in; auto: bfloat16 where this CPU has it",
+        choices=(*COMPUTE, "auto"),
+    )
+    padding: str = setting("skipped", help="whether matrix products are of real tokens only", choices=PADDING)
+    performance_hint: str = setting(
+        "latency",
+        help="of bfloat16 and int8: kernels for single short rows, or for batches and long rows",
+        choices=PERFORMANCE_HINTS,
+    )
+    check_numbers: bool = setting(
+        False, help="whether a request fails in whose answer a number is NaN or infinite, with all others of its batch"
+    )
+    other_cpu: bool = setting(
+        False, help="write bfloat16 or int8_vnni for a CPU that has it though this one has not; nothing is tried"
+    )
+    calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
+    exit_rule: str = setting(
+        "confidence",
+        help="of models with early exits, and by movement of most others: what their threshold input means",
+        choices=EXIT_RULES,
+    )
+    top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question", at_least=1)
+    doc_stride: int = setting(128, help="tokens between the windows in which a long context is read", at_least=1)
+    max_query_length: int = setting(64, help="tokens of a question that are read", at_least=1)
+    num_choices: int = setting(4, help="candidates of one multiple-choice question", at_least=1)
+    dimensions: int = setting(0, help="numbers of an embedding that are given, from the first on; 0: all", at_least=0)
+    warm_up_lengths: str = setting(
+        "16,64,128", help="lengths of the warm-up requests, comma-separated, in tokens; empty: none"
+    )
+    warm_up_signatures: str = setting(
+        "serving_default", help="signatures that the warm-up calls, comma-separated; each keeps memory of its own"
+    )
+    check: bool = setting(False, help="load the result in a fresh process and compare it with the Keras model")
+
+    def __post_init__(self):
+        """Raises UserError naming the first value that no export could have."""
+        super().__post_init__()
+        if self.other_cpu and self.compute not in _OF_SOME_CPUS:
+            raise UserError(
+                f"--other_cpu is for --compute={' or '.join(_OF_SOME_CPUS)}; {self.compute} is written on any CPU"
+            )
+        if self.performance_hint == "throughput" and self.compute == "float32":
+            raise UserError("--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni")
+        if self.check and self.other_cpu:
+            raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")

@@ -1,0 +1,153 @@
+"""A vector for each row of a pre-trained model; also words for masks, weights of terms and the order of two texts."""
+
+import re
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.models.heads import vocabulary_logits
+from albert_tf.models.pretrainer import AlbertPretrainer
+from serving.exportable.embedders import EncoderExportable
+from serving.exportable.inputs import InputFormat, InputFormats, specs
+from serving.exportable.options import ExportOptions
+from serving.exportable.samples import Arrays, as_array, model_features, whole_words
+from serving.inference import InferenceEncoder
+from serving.inference.layers import LayerNorm, dense
+from tfrecords.framing import TokenBatch, encode
+
+
+class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
+    """An AlbertPretrainer: `embedding`, the mean over the tokens, and `pooled_output`, float32 [batch, hidden_size].
+
+    Other signatures return words for masks, weights of terms, and the order of two texts.
+    """
+
+    sample_numbers = {"masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2)}
+
+    def __init__(self, model: AlbertPretrainer, options: ExportOptions, encoder: InferenceEncoder | None = None):
+        super().__init__(model, options, encoder)
+        head = model.masked_lm_head
+        self.masked_lm_dense = dense(head.dense, tf.float32, self.encoder.config.hidden_act)
+        self.masked_lm_norm = LayerNorm(head.layer_norm)
+        self.output_bias = head.output_bias.value
+        self.pair_head = None if model.pair_head is None else dense(model.pair_head, tf.float32)
+
+    def answers(self, formats: InputFormats):
+        table = super().answers(formats)
+        del table["tokens"]
+        if self.framer is None:
+            positions = specs("masked_lm_positions", dtype=tf.int32, shape=(None, None))
+            table["fill_mask"] = formats.single.to(self.fill_positions, positions)
+        else:
+            table["fill_mask"] = InputFormat(specs("text"), self.masked_text).to(self.fill_text)
+        table["sparse"] = formats.single.to(self.sparse)
+        if self.pair_head is not None:
+            table["sentence_order"] = formats.pair.to(self.sentence_order)
+        return table
+
+    def sentence_order(self, batch: TokenBatch):
+        """Returns `probabilities` float32 [batch, 2] of the pair task's labels: 1 is swapped, or for NSP random."""
+        return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
+
+    def fill_positions(self, batch: TokenBatch, masked_lm_positions: tf.Tensor):
+        """Returns the likeliest pieces at positions: `ids` int32 and `probabilities` [batch, positions, top_k]."""
+        # A position behind its row means nothing, but must not fail the rest of the batch.
+        positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
+        vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)
+        best, ids = tf.math.top_k(tf.nn.softmax(self._masked_lm(vectors)), self.options.top_k)
+        return {"ids": ids, "probabilities": best}
+
+    def fill_text(self, batch: TokenBatch):
+        """Returns the likeliest `pieces` (string) of each "[MASK]", and `probabilities`, [batch, masks, top_k].
+
+        Also `ids` int32 and `texts`, what pieces are without marks of words. RoBERTa's masks are "<mask>". Rows with
+        fewer masks than the fullest are filled up with empty pieces of id and probability 0.
+        """
+        masked = tf.equal(batch.input_ids, self.framer.tokenizer.mask_id)
+        columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
+        positions = tf.ragged.boolean_mask(columns, masked)
+        present = tf.sequence_mask(positions.row_lengths())[:, :, tf.newaxis]
+        best = self.fill_positions(batch, positions.to_tensor())
+        flat = tf.reshape(best["ids"], [-1, 1])
+        texts = self.decoder(flat, tf.ones_like(flat[:, 0]), tf.zeros_like(flat[:, 0], tf.bool))
+        return {
+            "ids": tf.where(present, best["ids"], 0),
+            "pieces": tf.where(present, tf.gather(self.framer.pieces, best["ids"]), ""),
+            "probabilities": tf.where(present, best["probabilities"], 0.0),
+            "texts": tf.where(present, tf.reshape(texts, tf.shape(best["ids"])), ""),
+        }
+
+    def sparse(self, batch: TokenBatch):
+        """Returns each piece of the vocabulary its weight for a row: over the tokens the largest log(1 + relu(logit)).
+
+        So SPLADE's second version has it (arXiv:2109.10086, equation 2). `ids` int32 and `weights` float32
+        [batch, terms], heaviest first; a row with fewer terms than the fullest is filled up with weights of 0. Of texts
+        also `terms`, the pieces, string [batch, terms].
+        """
+        sequence = self.encode(batch)["sequence_output"]
+        # Row by row: the logits of a whole batch take its tokens times the vocabulary.
+        largest = tf.map_fn(
+            lambda row: tf.reduce_max(self._masked_lm(row[0][tf.newaxis, : row[1]])[0], axis=0),
+            (sequence, batch.lengths),
+            fn_output_signature=tf.TensorSpec([self.encoder.config.vocab_size], tf.float32),
+        )
+        weights = tf.math.log1p(tf.nn.relu(largest))
+        count = tf.reduce_max(tf.math.count_nonzero(weights, axis=1, dtype=tf.int32), axis=0)
+        weights, ids = tf.math.top_k(weights, tf.maximum(count, 1))
+        terms = {} if self.framer is None else {"terms": tf.where(weights > 0, tf.gather(self.framer.pieces, ids), "")}
+        return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
+
+    def masked_text(self, text: tf.Tensor) -> TokenBatch:
+        """Reads strings [batch] with the mask's id where they say [MASK], or whatever the vocabulary calls it."""
+        mask, pattern = self.framer.mask, self.framer.mask_pattern
+        if pattern != re.escape(mask):
+            text = tf.strings.regex_replace(text, pattern, mask)
+        parts = tf.strings.split(text, mask)
+        tokens = self.framer.masked(parts.with_values(self.framer.in_graph(parts.values)))
+        return self.framed(self.framer.single(tokens), tokens)
+
+    def _masked_lm(self, vectors: tf.Tensor) -> tf.Tensor:
+        """The Keras head on the word embeddings that the encoder holds already: [batch, n, hidden_size] to logits."""
+        embeddings, config = self.encoder.embeddings, self.encoder.config
+        words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
+        goes_back = config.factorization == "word" and embeddings.projection is not None
+        projection = embeddings.projection.kernel if goes_back else None
+        logits = vocabulary_logits(words, embeddings.words, self.output_bias, projection)
+        return tf.reshape(logits, [*tf.unstack(tf.shape(vectors)[:2]), config.vocab_size])
+
+    @staticmethod
+    def keras_answers(model, features):
+        return EncoderExportable.keras_answers(model.encoder, features)
+
+    def head_calls(self, rows):
+        """Returns rows with a mask in each, or a text with one between two words."""
+        if self.framer is None:
+            by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
+            return {"fill_mask": by_lengths | {"masked_lm_positions": np.ones((len(rows["lengths"]), 1), np.int32)}}
+        first, second = (whole_words(self.options.tokenizer, 2)[[0, -1]]).tolist()
+        return {"fill_mask": {"text": np.array([f"{first} {self.framer.mask} {second}".encode()])}}
+
+    def compared_head(self, model, inputs, answers):
+        """Returns what the model and the export give the words that the export proposes.
+
+        In logarithms: all probabilities of a large vocabulary are small, and so are their differences.
+        """
+        if self.framer is not None:
+            inputs = self._masked_rows(inputs["text"][0].decode())
+        positions = {"masked_lm_positions": inputs["masked_lm_positions"]}
+        rows = model_features({name: inputs[name] for name in ("input_ids", "lengths")})
+        logits = model(rows | positions, training=False)["masked_lm_logits"]
+        scores = as_array(keras.ops.log_softmax(keras.ops.cast(logits, "float32")))
+        expected = np.take_along_axis(scores, answers["ids"], axis=-1)
+        probabilities = np.log(np.maximum(answers["probabilities"], 1e-30))
+        return {"log_probabilities": expected}, {"log_probabilities": probabilities}
+
+    def _masked_rows(self, text: str) -> Arrays:
+        """The ids of a text with one mask, by the Python tokenizer."""
+        tokenizer = self.options.tokenizer
+        parts = encode(tokenizer, re.split(self.framer.mask_pattern, text))
+        tokens = self.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))
+        ids = self.framer.single(tokens).padded().input_ids.numpy()
+        positions = np.argwhere(ids == tokenizer.mask_id)[:, 1:].astype(np.int32)
+        return {"input_ids": ids, "lengths": np.array([ids.size]), "masked_lm_positions": positions}

@@ -1,0 +1,151 @@
+"""Starts a model by its folder or its name: exported if need be, behind OpenAI's API, REST and gRPC.
+
+python -m serving.start --model=sst2
+python -m serving.start --model=sentence-transformers/all-MiniLM-L6-v2 --port=8080
+"""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.choices import COMPUTE
+from serving.export import ExportSettings, export
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import read_json
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import CheckedSettings, setting
+
+_MANIFEST = "assets.extra/manifest.json"
+_REAL = "tensorflow_model_server"
+_TERMINATION_S = 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSettings(CheckedSettings):
+    """Which model is started, and where it answers."""
+
+    model: str = setting(help="folder of a model or of an export, or the name of a model on the Hugging Face hub")
+    name: str = setting("", help="name by which clients ask for the model; empty: that of its folder")
+    port: int = setting(8080, help="HTTP port of the API and of a page to try the model on", at_least=1, at_most=65535)
+    grpc_port: int = setting(8500, help="port of TensorFlow Serving's gRPC API", at_least=1, at_most=65535)
+    rest_api_port: int = setting(8501, help="port of TensorFlow Serving's REST API; 0: none", at_least=0, at_most=65535)
+    bind_address: str = setting("127.0.0.1", help="address to listen on, such as 0.0.0.0 for every network")
+    api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
+    output_dir: str = setting("servables", help="folder for the export of a model; the next start uses it again")
+    compute: str = setting("auto", help="what the export computes in; auto: bfloat16 where this CPU has it",
+                           choices=(*COMPUTE, "auto"))  # fmt: skip
+    max_seq_length: int = setting(0, help="longest row in tokens; 0: the model's own", at_least=0)
+
+
+def find_servable(settings: StartSettings) -> Path:
+    """Returns the base path of the model for a server, and exports the model first where that was not done before.
+
+    Raises:
+        UserError: there is no such model, or it cannot be exported.
+    """
+    given = Path(settings.model)
+    if (given / "saved_model.pb").is_file():
+        raise UserError(
+            f"--model={given} is a version of an export; give its parent folder, '{given.resolve().parent}'"
+        )
+    if _versions(given):
+        return given
+    base = Path(settings.output_dir) / (settings.name or _name_of(settings.model))
+    for version in reversed(_versions(base)):
+        if _is_export_of(version, settings):
+            print(f"using {version}, which was exported before", file=sys.stderr)
+            return base
+    target = export(
+        ExportSettings(
+            model=settings.model,
+            output_dir=str(base),
+            inputs="text",
+            compute=settings.compute,
+            max_seq_length=settings.max_seq_length,
+        )
+    )
+    print(f"exported {target}", file=sys.stderr)
+    return base
+
+
+def _versions(base: Path) -> list[Path]:
+    folders = (path for path in base.glob("*/") if path.name.isdigit() and (path / "saved_model.pb").is_file())
+    return sorted(folders, key=lambda path: int(path.name))
+
+
+def _is_export_of(version: Path, settings: StartSettings) -> bool:
+    """Returns whether a version was exported of this model with these settings, after the model was last written."""
+    manifest = version / _MANIFEST
+    if not manifest.is_file():
+        return False
+    exported = read_json(manifest).get("export", {})
+    asked = {name: getattr(settings, name) for name in ("model", "compute", "max_seq_length")} | {"inputs": "text"}
+    folder = Path(settings.model)
+    files = folder.rglob("*") if folder.is_dir() else [folder] if folder.is_file() else []
+    written = max((path.stat().st_mtime for path in files), default=0.0)
+    return asked.items() <= exported.items() and written <= manifest.stat().st_mtime
+
+
+def _name_of(model: str) -> str:
+    return Path(model).resolve().name.removesuffix(".keras") if Path(model).exists() else model.split("/")[-1]
+
+
+def commands(settings: StartSettings, base: Path) -> list[list[str]]:
+    """Returns the processes to start: the real server and the gateway, or without a real one the embedded server."""
+    name = settings.name or base.resolve().name
+    server = [f"--port={settings.grpc_port}", f"--rest_api_port={settings.rest_api_port}", f"--model_name={name}"]
+    server.append(f"--model_base_path={base.resolve()}")
+    python = [sys.executable, "-m"]
+    if real := shutil.which(_REAL):
+        gateway = [f"--target=127.0.0.1:{settings.grpc_port}", f"--model={name}", f"--port={settings.port}"]
+        gateway += [f"--bind_address={settings.bind_address}"]
+        gateway += [f"--api_key_file={settings.api_key_file}"] if settings.api_key_file else []
+        return [[real, *server], [*python, "serving.gateway", *gateway]]
+    server += [f"--bind_address={settings.bind_address}", f"--gateway_port={settings.port}"]
+    server += [f"--gateway_api_key_file={settings.api_key_file}"] if settings.api_key_file else []
+    return [[*python, "serving.model_server", *server]]
+
+
+def run_together(started: list[list[str]]) -> int:
+    """Runs processes until one ends or this one is asked to end; then ends the others.
+
+    Returns:
+        The status of the first that ended; 0 where SIGTERM or Ctrl-C came first.
+    """
+    asked: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: asked.append(number))
+    # In groups of their own: Ctrl-C reaches this process alone, which ends the gateway first.
+    processes = [subprocess.Popen(command, start_new_session=True) for command in started]
+    status = None
+    while not asked and status is None:
+        time.sleep(0.1)
+        status = next((process.poll() for process in processes if process.poll() is not None), None)
+    for process in reversed(processes):
+        process.terminate()
+        try:
+            process.wait(_TERMINATION_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return 0 if status is None else status
+
+
+def main(settings: StartSettings) -> None:
+    """Exports, starts the processes, and waits."""
+    base = find_servable(settings)
+    host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"
+    print(f"API and page: http://{host}:{settings.port}/ (once the model is loaded); Ctrl-C stops", file=sys.stderr)
+    sys.exit(run_together(commands(settings, base)))
+
+
+def run() -> None:
+    """Runs the command."""
+    run_main(main, StartSettings)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,184 @@
+"""One file of a user's own examples: found columns, kinds and encodings, a fixed split, and what is refused."""
+
+import codecs
+import json
+import random
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from absl import flags
+
+from albert_tf import run_finetuning
+from albert_tf.tasks.data_file import FileOptions, open_data_file
+from albert_tf.tasks.registry import create_task
+from albert_tf.tasks.resolving import resolve_data
+from albert_tf.tasks.settings import FinetuningSettings
+from tests.conftest import ROOT
+from tfrecords.base.errors import UserError
+from tfrecords.base.settings import define_flags, read_flags
+
+ROWS = [(f"Film {number}, gut: „{number % 7}“", "xyz"[number % 3]) for number in range(60)]
+TABLE = (ROOT / "tests" / "albert_tf" / "tasks" / "data_file_refusals.txt").read_text(encoding="utf-8")
+REFUSED = [re.split(r" *\| *", line) for line in TABLE.splitlines() if not line.startswith("#")]
+GOOD = "text,label\\n" + "a,x\\nb,y\\nc,x\\nd,y\\n" * 2
+
+
+def table(separator=";", header=("Rezension", "Stimmung"), rows=ROWS):
+    return "".join(separator.join(row) + "\n" for row in (header, *rows))
+
+
+def opened(path, content="", **options):
+    if content:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return open_data_file(FileOptions(str(path), **{"dev_fraction": 0.1} | options))
+
+
+def rows_of(data_file, split):
+    found = data_file.table(split)
+    return [
+        (row.values[data_file.options.text_column], row.values[data_file.options.label_column]) for row in found.rows
+    ]
+
+
+def parquet_of(path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    texts, labels = zip(*ROWS)
+    columns = {"Rezension": pyarrow.array(texts), "Stimmung": pyarrow.array(labels).dictionary_encode()}
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+JSON = "".join(json.dumps(dict(zip(("Rezension", "Stimmung"), row)), ensure_ascii=False) + "\n" for row in ROWS)
+READ = {
+    "semicolons": ("a.csv", table(), {}),
+    "semicolons and the mark that Excel writes": ("a.csv", table().encode("utf-8-sig"), {}),
+    "tabs": ("a.tsv", table("\t"), {}),
+    "Excel's Unicode text": ("a.txt", table("\t").encode("utf-16"), {}),
+    "UTF-16, big-endian": ("a.csv", codecs.BOM_UTF16_BE + table().encode("utf-16-be"), {}),
+    "Windows-1252": ("a.csv", table().encode("cp1252"), {"encoding": "cp1252"}),
+    "JSON lines": ("a.jsonl", JSON, {}),
+    "JSON lines in Windows-1252": ("a.jsonl", JSON.encode("cp1252"), {"encoding": "cp1252"}),
+    "Parquet": ("a.parquet", None, {}),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_every_form_has_the_same_rows_and_columns_and_holds_out_the_same(tmp_path, kind):
+    name, content, options = READ[kind]
+    if content is None:
+        parquet_of(tmp_path / name)
+    found = opened(tmp_path / name, content, **options)
+    assert (found.options.text_column, found.options.label_column) == ("Rezension", "Stimmung")
+    assert found.options.task == "classification" and found.labels == {"x": 20, "y": 20, "z": 20}
+    train, dev = rows_of(found, "train"), rows_of(found, "dev")
+    assert sorted(train + dev) == sorted(ROWS) and found.table("test") is None
+    plain = opened(tmp_path / "plain.csv", table())
+    assert dev == rows_of(plain, "dev") and str(found).partition(":")[2] == str(plain).partition(":")[2]
+
+
+def test_the_rows_held_out_are_the_same_in_any_order_of_every_label_alike_and_of_another_seed_others(tmp_path):
+    rows = [*ROWS, *(("rare", "w") for _ in range(1)), *((f"few {number}", "v") for number in range(3))]
+    dev = {}
+    for seed, order in ((0, 0), (0, 1), (1, 0)):
+        shuffled = random.Random(order).sample(rows, len(rows))
+        found = opened(tmp_path / f"{seed}{order}.csv", table(rows=shuffled), split_seed=seed)
+        dev[seed, order] = sorted(rows_of(found, "dev"))
+    assert dev[0, 0] == dev[0, 1] != dev[1, 0]
+    # Two of twenty, one of three, and none of one.
+    assert Counter(label for _, label in dev[0, 0]) == Counter(label for _, label in dev[1, 0])
+    assert Counter(label for _, label in dev[0, 0]) == {"x": 2, "y": 2, "z": 2, "v": 1}
+
+
+def test_equal_texts_are_on_one_side_whatever_their_case_blanks_and_labels(tmp_path):
+    rows = [(f"{blank}{text}", label) for text, label in ROWS for blank in ("", " ", "  ")]
+    rows += [(text.upper(), "x") for text, _ in ROWS]
+    found = opened(tmp_path / "a.csv", table(rows=rows), dev_fraction=0.3)
+    train, dev = ({text.strip().casefold() for text, _ in rows_of(found, split)} for split in ("train", "dev"))
+    assert not train & dev and len(train | dev) == len(ROWS) and found.repeated == 180
+    assert abs(found.held_out.mean() - 0.3) < 0.03
+
+
+def test_a_row_that_joins_moves_no_other(tmp_path):
+    before = set(rows_of(opened(tmp_path / "a.csv", table(), dev_fraction=0.2), "dev"))
+    after = set(rows_of(opened(tmp_path / "b.csv", table(rows=[*ROWS, ("new", "x")]), dev_fraction=0.2), "dev"))
+    assert len(before - after) <= 1 and len(after - before) <= 1
+
+
+KINDS = [
+    (("a;1", "b;2", "c;1"), "classification", "2 classes (1 2, 2 1)"),
+    (("a;1.0", "b;0.0", "c;1.0"), "classification", "2 classes (0.0 1, 1.0 2)"),
+    (("a;1.5", "b;2", "c;3"), "regression", "numbers"),
+    (("a;1e-3", "b;2", "c;3"), "regression", "numbers"),
+    (("a;4,5", "b;2,25", "c;3"), "regression", "numbers with a decimal comma"),
+    (("a;4,5", "b;4,5", "c;gut"), "classification", "2 classes (4,5 2, gut 1)"),
+    (("a;['joy']", "b;[]", "c;['joy', 'anger']"), "multilabel", "2 labels, several a text (anger 1, joy 2)"),
+    (("a;1.500", "b;2,5", "c;3"), "classification", None),
+]
+
+
+@pytest.mark.parametrize(("rows", "task", "said"), KINDS)
+def test_the_kind_of_task_is_found_in_the_labels_and_said(tmp_path, rows, task, said):
+    content = "text;label\n" + "\n".join(rows) + "\n"
+    if said is None:
+        with pytest.raises(UserError, match="no two rows have the same label"):
+            opened(tmp_path / "a.csv", content)
+        return
+    found = opened(tmp_path / "a.csv", content, dev_fraction=0.0)
+    assert found.options.task == task and f"label 'label': {said}; 3 rows to train on, none held out" in str(found)
+
+
+def test_numbers_with_a_decimal_comma_are_learned_as_they_were_meant(tmp_path):
+    (tmp_path / "a.csv").write_text("text;label\na;4,5\nb;2,25\nc;3\n")
+    settings = FinetuningSettings(data_file=str(tmp_path / "a.csv"), output_dir="", config="x", dev_fraction=0)
+    examples = create_task(settings).read("train")
+    assert [(example.label, example.index) for example in examples] == [(4.5, "2"), (2.25, "3"), (3.0, "4")]
+
+
+@pytest.mark.parametrize("task", ["", "classification", "tagging"])
+def test_a_folder_is_found_out_about_as_a_file_is(tmp_path, task):
+    (tmp_path / "train.csv").write_text("Review;Sentiment\ngood film;x x\nbad film;y y\nfilm good;x x\n")
+    settings = FinetuningSettings(task=task, data_dir=str(tmp_path), output_dir="", config="x")
+    found, data_file = resolve_data(settings)
+    assert data_file is None and resolve_data(found) == (found, None)
+    assert (found.task, found.text_column, found.label_column) == (task or "classification", "Review", "Sentiment")
+    # What GLUE's tasks read, no flag decides; runs of before say these names.
+    glue, _ = resolve_data(FinetuningSettings(task="sst2", data_dir="x", output_dir="", config="x"))
+    assert (glue.text_column, glue.label_column) == ("text", "label")
+
+
+def test_pairs_and_words_are_split_by_their_texts(tmp_path):
+    rows = [(f"a{number % 30}", f"b{number % 30}", "xy"[number % 2]) for number in range(60)]
+    content = table(",", ("text", "other", "label"), rows)
+    found = opened(tmp_path / "a.csv", content, second_text_column="other")
+    assert found.repeated == 30 and found.texts == ("text", "other")
+    words = "".join(json.dumps({"tokens": ["a", f"w{n}"], "ner_tags": ["O", "B-X"]}) + "\n" for n in range(20))
+    tags = opened(tmp_path / "a.jsonl", words, task="tagging")
+    assert tags.labels == {"O": 20, "B-X": 20} and tags.held_out.sum() == 2
+
+
+def test_of_all_rows_one_label_in_thousand_is_held_out_too():
+    from albert_tf.tasks.data_file import hold_out
+
+    labels = [("rare",) if number < 20 else ("often",) for number in range(20_000)]
+    held_out = hold_out(np.random.default_rng(0).permutation(20_000), labels, 0.1)
+    assert held_out[:20].sum() == 2 and held_out.sum() == 2000
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_is_no_data_file_is_refused_before_tensorflow_is_imported(tmp_path, monkeypatch, number):
+    name, content, given, said = REFUSED[number]
+    monkeypatch.chdir(tmp_path)
+    if name != "-":
+        (tmp_path / name).write_bytes(content.replace("GOOD", GOOD).encode().decode("unicode_escape").encode("latin-1"))
+        given = given if "--data_file=" in given else f"--data_file={name} {given}"
+    values = flags.FlagValues()
+    define_flags(FinetuningSettings, values)
+    with pytest.raises(UserError) as error:
+        values(["command", *given.split(), "--output_dir=out", "--config=albert_tiny"])
+        # What the command does before it imports TensorFlow; tests/test_commands.py runs some without it.
+        run_finetuning.checked(read_flags(FinetuningSettings, values))
+    assert said in str(error.value) and "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == [name] * (name != "-")

@@ -1,0 +1,189 @@
+"""Fine-tuned models measured on a file of labelled rows, and a file fine-tuned on and begun again."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf import (
+    AlbertClassifier,
+    AlbertConfig,
+    AlbertEncoder,
+    AlbertRegressor,
+    AlbertTokenClassifier,
+    load,
+    run_evaluation,
+    run_finetuning,
+)
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.training import pictures
+from tests.albert_tf.refusals import changed
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+
+CONFIG = AlbertConfig(
+    vocab_size=8, embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+    max_position_embeddings=16, initializer_range=0.4,
+)  # fmt: skip
+TEXTS = ["good", "bad", "so so", "good bad", "bad so", "good so good", "so", "bad bad"]
+LABELS = {
+    "classification": ["no", "yes"] * 4,
+    "sst2": ["0", "1"] * 4,
+    "multilabel": ['["joy"]', "[]", '["joy", "fear"]', '["fear"]'] * 2,
+    "regression": ["1,5", "2", "3", "0,25", "1", "2", "3", "4"],
+    "tagging": ["O", "B-X", "O B-X", "O O", "O O", "O B-X O", "O", "B-X O"],
+}
+NAMES = {"multilabel": ["fear", "joy"], "tagging": ["O", "B-X"], "sst2": ["negative", "positive"]}
+MODELS = {
+    "multilabel": lambda names: AlbertClassifier(CONFIG, 2, labels=names, multi_label=True),
+    "regression": lambda names: AlbertRegressor(CONFIG),
+    "tagging": lambda names: AlbertTokenClassifier(CONFIG, 2, labels=names),
+}
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+def made(folder, task):
+    """Writes a model that learned nothing, as run_finetuning writes models, and a file of eight rows."""
+    names = [] if task == "regression" else NAMES.get(task, ["no", "yes"])
+    model = MODELS.get(task, lambda names: AlbertClassifier(CONFIG, 2, labels=names))(names)
+    (folder / "run").mkdir()
+    model.save(folder / "run" / "model.keras")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "so"]
+    (folder / "run" / "vocab.txt").write_text("\n".join(pieces))
+    kind = "classification" if task == "sst2" else task
+    said = {"task": task, "kind": kind, "labels": names or None, "inputs": ["Satz"], "max_seq_length": 16}
+    (folder / "run" / "task.json").write_text(json.dumps(said))
+    (folder / "run" / "run.json").write_text('{"label_column": "Note"}')
+    with open(folder / "neu.csv", "w", newline="") as file:
+        csv.writer(file, delimiter=";").writerows([("Note", "Satz", "label"), *zip(LABELS[task], TEXTS, "abcdefgh")])
+    return run_evaluation.EvaluationSettings(model=str(folder / "run"), data_file=str(folder / "neu.csv"))
+
+
+@pytest.mark.parametrize("task", LABELS)
+def test_a_file_is_answered_as_predict_does_and_measured_written_and_drawn(tmp_path, task, capsys):
+    settings = made(tmp_path, task)
+    run_evaluation.main(settings)
+    folder = tmp_path / "run" / "evaluation" / "neu"
+    found, answers = json.loads((folder / "evaluation.json").read_text()), load(settings.model).predict(TEXTS)
+    assert found["rows"] == 8 and found["metrics"].keys() == found["baseline"]["metrics"].keys()
+    if task == "tagging":
+        lines = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
+        assert [line["prediction"] for line in lines] == [[tag for _, tag in answer] for answer in answers]
+        right = [a == b for line in lines for a, b in zip(line["prediction"], line["label"])]
+        assert found["metrics"]["accuracy"] == pytest.approx(np.mean(right))
+        assert np.sum(found["confusion"]) == sum(len(text.split()) for text in TEXTS)
+    else:
+        with open(folder / "predictions.tsv", newline="") as file:
+            lines = list(csv.DictReader(file, delimiter="\t"))
+        assert [line["line"] for line in lines] == [str(number) for number in range(2, 10)]
+        given = [line["prediction"] for line in lines]
+        if task == "regression":
+            np.testing.assert_allclose([float(one) for one in given], answers, rtol=1e-5)
+            expected = [float(label.replace(",", ".")) for label in LABELS[task]]
+            assert [float(line["label"]) for line in lines] == expected
+            error = np.mean((np.array(answers) - expected) ** 2)
+            assert found["metrics"]["mean_squared_error"] == pytest.approx(error, rel=1e-4)
+            assert found["baseline"]["metrics"]["mean_squared_error"] == pytest.approx(np.var(expected), rel=1e-4)
+        elif task == "multilabel":
+            assert [json.loads(one) for one in given] == [answer["labels"] for answer in answers]
+        else:
+            assert given == [answer["label"] for answer in answers]
+            expected = [NAMES.get(task, ["no", "yes"])[number % 2] for number in range(8)]
+            assert [line["label"] for line in lines] == expected
+            assert found["metrics"]["accuracy"] == np.mean([a == b for a, b in zip(given, expected)])
+            assert np.trace(found["confusion"]) == 8 * found["metrics"]["accuracy"]
+            assert found["baseline"]["metrics"]["accuracy"] == 0.5
+    (picture,) = folder.glob("*.png")
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    printed = capsys.readouterr().out
+    assert f"wrote {picture}" in printed and "baseline" in printed and "truncated: neu.csv" in printed
+
+
+REFUSED = """
+--label_column=label => line 2: label 'a' is none of those trained on: no, yes
+--text_column=Text => line 1: no column 'Text'; it has 'Note', 'Satz', 'label'
+--second_text_column=label => =label: the model was trained on single texts; leave it out
+--data_file=nowhere.csv => nowhere.csv does not exist
+--encoding=cp37x => --encoding=cp37x is unknown
+--output=x.json => --output=x.json is for records, not for --data_file; leave it out
+--data_file= --train_data=x --eval_data=x => matches no record file
+"""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_what_a_model_does_not_answer_is_named_with_its_line(tmp_path, line):
+    settings = made(tmp_path, "classification")
+    flags, _, said = line.partition(" => ")
+    with pytest.raises(UserError, match=said):
+        run_evaluation.main(changed(settings, flags))
+    assert not (tmp_path / "run" / "evaluation").exists()
+
+
+def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_file(tmp_path):
+    settings = made(tmp_path, "classification")
+    (tmp_path / "run" / "task.json").unlink()
+    run_evaluation.main(changed(settings, f"--output_dir={tmp_path}/out --text_column=Satz"))
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["labels"] == ["no", "yes"]
+    AlbertEncoder(CONFIG).save(tmp_path / "run" / "model.keras")
+    with pytest.raises(UserError, match="holds an AlbertEncoder; --data_file is for models that give texts classes"):
+        run_evaluation.main(changed(settings, "--text_column=Satz"))
+    (tmp_path / "run" / "task.json").write_text('{"kind": "spans"}')
+    with pytest.raises(UserError, match="the model answers spans; --data_file is for models of classification"):
+        run_evaluation.main(settings)
+
+
+def test_curves_and_matrices_of_many_names_are_drawn(tmp_path):
+    random, names = np.random.default_rng(0), [f"class {number}" for number in range(40)]
+    labels, guesses = random.integers(0, 40, (2, 500))
+    counts = pictures.confusion(labels, guesses, 40)
+    assert counts.sum() == 500 and counts[labels[0], guesses[0]] > 0
+    pictures.draw_classes(tmp_path / "a.png", names, counts, random.normal(size=(500, 40)), labels)
+    pictures.draw_labels(tmp_path / "b.png", names, random.normal(size=(500, 40)), random.random((500, 40)) < 0.2)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.png", "b.png"}
+
+
+@pytest.fixture(scope="module")
+def from_file(tmp_path_factory, eagerly):
+    """The settings of a run that learned to tell two words apart from one file."""
+    folder = tmp_path_factory.mktemp("file")
+    rows = [(f"so {'good' if number % 2 else 'bad'} {'so ' * (number // 2)}", "ny"[number % 2]) for number in range(40)]
+    with open(folder / "data.csv", "w", newline="") as file:
+        csv.writer(file, delimiter=";").writerows([("Satz", "Stimmung"), *rows])
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\nso")
+    CONFIG.to_json(folder / "config.json")
+    settings = FinetuningSettings(
+        data_file=str(folder / "data.csv"), dev_fraction=0.2, output_dir=str(folder / "run"), max_seq_length=16,
+        config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
+        train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15, classifier_dropout=0.0, text_column="Satz",
+    )  # fmt: skip
+    run_finetuning.main(settings)
+    return settings
+
+
+def test_a_run_on_one_file_ends_with_metric_and_baseline_and_again_with_the_same(from_file, capsys):
+    run_finetuning.main(from_file)  # It is done.
+    printed = capsys.readouterr().out
+    assert "2 classes (n 20, y 20); 32 rows to train on, 8 held out to measure" in printed
+    assert "truncated: train " in printed and "wrote " in printed
+    assert "baseline: accuracy 0.5, macro_f1 0.3333 (always 'n')" in printed
+    task, run = (files.read_json(f"{from_file.output_dir}/{name}.json") for name in ("task", "run"))
+    assert task["task"] == "classification" and task["metrics"]["accuracy"] == 1.0
+    assert (run["label_column"], run["split_seed"]) == ("Stimmung", 0)
+    with pytest.raises(UserError, match=r"^give another --output_dir.*split_seed=0 \(now 1\)"):
+        run_finetuning.main(changed(from_file, "--split_seed=1"))
+
+
+def test_without_rows_held_out_it_is_said_that_nothing_was_measured(from_file, tmp_path, capsys):
+    run_finetuning.main(changed(from_file, f"--dev_fraction=0 --num_train_steps=1 --output_dir={tmp_path}/run"))
+    printed = capsys.readouterr().out
+    assert "40 rows to train on, none held out to measure" in printed and "baseline" not in printed
+    assert "nothing was measured, as --dev_fraction=0 holds no row out; python -m albert_tf.run_evaluation" in printed
+    with pytest.raises(UserError, match=r"--early_stopping needs a dev file to score; give --dev_fraction=0\.1 or"):
+        run_finetuning.main(changed(from_file, f"--dev_fraction=0 --early_stopping=1 --output_dir={tmp_path}/other"))
+
+
+def test_a_model_that_is_no_better_than_one_answer_is_told_so(from_file, tmp_path, capsys):
+    run_finetuning.main(changed(from_file, f"--num_train_steps=1 --learning_rate=1e-9 --output_dir={tmp_path}/run"))
+    assert "(always 'n'); the model is no better: train longer (--num_train_epochs)" in capsys.readouterr().out
