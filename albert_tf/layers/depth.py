@@ -222,8 +222,8 @@ class DepthLoop:
     def _step(self, step: Step, state: Any) -> Any:
         if self.observe is not None:
             self.observe(state)
-        is_last = isinstance(step.number, int) and step.number == self.runner.config.num_steps - 1
-        step = step._replace(only_summary=self.only_summary and is_last)
+        if self.only_summary and isinstance(step.number, int):
+            step = step._replace(only_summary=step.number == self.runner.config.num_steps - 1)
 
         def run(state: Any) -> Any:
             return self.runner.step(step, state)[0]
