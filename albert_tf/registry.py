@@ -104,7 +104,6 @@ POSITION_TYPES = (
     "absolute",
     *(value for entry in REGISTRY.values() if entry.keys[0] == "position_type" for value in entry.values),
 )
-WALKS = tuple(entry.walk for entry in REGISTRY.values() if entry.walk)
 
 
 def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:

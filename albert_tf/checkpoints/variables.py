@@ -15,7 +15,7 @@ from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice,
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.permutation.pretrainer import XlnetPretrainer
-from albert_tf.registry import REGISTRY, WALKS
+from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -68,7 +68,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
     """
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
-    if encoder.walk in WALKS or any(one.walk for one in config.extensions):
+    if any(one.walk for one in config.extensions):
         own["walk"] = "unrolled"
     changed = AlbertEncoder.from_config(own)
     if model is encoder:

@@ -14,7 +14,6 @@ from albert_tf.base import Tensor
 from albert_tf.extensions.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
 
 SOLVERS = ("fixed_point", "anderson")
-GRADIENTS = ("phantom", "implicit")
 # Walker and Ni 2011: evaluations that are mixed, the part of each move that is taken, and what keeps the weights small
 # (of the mean squared move).
 MEMORY, BETA, RIDGE = 5, 1.0, 1e-4
