@@ -1,19 +1,20 @@
-"""Writes docs/clients.md: what each client needs, and which calls of it are tried, from the table of the tests.
+"""Writes docs/reference/clients.md: what each client needs and which calls are tried.
 
-Run it when the table or a version changes: `python -m scripts.clients_page`.
+`python -m scripts.reference` writes it.
 """
 
 from scripts.imports import ROOT
 from tests.clients.clients import CLIENTS, Client, version_of
 from tests.clients.table import OUTCOMES, ROWS, Row
 
-PAGE = ROOT / "docs" / "clients.md"
+PAGE = ROOT / "docs" / "reference" / "clients.md"
 _HEAD = """# Clients
 
-Other people's clients, pointed at a [gateway](gateway.md) on 127.0.0.1:8080, or at a [model server](model_server.md) on
-127.0.0.1:8500 (gRPC) and 127.0.0.1:8501 (REST); `minilm` is an embedder, `ranker` a model of pairs. A test makes every
+Other people's clients, pointed at a [gateway](gateway_routes.md) on 127.0.0.1:8080, or at a
+[model server](commands/serve.md) on 127.0.0.1:8500 (gRPC) and 127.0.0.1:8501 (REST);
+`minilm` is an embedder, `ranker` a model of pairs. A test makes every
 call of the table (`python -m scripts.slow clients`) and compares what comes back with the answer to
-[our own client](client.md). Written by `python -m scripts.clients_page`, kept true by a test.
+[our own client](api/serving_client.md). Written by `python -m scripts.reference`, kept true by a test.
 
 Not answered are version 0, which ovmsclient asks for where none is named and TensorFlow Serving's own server does not
 find either (say `model_version=1`); token ids at OpenAI's route, which would be those of another vocabulary
@@ -29,7 +30,7 @@ _FENCES = {"Python": "python", "JavaScript": "js", "Java": "java", "command": "s
 
 
 def page() -> str:
-    """Returns the text that docs/clients.md should have."""
+    """Returns the text that docs/reference/clients.md should have."""
     examples = [
         f"{client.name}:\n\n```{_FENCES[client.language]}\n{client.example}\n```\n" for client in CLIENTS
     ]  # fmt: skip
@@ -41,7 +42,3 @@ def page() -> str:
 def _line(client: Client, row: Row) -> str:
     back = OUTCOMES[row.answer] if row.answer else f"refused: {row.why}"
     return f"| {client.name} | {version_of(client)} | {row.call} | {back} |"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")

@@ -1,6 +1,6 @@
-"""Writes docs/folders.md: what is read of the folders of other libraries, from the tables that the readers go by.
+"""Writes docs/reference/folders.md: what is read of the folders of other libraries.
 
-Run it when a table changes: `python -m scripts.folders_page`.
+`python -m scripts.reference` writes it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,18 +10,18 @@ from albert_tf import model_files, published
 from albert_tf.checkpoints import sentence_folders
 from scripts.imports import ROOT
 
-PAGE = ROOT / "docs" / "folders.md"
+PAGE = ROOT / "docs" / "reference" / "folders.md"
 _HEAD = """# Which folders load
 
 `albert_tf.load("folder")`, `--init_from=folder` and `serving.export --model=folder` read folders that transformers,
 sentence-transformers and keras-hub wrote. Every file and key below is followed, or changes no answer. What is not here
-is refused, or a warning names it. [Where weights come from](weights.md) says how to get them. Written by
-`python -m scripts.folders_page`, kept true by a test.
+is refused, or a warning names it. Written by
+`python -m scripts.reference`, kept true by a test.
 """
 
 
 def page() -> str:
-    """Returns the text that docs/folders.md should have."""
+    """Returns the text that docs/reference/folders.md should have."""
     kinds = ", ".join(f"`{kind}`" for kind in (*published.DEFAULTS, "xlnet"))
     fixed = published.MUST_EQUAL | published.XLNET_MUST_EQUAL | published.MPNET_MUST_EQUAL
     values = {key: ", ".join(map(repr, fixed[key])) for key in sorted(fixed) if key != "model_type"}
@@ -69,7 +69,3 @@ def _others(keys: Mapping[str, tuple[Any, ...]]) -> str:
 def _table(head: tuple[str, str], rows: Mapping[str, str], columns: int = 2) -> str:
     lines = [f"| {head[0]} | {head[1]} |", "|---" * columns + "|"]
     return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows.items()), ""])
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")

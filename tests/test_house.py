@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts.api_page import PAGE, page
 from scripts.imports import ROOMS, ROOT, Sources, distances
 
 # The serving kit is for any model: it knows nothing of ALBERT.
@@ -150,15 +149,10 @@ def test_the_map_in_readme_is_that_of_the_tree(sources):
     assert {line.split("/")[0] for line in lines if not line.startswith(" ")} == set(ROOMS)
 
 
-def test_the_api_page_is_that_of_the_docstrings():
-    assert PAGE.read_text("utf-8") == page(), "run: python -m scripts.api_page"
-    assert "| |\n" not in page().replace("| name | |\n", ""), "a public name has no docstring"
-
-
 def test_the_page_of_folders_is_that_of_the_tables():
     from scripts import folders_page
 
-    assert folders_page.PAGE.read_text("utf-8") == folders_page.page(), "run: python -m scripts.folders_page"
+    assert folders_page.PAGE.read_text("utf-8") == folders_page.page(), "run: python -m scripts.reference"
 
 
 def test_no_tracked_link_leaves_the_repository():

@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 # The words of a server that batches and whose max_batch_size is smaller: nothing else in the protocol names the limit.
 _TOO_MANY_ROWS = re.compile(r"larger than maximum input batch size (\d+)")
 # (status, pattern in the server's message, what to change); the first that fits speaks.
-_HINTS = [
+HINTS = [
     ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted",
      "the server answers one request fewer at once than its --grpc_max_threads (4 x CPU cores where it is not set): "
      "start it with --grpc_max_threads above the most requests that all clients together have in flight, or send fewer "
@@ -74,7 +74,7 @@ class ServingError(UserError):
 
 def hint_for(code: grpc.StatusCode, details: str) -> str:
     """Returns what to change after a call that failed thus, '' where nothing is known."""
-    for status, pattern, hint in _HINTS:
+    for status, pattern, hint in HINTS:
         if code.name == status and re.search(pattern, details):
             return hint
     return ""

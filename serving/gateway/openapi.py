@@ -9,7 +9,7 @@ import msgspec
 
 from serving.gateway.routes import ROUTES, Route
 
-_STATUSES = {
+STATUSES = {
     400: "The request is wrong; the message says how to fix it.",
     401: "No key, or one that does not open.",
     404: "There is no such model, here or at the model server.",
@@ -20,7 +20,7 @@ _STATUSES = {
     503: "The gateway is not ready yet, or the model server does not answer; Retry-After says when to ask again.",
     504: "The time limit has passed.",
 }
-_GETS = {
+GETS = {
     "/": "A page to try the models on; needs no key, its questions do.",
     "/v1/models": "The models, as OpenAI's and Cohere's clients list them.",
     "/info": "What the gateway and its models are.",
@@ -39,7 +39,7 @@ def document(root_path: str = "") -> dict[str, Any]:
     bodies = list(dict.fromkeys(route.body for route in ROUTES))
     _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {route.path: {"post": _operation(route)} for route in ROUTES}
-    for path, summary in _GETS.items():
+    for path, summary in GETS.items():
         paths.setdefault(path, {})["get"] = {"summary": summary, "responses": {"200": {"description": summary}}}
     return {
         "openapi": "3.1.0",
@@ -57,7 +57,7 @@ def document(root_path: str = "") -> dict[str, Any]:
 def _operation(route: Route) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
     content = {"application/json": {"schema": schema, "example": route.example}}
-    answers = {str(status): {"description": text} for status, text in _STATUSES.items()}
+    answers = {str(status): {"description": text} for status, text in STATUSES.items()}
     return {
         "summary": route.summary,
         "requestBody": {"required": True, "content": content},
@@ -90,8 +90,8 @@ def page(models: Mapping[str, tuple[str, ...]]) -> str:
         models: The names of the models, and what each can do.
     """
     said = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there'})" for name, tasks in models.items())
-    gets = "".join(f"<tr><td><code>GET {path}</code><td>{html.escape(text)}" for path, text in _GETS.items())
-    statuses = "".join(f"<tr><td>{status}<td>{html.escape(text)}" for status, text in _STATUSES.items())
+    gets = "".join(f"<tr><td><code>GET {path}</code><td>{html.escape(text)}" for path, text in GETS.items())
+    statuses = "".join(f"<tr><td>{status}<td>{html.escape(text)}" for status, text in STATUSES.items())
     routes = "".join(_section(route, models) for route in ROUTES)
     return _PAGE.format(models="; ".join(said), routes=routes, gets=gets, statuses=statuses)
 

@@ -1,4 +1,4 @@
-"""`python -m serving.model_server`: flags in, exit status out."""
+"""Serves SavedModels with TensorFlow Serving's protocol: `python -m serving.model_server --help`."""
 
 import gc
 import logging

@@ -1,7 +1,7 @@
 """The table of clients: each call that is made to one pair of servers, and what must come back.
 
 `calls.py`, `calls.mjs` and `Calls.java` have a program for each row of their language. docs/clients.md is written from
-this table and clients.py by `python -m scripts.clients_page`.
+this table and clients.py by `python -m scripts.reference`.
 """
 
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ LANGUAGES = {"Python": "calls*.py", "command": "calls*.py", "JavaScript": "calls
 
 
 def test_the_page_of_clients_is_that_of_the_table():
-    assert clients_page.PAGE.read_text("utf-8") == clients_page.page(), "run: python -m scripts.clients_page"
+    assert clients_page.PAGE.read_text("utf-8") == clients_page.page(), "run: python -m scripts.reference"
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)

@@ -1,0 +1,41 @@
+"""The generated pages of docs/reference are those of the sources."""
+
+import pytest
+
+from scripts.reference import FOLDER, commands, environment, pages
+from scripts.reference.api import FACE, public_names
+
+
+@pytest.fixture(scope="module")
+def written():
+    return pages()
+
+
+def test_the_pages_are_those_of_the_sources(written):
+    stale = [str(path.relative_to(FOLDER)) for path, text in written.items() if _text(path) != text]
+    assert stale == [], "run: python -m scripts.reference"
+    folders = {path.parent for path in written} - {FOLDER}
+    assert {path for folder in folders for path in folder.glob("*.md")} <= set(written), "a page of no source"
+
+
+def _text(path):
+    return path.read_text("utf-8") if path.is_file() else None
+
+
+def test_every_public_name_and_flag_is_described(written):
+    for package in FACE:
+        page = written[FOLDER / "api" / f"{package.replace('.', '_')}.md"]
+        assert all(f"## {name}\n" in page for name in public_names(package))
+    assert " |  |\n" not in written[FOLDER / "api.md"].replace("| name |  |\n", ""), "a name has no docstring"
+    page = written[FOLDER / "commands/pretrain.md"]
+    assert "| `--learning_rate` | `0.00176` | number at least 0 | Peak of the learning-rate curve. |" in page
+    assert page.index("## Required") < page.index("`--train_data` | must be given") < page.index("## Data")
+    assert page.index("## Data") < page.index("## More flags") < page.index("`--poly_power`")
+    assert "x CPU cores" in written[FOLDER / "commands/serve.md"]
+    assert commands.group_of("no_such_flag") == "Input and output"
+
+
+def test_every_variable_that_the_packages_read_is_listed(monkeypatch):
+    assert environment.unknown_variables() == set(), "name it in scripts/reference/environment.py"
+    monkeypatch.delitem(environment.VARIABLES, "RAY_ADDRESS")
+    assert environment.unknown_variables() == {"RAY_ADDRESS"}
