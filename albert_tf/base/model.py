@@ -1,7 +1,7 @@
 """What Keras offers for every model and leaves to those made of several layers: export, LoRA."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import keras
@@ -234,45 +234,20 @@ def _whole(name: str, feature: Tensor) -> Tensor:
     return keras.KerasTensor(feature.shape, "int32") if averaged else feature
 
 
-# The dense layers that LoRA may adapt.
-PROJECTIONS = ("query", "key", "value", "output")
+def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
+    """Freezes a model and gives some of its dense layers low-rank adapters (Hu et al. 2021), which are trained.
 
-
-class AdaptedModel(BaseModel):
-    """A model whose projections may get low-rank adapters (Hu et al. 2021)."""
-
-    def projections(self, names: Sequence[str]) -> list[Any]:
-        """Returns the dense layers that have these names."""
-        raise NotImplementedError
-
-    def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
-        """Freezes the model and gives attention projections low-rank adapters, as keras-hub's backbones do.
-
-        A head on the model is trained next to them. Call it before `compile`. Files hold the adapters apart, so that
-        training goes on from them, and the kernels with the adapters added, for models without adapters.
-
-        Args:
-            rank: width of each adapter: rank * 2 * hidden_size weights a projection.
-            target_layer_names: some of "query", "key", "value", "output".
-
-        Raises:
-            UserError: for an impossible rank or name, or where there are adapters already.
-        """
-        unknown = [name for name in target_layer_names if name not in PROJECTIONS]
-        if unknown:
-            raise UserError(f"enable_lora: '{unknown[0]}' is none of {', '.join(PROJECTIONS)}")
-        if not isinstance(rank, int) or rank < 1:
-            raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
-        if has_adapters(self):
-            raise UserError("the encoder has LoRA adapters already; call merge_lora() first")
-        for variable in self.variables:
-            variable.trainable = False
-        for layer in self.projections(target_layer_names):
-            layer.enable_lora(rank)
-
-    def merge_lora(self) -> None:
-        """Adds the adapters to their kernels and removes them; every weight trains again. Compile anew."""
-        merge_adapters(self)
+    Raises:
+        UserError: the rank is no whole number of 1 or more, or there are adapters already.
+    """
+    if not isinstance(rank, int) or rank < 1:
+        raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
+    if has_adapters(model):
+        raise UserError("the encoder has LoRA adapters already; call merge_lora() first")
+    for variable in model.variables:
+        variable.trainable = False
+    for layer in layers:
+        layer.enable_lora(rank)
 
 
 def merge_adapters(model: keras.Model) -> None:

@@ -10,7 +10,7 @@ from albert_tf.base import Tensor
 from albert_tf.base.extensions import ExtensionLayer, ExtensionOwner
 from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import SeedInFiles
-from albert_tf.base.model import AdaptedModel, Untracked, put
+from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
 from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import ATTEND, Attention, attend_to_all
@@ -20,9 +20,12 @@ from albert_tf.layers.weights import Embeddings, Half, TransformerBlock, collect
 from albert_tf.registry import Weights, resolve_walk
 from tfrecords.base.errors import UserError
 
+# The dense layers that LoRA may adapt.
+PROJECTIONS = ("query", "key", "value", "output")
+
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertEncoder(SeedInFiles, AdaptedModel, ExtensionOwner):
+class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
     """Turns token ids into contextual vectors.
 
     Args:
@@ -277,9 +280,28 @@ class AlbertEncoder(SeedInFiles, AdaptedModel, ExtensionOwner):
         layers = self.extension_layers()
         return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}
 
-    def projections(self, names: Sequence[str]) -> list[keras.layers.Dense]:
-        """Returns the dense layers of attention that have these names: "query", "key", "value", "output"."""
-        return [half.product(name) for half in self.halves_of("attention") for name in names]
+    def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
+        """Freezes the encoder and gives attention projections low-rank adapters, as keras-hub's backbones do.
+
+        A head on the encoder is trained next to them. Call it before `compile`. Files hold the adapters apart, so that
+        training goes on from them, and the kernels with the adapters added, for models without adapters.
+
+        Args:
+            rank: width of each adapter: rank * 2 * hidden_size weights a projection.
+            target_layer_names: some of "query", "key", "value", "output".
+
+        Raises:
+            UserError: for an impossible rank or name, or where there are adapters already.
+        """
+        unknown = [name for name in target_layer_names if name not in PROJECTIONS]
+        if unknown:
+            raise UserError(f"enable_lora: '{unknown[0]}' is none of {', '.join(PROJECTIONS)}")
+        layers = [half.product(name) for half in self.halves_of("attention") for name in target_layer_names]
+        enable_adapters(self, layers, rank)
+
+    def merge_lora(self) -> None:
+        """Adds the adapters to their kernels and removes them; every weight trains again. Compile anew."""
+        merge_adapters(self)
 
     def get_config(self) -> dict[str, Any]:
         own = {"config": self.config.to_dict(), "walk": self.walk, "seed": self.seed}
