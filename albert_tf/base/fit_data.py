@@ -6,9 +6,9 @@ from typing import Any
 import keras
 
 from albert_tf.base.layers import check_range, known
+from albert_tf.base.step_errors import NO_TEXTS, is_text
 from tfrecords.base.errors import UserError
 
-_TO_FEATURES = "turn them into features: albert_tf.Preprocessor(tokenizer)(texts)"
 _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for label in labels])"
 
 
@@ -22,6 +22,8 @@ def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) 
         labels: the second; None if there are none.
         check_values: called with features whose values are known, which it checks.
     """
+    if is_text(features):
+        raise UserError(f"features: {NO_TEXTS}")
     spec = getattr(features, "element_spec", None)
     if spec is not None:
         features, labels, _ = keras.utils.unpack_x_y_sample_weight(spec)
@@ -31,7 +33,7 @@ def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) 
     if isinstance(features, (list, tuple)):
         raise UserError(_of_list(features))
     for name, values in features.items() if isinstance(features, dict) else [("input_ids", features)]:
-        _check_kind(values, name, f"texts are not read; {_TO_FEATURES}")
+        _check_kind(values, name, NO_TEXTS)
     several = isinstance(labels, (list, tuple)) and any(_is_array(values) for values in labels)
     for values in labels.values() if isinstance(labels, dict) else labels if several else [labels]:
         _check_kind(values, "labels", f"strings are not read; {_TO_NUMBERS}")
@@ -64,8 +66,6 @@ def _check_kind(values: Any, name: str, no_strings: str) -> None:
 
 
 def _of_list(features: Any) -> str:
-    if features and isinstance(features[0], str):
-        return f"features: texts are not read; {_TO_FEATURES}"
     if any(_is_array(values) and len(values.shape) > 1 for values in features):
         return (
             f"features: a {_kind(features)} of {len(features)} arrays is not read; name them, such as"

@@ -31,9 +31,14 @@ def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
         if is_several and (activation is None or (activation == "linear" and classes > 1)):
             activation = "sigmoid"
     if isinstance(model, AlbertRegressor):
+        class_names(values, folder / "config.json", 1)
         model.activation = activation or "linear"
-        if activation is None and problem != "regression":
-            logging.warning("'%s' does not say what its score passes through; the logit is given", folder)
+        if activation is None:
+            logging.warning(
+                "'%s' does not say what its score passes through; the logit is given, and not its sigmoid as by the"
+                " CrossEncoder of sentence-transformers",
+                folder,
+            )
     elif isinstance(model, AlbertClassifier):
         if problem == "regression":
             raise UserError(

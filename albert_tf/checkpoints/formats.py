@@ -1,6 +1,7 @@
 """Every checkpoint format by name: how to tell which one a path holds, to load it, and to write it with a tokenizer."""
 
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,8 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     file = Path(path) / MODEL_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise UserError(f"no Keras model '{file}'; give a .keras file or a folder that training wrote")
+    if not zipfile.is_zipfile(file):
+        raise UserError(f"'{file}' is not whole: {file.stat().st_size:,} bytes that are no .keras file; copy it again")
     try:
         model = keras.saving.load_model(file, compile=compile)
     except Exception as error:
@@ -173,8 +176,10 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
 
 def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
     """Returns what transformers must know besides the vocabulary, or besides a tokenizer.json, which says all."""
-    is_xlnet = tokenizer.pieces[tokenizer.cls_id] == "<cls>"
-    values: dict[str, Any] = {"tokenizer_class": "XLNetTokenizer" if is_xlnet else _CLASSES[tokenizer.kind]}
+    name = _CLASSES[tokenizer.kind]
+    if tokenizer.kind == "sentencepiece":
+        name = {"<cls>": "XLNetTokenizer", "<s>": "XLMRobertaTokenizer"}.get(tokenizer.pieces[tokenizer.cls_id], name)
+    values: dict[str, Any] = {"tokenizer_class": name}
     if in_file:
         # Of BERT's class, transformers makes the steps itself, and does not read those of the file.
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.compression.quality import Quality, embedder_of
@@ -82,11 +83,29 @@ def write_report(
         f"{first.parameters:,} parameters to {last.parameters:,} (1 to {first.parameters / last.parameters:.1f}); "
         f"{speeds['as it is']:.1f} ms to {speeds['compressed']:.1f} ms"
     )
+    if warning := worse_than_start(rows[-1], last, quality.metric):
+        logging.warning(warning)
     if quality.task is None:
         print(
             "likeness is the mean cosine with the whole model's vectors of held-out text; no task was measured: "
             "--task and --data_dir name one"
         )
+
+
+def worse_than_start(start: TableRow, trained: TableRow, metric: str) -> str:
+    """Returns a warning where training made a compressed model worse than it began; "" where it did not.
+
+    >>> worse_than_start(TableRow("cut", 10, {"f1": 0.5}), TableRow("distilled", 10, {"f1": 0.75}), "f1")
+    ''
+    """
+    before, after = start.scores[metric], trained.scores[metric]
+    if after >= before:
+        return ""
+    return (
+        f"training made the model worse: {metric} {before:.4f} without training, {after:.4f} after it; train longer "
+        "(--num_train_steps), lower --learning_rate or give more --text, or keep the untrained model: "
+        "--num_train_steps=0"
+    )
 
 
 def _page(report: dict[str, Any], metric: str) -> str:

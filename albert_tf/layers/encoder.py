@@ -11,6 +11,7 @@ from albert_tf.base.extensions import ExtensionLayer, ExtensionOwner
 from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import SeedInFiles
 from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
+from albert_tf.base.precision import warn_of_bfloat16
 from albert_tf.choices import WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import ATTEND, Attention, attend_to_all
@@ -56,6 +57,8 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        if self.compute_dtype == "bfloat16":
+            warn_of_bfloat16()
         if walk not in WALKS:
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config

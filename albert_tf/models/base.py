@@ -127,8 +127,8 @@ def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Vari
 
 def _warn_of_low_rate(optimizer: keras.Optimizer) -> None:
     rate = optimizer.get_config()["learning_rate"]
-    # Schedules have a rate for each step.
-    if isinstance(rate, float) and rate < _LEAST_LORA_RATE:
+    # Schedules have a rate for each step; what Keras keeps of a number is its float32.
+    if isinstance(rate, float) and rate < 0.999 * _LEAST_LORA_RATE:
         logging.warning(
             "LoRA adapters learn next to nothing at a learning rate of %g; usual rates are 1e-4 to 1e-3", rate
         )

@@ -95,7 +95,8 @@ class DataFile:
         count, out = len(self.held_out), int(self.held_out.sum())
         rows = f"{count:,} rows"
         if out < count:
-            rows = f"{count - out:,} rows to train on, {out or 'none'} held out to measure"
+            held_out = f"{out:,}" if out else "none"
+            rows = f"{count - out:,} rows to train on, {held_out} held out to measure"
             rows += f", equal texts on one side ({self.repeated:,} repeated)" if out and self.repeated else ""
         return f"'{name}': text {texts}, label '{options.label_column}': {labels}; {rows}"
 

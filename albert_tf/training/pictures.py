@@ -58,7 +58,8 @@ def draw_classes(
     """
     with fonts_for(names):
         has_curves = len(names) == 2 and scores is not None
-        figure = _figure(10 if has_curves else max(5.5, 0.42 * min(len(names), _MOST_CLASSES) + 3))
+        side = max(4.5, 0.42 * min(len(names), _MOST_CLASSES) + 2)
+        figure = _figure(10 if has_curves else side + 1, side)
         panels = np.atleast_1d(figure.subplots(1, 1 + has_curves))
         _matrix(panels[0], names, counts)
         if has_curves:
@@ -79,13 +80,16 @@ def draw_labels(path: Path, names: Sequence[str], scores: np.ndarray, has_label:
     shown = np.argsort(-has_label.sum(axis=0), kind="stable")[:_MOST_CURVES]
     with fonts_for(names):
         figure = _figure(7)
-        _curves(figure.subplots(), {names[n]: (scores[:, n], has_label[:, n]) for n in sorted(shown)})
+        axes = figure.subplots()
+        if len(shown) < len(names):
+            axes.set_title(f"the {len(shown)} most frequent of {len(names)} labels", fontsize=10)
+        _curves(axes, {names[n]: (scores[:, n], has_label[:, n]) for n in sorted(shown)})
         _save(figure, path)
 
 
 def draw_numbers(path: Path, labels: np.ndarray, predictions: np.ndarray) -> None:
     """Draws predicted numbers against those of the labels, both [rows]."""
-    figure = _figure(5.5)
+    figure = _figure(5.5, 5)
     axes = figure.subplots()
     ends = [min(labels.min(), predictions.min()), max(labels.max(), predictions.max())]
     axes.plot(ends, ends, color="0.7", linewidth=1)
@@ -94,19 +98,21 @@ def draw_numbers(path: Path, labels: np.ndarray, predictions: np.ndarray) -> Non
     _save(figure, path)
 
 
-def _figure(width: float):
+def _figure(width: float, height: float = 4.5):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, 4.5 if width != 5.5 else 5), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def _matrix(axes, names: Sequence[str], counts: np.ndarray) -> None:
     shown = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:_MOST_CLASSES])
-    counts, names = counts[np.ix_(shown, shown)], [wrapped(names[n], 18) for n in shown]
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    if len(shown) < len(names):
+        axes.set_title(f"the {len(shown)} most frequent of {len(names)} classes", fontsize=10)
+    names, shares = [wrapped(names[n], 18) for n in shown], counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    counts, shares = counts[np.ix_(shown, shown)], shares[np.ix_(shown, shown)]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for (row, column), count in np.ndenumerate(counts):
         if count:

@@ -77,14 +77,15 @@ def pages() -> dict[str, str]:
     for name, (package, summary) in COMMANDS.items():
         module = package if (ROOT / f"{package.replace('.', '/')}.py").is_file() else f"{package}.__main__"
         summary = f"{summary[:1].upper()}{summary[1:]}."
-        names = f"`{scripts[package]}` and `python -m {package}` are the same command."
+        others = [code(other) for other in (scripts.get(package), f"python -m {package}") if other]
+        names = f"The same command: {', '.join(others)}."
         shell = f"```\nalbert-tf {name} --help\n```"
         intro = _INTRO if module == _SERVER else _INTRO + _FILE
         tables = _tables(module, sources.tree(module))
         found[f"commands/{name}.md"] = "\n\n".join([f"# albert-tf {name}", summary, shell, names, intro, *tables])
-        lines.append([f"[albert-tf {name}](commands/{name}.md)", code(scripts[package]), code(package), summary])
-    head = "# Commands\n\nThe pages list all flags. A module is started by `python -m`.\n\n"
-    return {"commands.md": head + table(("command", "or", "module", ""), lines), **found}
+        lines.append([f"[albert-tf {name}](commands/{name}.md)", summary, ", ".join(others)])
+    head = "# Commands\n\nThe pages list all flags.\n\n"
+    return {"commands.md": head + table(("command", "", "the same command"), lines), **found}
 
 
 def _tables(module: str, tree: ast.Module) -> list[str]:

@@ -10,7 +10,8 @@ from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 DEFAULT = "serving_default"
-# The signature that answers as DEFAULT does with options as inputs, and the value of each that changes nothing.
+# The signature that answers as DEFAULT does with options as inputs (that of another has this after its name), and the
+# value of each that changes nothing.
 WITH_OPTIONS = "with_options"
 OPTIONS: dict[str, str | bool] = {"prompt_name": "", "truncate_left": False}
 _EMBEDDINGS = ("embedding", "embeddings", "sentence_embedding")
@@ -56,8 +57,9 @@ class Task:
         if not wanted:
             return self
         constants = tuple((name, options.get(name, OPTIONS[name])) for name in self.options)
-        outputs = (*self.outputs, "lengths")
-        return replace(self, signature=WITH_OPTIONS, outputs=outputs, numbers=constants, tells_truncation=True)
+        outputs = tuple(dict.fromkeys((*self.outputs, "lengths")))
+        signature = _with_options(self.signature)
+        return replace(self, signature=signature, outputs=outputs, numbers=constants, tells_truncation=True)
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
         """Returns rows of texts as the inputs of the signature, each [rows]."""
@@ -202,16 +204,23 @@ FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
 def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, Task]:
     """Returns all that a model can do, by the names of FINDERS."""
     found = {name: find(signatures) for name, find in FINDERS.items()}
-    more = signatures[WITH_OPTIONS].inputs if WITH_OPTIONS in signatures else {}
     return {
         name: replace(
             task,
             tells_truncation=set(TRUNCATION) <= signatures[task.signature].outputs.keys(),
-            options=tuple(sorted(OPTIONS.keys() & more)) if task.signature == DEFAULT else (),
+            options=_options_in(signatures.get(_with_options(task.signature))),
         )
         for name, task in found.items()
         if task is not None
     }
+
+
+def _with_options(signature: str) -> str:
+    return WITH_OPTIONS if signature == DEFAULT else f"{signature}_{WITH_OPTIONS}"
+
+
+def _options_in(signature: Signature | None) -> tuple[str, ...]:
+    return tuple(sorted(OPTIONS.keys() & signature.inputs)) if signature is not None else ()
 
 
 def vectors_of(task: Task, answer: Arrays) -> np.ndarray:

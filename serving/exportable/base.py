@@ -274,17 +274,24 @@ class Exportable(tf.Module, abc.ABC):
         table = self.answers(InputFormats(default, single, pair, examples))
         table["tokenize"] = default.to(self.framer.describe)
         table = table if self.takes_pairs is not None else table | {"pair": pair.to(self.answer)}
-        table["with_options"] = self.with_options(default)
+        table["with_options"] = self.with_options(default, self.answer)
+        for name, answer in self.text_answers.items():
+            table[f"{name}_with_options"] = self.with_options(single, answer)
         return {name: self._reporting(signature) for name, signature in table.items()}
 
-    def with_options(self, default: InputFormat) -> Signature:
-        """Returns the signature that answers as the default one, and has as inputs what a request may ask besides.
+    @property
+    def text_answers(self) -> dict[str, Callable[[TokenBatch], dict[str, tf.Tensor]]]:
+        """What else single texts are asked for, with or without options, by the names of signatures."""
+        return {}
+
+    def with_options(self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]) -> Signature:
+        """Returns the signature of an answer that has as inputs what a request may ask besides.
 
         These are `truncate_left`, bool [batch]: whether a text that is too long is cut at its beginning; and those that
         a subclass adds. Further outputs are `lengths`, int32 [batch], and what was truncated.
         """
-        format_ = InputFormat(default.inputs | specs("truncate_left", dtype=tf.bool), default.read)
-        return format_.to(lambda batch: self.answer(batch) | {"lengths": batch.lengths})
+        format_ = InputFormat(format_.inputs | specs("truncate_left", dtype=tf.bool), format_.read)
+        return format_.to(lambda batch: answer(batch) | {"lengths": batch.lengths})
 
     def decode(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the `text` of ids, string [batch]; see `Decoder`."""

@@ -65,14 +65,15 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         """The prompts that a request may name."""
         return self.options.task.get("prompts", {})
 
-    def with_options(self, default: InputFormat) -> Signature:
+    def with_options(self, format_: InputFormat, answer) -> Signature:
         """See `Exportable`: where there are prompts, texts have a `prompt_name`, string [batch].
 
         Their names are an output, `prompt_names`, string [batch, prompts].
         """
-        if not self.prompts or self.takes_pairs:
-            return super().with_options(default)
-        signature = super().with_options(InputFormat(default.inputs | specs("prompt_name"), default.read))
+        if not self.prompts or "text" not in format_.inputs:
+            return super().with_options(format_, answer)
+        format_ = InputFormat(format_.inputs | specs("prompt_name"), format_.read)
+        signature = super().with_options(format_, answer)
         names = tf.constant(list(self.prompts))
 
         def function(**inputs):
@@ -125,7 +126,11 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return answers | ({"pooled_output": encoded["pooled_output"]} if self.gives_pooled_output else {})
 
     def answers(self, formats: InputFormats):
-        return super().answers(formats) | {"tokens": formats.single.to(self.tokens)}
+        return super().answers(formats) | {name: formats.single.to(one) for name, one in self.text_answers.items()}
+
+    @property
+    def text_answers(self):
+        return {"tokens": self.tokens}
 
     def tokens(self, batch: TokenBatch):
         """Returns `sequence_output` float32 [batch, length, hidden_size], 0 at padding.

@@ -35,16 +35,18 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
     def answers(self, formats: InputFormats):
         table = super().answers(formats)
-        del table["tokens"]
         if self.framer is None:
             positions = specs("masked_lm_positions", dtype=tf.int32, shape=(None, None))
             table["fill_mask"] = formats.single.to(self.fill_positions, positions)
         else:
             table["fill_mask"] = InputFormat(specs("text"), self.masked_text).to(self.fill_text)
-        table["sparse"] = formats.single.to(self.sparse)
         if self.pair_head is not None:
             table["sentence_order"] = formats.pair.to(self.sentence_order)
         return table
+
+    @property
+    def text_answers(self):
+        return {"sparse": self.sparse}
 
     def sentence_order(self, batch: TokenBatch):
         """Returns `probabilities` float32 [batch, 2] of the pair task's labels: 1 is swapped, or for NSP random."""

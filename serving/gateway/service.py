@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from serving.client import Connection
-from serving.client.tasks import DEFAULT, WITH_OPTIONS, Task
+from serving.client.tasks import WITH_OPTIONS, Task
 from serving.gateway import tracing
 from serving.gateway.bodies import Body, cuts, options_of
 from serving.gateway.errors import Refusal, bad_request, gone
@@ -167,7 +167,7 @@ class Service:
             encoded = [tuple(text.encode() for text in row) for row in rows]
         except UnicodeEncodeError:
             raise bad_request("a text holds half a surrogate pair: it is no Unicode") from None
-        if not cuts(body) and task.signature != WITH_OPTIONS:
+        if not cuts(body) and not task.signature.endswith(WITH_OPTIONS):
             await self._check_lengths(model, task, encoded, call)
         sizes = [model.estimate.of(row) for row in encoded]
         key, timeout_s = (model.name, task), self.options.timeout_s
@@ -223,7 +223,7 @@ class Service:
 
 
 # What exports of today do with options.
-_OPTIONAL = ("embed", "classify", "rerank")
+_OPTIONAL = ("embed", "embed_all", "embed_sparse", "classify", "rerank")
 
 
 def _with_options(model: Model, task: Task, body: Body) -> Task:
@@ -231,7 +231,7 @@ def _with_options(model: Model, task: Task, body: Body) -> Task:
     asked = options_of(body, model.prompts)
     for name, (field_name, value) in asked.items():
         if value and name not in task.options:
-            may_have = task.signature == DEFAULT and task in (model.tasks.get(one) for one in _OPTIONAL)
+            may_have = task.signature != "pair" and task in (model.tasks.get(one) for one in _OPTIONAL)
             newer = ", or export the model again" if may_have and not task.options else ""
             raise bad_request(f"{field_name}: the model '{model.name}' does not follow it here; leave it out{newer}")
         if value and name == "prompt_name" and value not in (model.prompts or ()):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import tensorflow as tf
 
 from albert_tf import loading
 from albert_tf.checkpoints import save_huggingface
@@ -40,6 +41,11 @@ def test_only_a_text_with_such_a_token_is_refused(folder, caplog, name, values, 
     if can_occur:
         with pytest.raises(UserError, match=r"a text holds '\[E1\]', an added token, .*8 rows"):
             loaded.predict(["a [E1] film"])
+        graph = loaded.tokenizer.in_graph()
+        assert graph(["a film"]).to_list() == [loaded.tokenizer.encode("a film")]
+        for call in (graph, graph.with_offsets):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"a text holds '\[E1\]', an added token, .*8 row"):
+                call(["a film", "a [E1] film"])
 
 
 def test_more_lines_than_rows_do_not_belong_to_the_model(folder):

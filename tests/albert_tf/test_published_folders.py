@@ -121,6 +121,7 @@ TOKENIZER = "tokenizer_config.json"
     [
         *(({f"sentence_{name}_config.json": {"max_seq_length": 6}}, 6) for name in NAMES),
         ({TOKENIZER: {"model_max_length": 7}}, 7),
+        ({TOKENIZER: {"max_len": 8}}, 8),
         ({"sentence_bert_config.json": {"max_seq_length": None}, TOKENIZER: {"model_max_length": 7}}, 7),
         ({"sentence_bert_config.json": {"max_seq_length": 9}, TOKENIZER: {"model_max_length": 7}}, 9),
         ({"sentence_bert_config.json": {"max_seq_length": 5}, "sentence_xlnet_config.json": {"max_seq_length": 9}}, 5),
@@ -173,7 +174,8 @@ def test_scores_pass_through_what_the_folder_says(tmp_path, said, expected, capl
     loaded = albert_tf.load(folder)
     logits = regressor(loaded.preprocessor()(["a b c"], ["d"])).numpy()[:, 0]
     np.testing.assert_allclose(loaded.predict(["a b c"], ["d"]), expected(logits), atol=1e-6)
-    assert ("does not say what its score passes through" in caplog.text) == (said == {"sentence_transformers": ...})
+    is_said = said.get("sentence_transformers") is not ... or said.get("problem_type") == "multi_label_classification"
+    assert ("does not say what its score passes through" in caplog.text) == (not is_said)
     # As it is written again, and exported.
     again = albert_tf.load(published(tmp_path / "again", loaded.model))
     assert again.predict(["a b c"], ["d"]) == loaded.predict(["a b c"], ["d"])
@@ -182,6 +184,12 @@ def test_scores_pass_through_what_the_folder_says(tmp_path, said, expected, capl
     np.testing.assert_allclose(answer["value"], expected(logits), atol=2e-6)
     # The gateway makes a relevance of it, once.
     np.testing.assert_allclose(raw_scores(answer), logits, atol=2e-6)
+
+
+def test_a_score_has_one_name(tmp_path):
+    folder = published(tmp_path, AlbertRegressor(CONFIG), **{"config.json": {"id2label": {"0": "x", "1": "y"}}})
+    with pytest.raises(UserError, match=r"config.json': id2label names 2 classes \(0, 1\)"):
+        albert_tf.load(folder)
 
 
 def test_several_labels_a_text_have_probabilities_of_their_own(tmp_path):
@@ -204,15 +212,16 @@ def test_several_labels_a_text_have_probabilities_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("file", "values", "message"),
     [
-        ({"id2label": {"0": "x", "1": "x"}}, "names several classes x; their numbers are added"),
-        ({"emb_size": 9, "rope": 1}, "config.json': keys that transformers does not know either are passed over: rope"),
-        ({"sbert_ce_default_activation_function": TORCH + "activation.Tanh"}, "pass through tanh there"),
+        ("config.json", {"id2label": {"0": "x", "1": "x"}}, "names several classes x; their numbers are added"),
+        ("config.json", {"emb_size": 9, "rope": 1}, "config.json': keys that transformers does not know either are"),
+        ("config.json", {"sbert_ce_default_activation_function": TORCH + "activation.Tanh"}, "through tanh there"),
+        (TOKENIZER, {"model_max_length": 6}, "tokenizer_config.json': model_max_length 6 is not followed"),
     ],
 )
-def test_what_is_not_followed_is_warned_of(tmp_path, values, message, caplog):
-    loaded = albert_tf.load(published(tmp_path, AlbertClassifier(CONFIG, 2), **{"config.json": values}))
+def test_what_is_not_followed_is_warned_of(tmp_path, file, values, message, caplog):
+    loaded = albert_tf.load(published(tmp_path, AlbertClassifier(CONFIG, 2), **{file: values}))
     assert message in caplog.text and len(loaded.predict(["a"])[0]["probabilities"]) == 2
 
 

@@ -21,16 +21,36 @@ from tfrecords.base.errors import UserError
 
 PYTHON = os.environ.get("FOLDERS_PYTHON", sys.executable)
 DRAWS, SEED = int(os.environ.get("FOLDERS_DRAWS", "300")), int(os.environ.get("FOLDERS_SEED", "1"))
+# Seconds for a folder on a busy machine: written, answered there and answered here.
+SECONDS_A_DRAW, SHOWN_EVERY = 20, 25
 NEEDED = "import torch, transformers, sentence_transformers"
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
+def show(request):
+    """Shows a line of progress on stderr, which pytest would keep until the end."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def show(line):
+        with capture.global_and_fixture_disabled():
+            print(line, file=sys.stderr, flush=True)
+
+    return show
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory, show):
     if subprocess.run([PYTHON, "-c", NEEDED], capture_output=True).returncode:
         pytest.skip(f"{PYTHON} has no torch, transformers and sentence_transformers (requirements-folders.txt)")
     output = tmp_path_factory.mktemp("folders")
     program = Path(__file__).with_name("theirs.py")
-    subprocess.run([PYTHON, str(program), str(output), str(SEED), str(DRAWS)], check=True, capture_output=True)
+    command = [PYTHON, str(program), str(output), str(SEED), str(DRAWS)]
+    with open(output / "log.txt", "w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        for number, _ in enumerate(process.stdout, 1):
+            if number % SHOWN_EVERY == 0:
+                show(f"{number} of {DRAWS} folders written")
+    assert process.wait() == 0, (output / "log.txt").read_text()[-2000:]
     return output
 
 
@@ -81,11 +101,13 @@ def judged(folder, result, caplog):
 
 
 @pytest.mark.slow("folders")
-@pytest.mark.timeout(3000)
-def test_no_folder_is_answered_otherwise_without_a_word(drawn, caplog):
+@pytest.mark.timeout(600 + SECONDS_A_DRAW * DRAWS)
+def test_no_folder_is_answered_otherwise_without_a_word(drawn, caplog, show):
     caplog.set_level(standard_logging.WARNING)
     counts, silent = {}, []
     for number in range(DRAWS):
+        if number and number % SHOWN_EVERY == 0:
+            show(f"{number} of {DRAWS} folders compared: {counts}, {len(silent)} silent")
         result = json.loads((drawn / f"{number}.json").read_text())
         if "answers" not in result:
             counts["not answered there"] = counts.get("not answered there", 0) + 1

@@ -3,7 +3,8 @@
     python theirs.py OUTPUT SEED COUNT
 
 Every folder is a draw from a table of keys and values, as users have them in their files. It runs where PyTorch is and
-TensorFlow need not be. `OUTPUT/NUMBER` is a folder, `OUTPUT/NUMBER.json` its draw and the answers.
+TensorFlow need not be. `OUTPUT/NUMBER` is a folder, `OUTPUT/NUMBER.json` its draw and the answers; the number of a draw
+that is done is a line of the output.
 """
 
 import json
@@ -238,6 +239,7 @@ def main(output, seed, count):
             except Exception as error:
                 result["refused"] = repr(error)[:300]
         (output / f"{number}.json").write_text(json.dumps(result))
+        print(number, flush=True)
 
 
 if __name__ == "__main__":

@@ -99,11 +99,13 @@ class Tokenizer(abc.ABC):
     def check_ids(self, ids: np.ndarray) -> None:
         """Raises UserError for an id that the model's table has no row for."""
         if self.table_rows and ids.max(initial=0) >= self.table_rows:
-            piece = self.pieces[ids.max()]
-            raise UserError(
-                f"a text holds {piece!r}, an added token, for which the model's table of {self.table_rows} rows has "
-                "none; leave it out of the text, or enlarge the table with transformers (resize_token_embeddings)"
-            )
+            raise UserError(self._lost_message(repr(self.pieces[ids.max()])))
+
+    def _lost_message(self, found: str) -> str:
+        return (
+            f"a text holds {found}, an added token, for which the model's table of {self.table_rows} rows has none; "
+            "leave it out of the text, or enlarge the table with transformers (resize_token_embeddings)"
+        )
 
     def _with(self, **values: bool | int) -> Self:
         # Not copy.copy, which makes a tokenizer anew from its vocabulary.
@@ -176,13 +178,22 @@ class Tokenizer(abc.ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text of the ids. It is lower-cased where the tokenizer is."""
 
-    @abc.abstractmethod
     def in_graph(self):
         """Makes a tf.Module that, called on strings [batch], gives a RaggedTensor int32 [batch, None] of the same ids.
 
-        Of segmentations with equal scores, it may choose another. It owns its vocabulary:
-        tf.saved_model.save of a module that holds it needs no file beside it.
+        Of segmentations with equal scores, it may choose another. A call fails for a text that `check_ids` refuses.
+        It owns its vocabulary: tf.saved_model.save of a module that holds it needs no file beside it.
         """
+        from tfrecords.tokenizers.in_graph import CheckedInGraph, LoweredInGraph
+
+        graph = self._graph()
+        graph = LoweredInGraph(graph) if self.lowers_first else graph
+        lost = [repr(token.content) for token in self.cut_tokens if 0 < self.table_rows <= token.id]
+        return CheckedInGraph(graph, self.table_rows, self._lost_message(" or ".join(lost))) if lost else graph
+
+    @abc.abstractmethod
+    def _graph(self):
+        """Makes what `in_graph` gives, for texts as they are."""
 
     def published_files(self) -> dict[str, bytes]:
         """Gives the vocabulary's files as transformers names and reads them, by name."""

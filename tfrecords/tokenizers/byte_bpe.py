@@ -16,11 +16,11 @@ import numpy as np
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
+from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.byte_bpe_file import ROLES, as_tokenizer_json, parse_rules, piece_bytes
 from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
-from tfrecords.tokenizers.byte_words import FIRST_TOKEN, words_by
+from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.other_files import CONTROL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
@@ -75,20 +75,10 @@ class ByteBPETokenizer(Tokenizer):
         names = {number: piece for piece, number in ids.items()}
         # A number that no piece has must not move those behind it.
         self.pieces = [names.get(number, f"[unused{number}]") for number in range(max(names) + 1)]
-        if values["model"].get("ignore_merges"):
-            self._check_merges_make_all(str(path))
 
     def __reduce__(self):
         made_of = type(self), self.vocabulary, self.rules.roles, self.special_in_text
-        return _made_again, made_of, {"lowers_first": self.lowers_first}
-
-    def _check_merges_make_all(self, where: str) -> None:
-        """With ignore_merges a word that is a piece is that piece: the same thing, where merges make every piece."""
-        added = {token.id for token in self.rules.added}
-        possible = [(piece, number) for piece, number in self.rules.ids.items() if number not in added]
-        lost = [piece for piece, number in possible if self._mergeable(piece) and self.merge_ranks[number] == -2]
-        if lost:
-            raise UnknownTokenizer(f"'{where}' has ignore_merges and pieces that no merge makes, such as {lost[0]!r}")
+        return _made_again, made_of, super().__reduce__()[2]
 
     def reading_special_strings(self) -> "ByteBPETokenizer":
         """Makes a tokenizer that takes the strings of special tokens in a text, such as `<mask>`, for those tokens."""
@@ -169,7 +159,7 @@ class ByteBPETokenizer(Tokenizer):
             data = self._mergeable(piece)
             if data is not None and len(data) == 1:
                 byte_ids[data[0]] = number
-        return ByteSegmenter(byte_ids, self._merges, words_by(self.rules.patterns))
+        return ByteSegmenter(byte_ids, self._merges)
 
     @cached_property
     def _reader(self) -> TextReader:
@@ -245,11 +235,10 @@ class ByteBPETokenizer(Tokenizer):
             "merges.txt": f"#version: 0.2\n{merges}".encode(),
         }
 
-    def in_graph(self):
+    def _graph(self):
         from tfrecords.tokenizers.byte_bpe_in_graph import ByteBPEInGraph
-        from tfrecords.tokenizers.in_graph import LoweredInGraph
 
-        return LoweredInGraph(ByteBPEInGraph(self)) if self.lowers_first else ByteBPEInGraph(self)
+        return ByteBPEInGraph(self)
 
 
 def _made_again(

@@ -6,7 +6,6 @@ What of them decides ids and offsets becomes a `ByteBPERules`; what has no twin 
 import dataclasses
 import functools
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,8 +16,6 @@ from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.folder_files import added_token
 from tfrecords.tokenizers.row_template import as_template, framing, pair_rules
 
-# openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
-GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # The names of the special tokens in the order of search: RoBERTa's, BERT's, GPT-NeoX's.
 ROLES = {
     "cls": ("<s>", "[CLS]"),
@@ -46,8 +43,6 @@ class ByteBPERules:
         compose: whether text is composed (NFC) first.
         separators_between: see `Tokenizer`.
         second_segment_id: see `Tokenizer`.
-        patterns: regular expressions of the `tokenizers` library, by each of which what the one before has left whole
-            is parted into its matches and what stands between them; none: a text is one word.
     """
 
     ids: dict[str, int]
@@ -60,7 +55,6 @@ class ByteBPERules:
     compose: bool = False
     separators_between: int = 2
     second_segment_id: int = 0
-    patterns: tuple[str, ...] = (GPT2_PATTERN,)
 
     def as_values(self) -> dict[str, Any]:
         """Gives them as what JSON holds."""
@@ -68,9 +62,6 @@ class ByteBPERules:
         for token in values["added"]:
             # No known vocabulary's ids depend on it; see `byte_text.check_cut_tokens`.
             del token["normalized"]
-        if self.patterns == (GPT2_PATTERN,):
-            # As before others were known.
-            del values["patterns"]
         return values
 
 
@@ -78,7 +69,6 @@ class ByteBPERules:
 ROBERTA: dict[str, tuple[str, Any]] = {
     "add_prefix_space": ("add_prefix_space", False),
     "compose": ("normalizer", False),
-    "patterns": ("pre_tokenizer", (GPT2_PATTERN,)),
     "separators_between": ("post_processor", 2),
     "second_segment_id": ("post_processor", 0),
 }
@@ -145,12 +135,9 @@ def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[st
     trimming = [step for step in steps if "trim_offsets" in step]
     add_prefix_space = parting[-1].get("add_prefix_space", True)
     if add_prefix_space and len(parting) > 1:
-        raise UnknownTokenizer(
-            f"'{where}' puts a blank before every word (add_prefix_space behind a {parting[0]['type']})"
-        )
-    patterns = [_pattern(step) for step in parting[:-1]]
-    if parting[-1].get("use_regex", True) and patterns != [GPT2_PATTERN]:
-        patterns.append(GPT2_PATTERN)
+        other_files.refuse(where, f"puts a blank before every word (add_prefix_space after a {parting[0]['type']})")
+    if len(parting) == 1 and not parting[-1].get("use_regex", True):
+        other_files.refuse(where, "has use_regex=false (pre_tokenizer ByteLevel)")
     return ByteBPERules(
         ids,
         merges,
@@ -160,20 +147,12 @@ def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[st
         any(step["trim_offsets"] for step in trimming),
         any(step.get("add_prefix_space", True) for step in trimming),
         compose=bool(other_files.steps_of(values, "normalizer")),
-        patterns=tuple(patterns),
         **(pair or _usual_pair(roles)),
     )
 
 
 def _usual_pair(roles: dict[str, str]) -> dict[str, int]:
     return pair_rules(2, 0) if roles["cls"] == ROLES["cls"][0] else pair_rules(1, 1)
-
-
-def _pattern(step: dict[str, Any]) -> str:
-    if step["type"] == "Digits":
-        return r"\p{N}" if step["individual_digits"] else r"\p{N}+"
-    pattern = step["pattern"]
-    return pattern["Regex"] if "Regex" in pattern else re.escape(pattern["String"])
 
 
 def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
@@ -244,15 +223,7 @@ def rules_of_files(
 
 def as_tokenizer_json(rules: ByteBPERules) -> bytes:
     """Writes the rules as a tokenizer.json, which the `tokenizers` library reads too."""
-    is_gpt2 = rules.patterns == (GPT2_PATTERN,)
-    level = {
-        "type": "ByteLevel",
-        "add_prefix_space": rules.add_prefix_space,
-        "trim_offsets": True,
-        "use_regex": is_gpt2,
-    }
-    splits = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"} for pattern in rules.patterns]
-    parting = [split | {"invert": False} for split in splits] * (not is_gpt2)
+    level = {"type": "ByteLevel", "add_prefix_space": rules.add_prefix_space, "trim_offsets": True, "use_regex": True}
     cls, sep = ((rules.roles[role], rules.ids[rules.roles[role]]) for role in ("cls", "sep"))
     trimming = {"trim_offsets": rules.trim_offsets, "add_prefix_space": rules.keep_first_space}
     if (rules.separators_between, rules.second_segment_id) == (2, 0):
@@ -267,7 +238,7 @@ def as_tokenizer_json(rules: ByteBPERules) -> bytes:
         "padding": None,
         "added_tokens": as_values(rules.added),
         "normalizer": {"type": "NFC"} if rules.compose else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*parting, level]} if parting else level,
+        "pre_tokenizer": level,
         "post_processor": post,
         "decoder": level,
         "model": {

@@ -17,7 +17,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_text import cut_pattern
-from tfrecords.tokenizers.byte_words_in_graph import MARK, MarkWords, replace
+from tfrecords.tokenizers.byte_words_in_graph import MARK, mark_words, replace
 from tfrecords.tokenizers.in_graph import Characters, stored_once, valid
 from tfrecords.tokenizers.unicode_classes import SPACE, re2_class
 
@@ -38,7 +38,6 @@ class ByteBPEInGraph(tf.Module):
     def __init__(self, tokenizer: "ByteBPETokenizer"):
         super().__init__()
         self._rules, self._cut_tokens = tokenizer.rules, tokenizer.cut_tokens
-        self._mark_words = MarkWords(self._rules.patterns)
         model, self._mark = self._model(tokenizer)
         self._tokenizer = text.SentencepieceTokenizer(model=model, out_type=tf.int32)
         self._sizes = stored_once(np.array([len(data) for data in tokenizer.piece_bytes], np.int64))
@@ -90,7 +89,7 @@ class ByteBPEInGraph(tf.Module):
                 texts = tf.strings.unsorted_segment_join(values, parts.value_rowids(), parts.nrows(), MARK)
         elif self._rules.add_prefix_space:
             texts = _with_blanks(texts)
-        tokens = self._tokenizer.tokenize(tf.strings.unicode_transcode(self._mark_words(texts), "ISO-8859-1", "UTF-8"))
+        tokens = self._tokenizer.tokenize(tf.strings.unicode_transcode(mark_words(texts), "ISO-8859-1", "UTF-8"))
         is_token = tokens.values != self._mark
         before = tf.math.cumsum(tf.cast(tf.concat([is_token, [False]], axis=0), tf.int64), exclusive=True)
         values = tf.boolean_mask(tokens.values, is_token)
@@ -129,7 +128,7 @@ class ByteBPEInGraph(tf.Module):
     def _image(self, content: str) -> str:
         """What becomes of a token that is cut out of a text until SentencePiece sees it."""
         with tf.init_scope():
-            return self._mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
+            return mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
 
 
 def _groups(tokens: list) -> int:

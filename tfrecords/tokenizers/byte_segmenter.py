@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from tfrecords.base.compiled import compiled
-from tfrecords.tokenizers.byte_words import FIRST_TOKEN, Words, word_end
+from tfrecords.tokenizers.byte_words import FIRST_TOKEN, word_end
 from tfrecords.tokenizers.unicode_classes import class_table
 from tfrecords.tokenizers.word_cache import (
     FIRST_DIGEST,
@@ -30,11 +30,9 @@ class ByteSegmenter:
     Args:
         byte_ids: the id of each byte, int32 [256]; -1 where no text has the byte.
         merges: int32 [merges, 3], by rank: the ids of a left and a right part, and of the two as one.
-        words: what finds the words; None: they are GPT-2's.
     """
 
-    def __init__(self, byte_ids: np.ndarray, merges: np.ndarray, words: Words | None):
-        self._words = words
+    def __init__(self, byte_ids: np.ndarray, merges: np.ndarray):
         self._model = (byte_ids, *_pair_table(merges), np.ascontiguousarray(merges[:, 2]))
         self._lock = threading.Lock()
         self._cache = empty_cache()
@@ -49,9 +47,8 @@ class ByteSegmenter:
         Returns:
             Ids int32 [tokens], and row_splits int64 [texts + 1].
         """
-        ends = np.zeros(0, np.int64) if self._words is None else self._words(codes, text_splits)
         with self._lock:
-            return _encode(codes, text_splits, ends, class_table(), *self._model, *self._cache)
+            return _encode(codes, text_splits, class_table(), *self._model, *self._cache)
 
     def last_merges(self, pieces: Sequence[bytes]) -> np.ndarray:
         """Gives for each piece the rank of the merge by which its bytes become one token: int64 [pieces].
@@ -90,20 +87,16 @@ def _slot(left, right, keys):
 
 
 @compiled
-def _encode(codes, text_splits, ends, classes, byte_ids, pair_keys, pair_ranks, new_ids, slots, records):
-    """Ids of all texts and their row_splits. ends: of all words, or none where they are to be found by `classes`."""
+def _encode(codes, text_splits, classes, byte_ids, pair_keys, pair_ranks, new_ids, slots, records):
+    """Ids of all texts and their row_splits."""
     out = np.empty(len(codes) + 64, np.int32)
     row_splits = np.zeros(len(text_splits), np.int64)
-    size = word = 0
+    size = 0
     for row in range(len(text_splits) - 1):
         at, end = text_splits[row], text_splits[row + 1]
         while at < end:
             begin, digest = at, FIRST_DIGEST
-            if len(ends) > 0:
-                at = ends[word]
-                word += 1
-            else:
-                at = word_end(codes, begin, end, classes)
+            at = word_end(codes, begin, end, classes)
             for place in range(begin, at):
                 digest = digest_with(digest, codes[place])
             slot = find_word(codes, begin, at - begin, digest, slots, records)

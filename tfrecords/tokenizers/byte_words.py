@@ -1,15 +1,9 @@
-"""Where the words of byte-level BPE end: by GPT-2's pattern, compiled, or by any other with the `tokenizers` library.
+"""Where the words of byte-level BPE end: by GPT-2's pattern (openai/gpt-2:encoder.py, `Encoder`), compiled.
 
-GPT-2's is that of openai/gpt-2:encoder.py, `Encoder`. No word reaches over a token that was cut out of a text.
+No word reaches over a token that was cut out of a text.
 """
 
-from collections.abc import Callable, Sequence
-
-import numpy as np
-
 from tfrecords.base.compiled import compiled
-from tfrecords.base.errors import UserError, first_line
-from tfrecords.tokenizers.byte_bpe_file import GPT2_PATTERN
 from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE
 
 # Codes from here on are no characters but tokens: this number and the token's id.
@@ -17,53 +11,6 @@ FIRST_TOKEN = 0x110000
 _TOKEN = SPACE + 1
 _BLANK, _APOSTROPHE = ord(" "), ord("'")
 _S, _T, _M, _D, _R, _E, _V, _L = (ord(letter) for letter in "stmdrevl")
-
-# Codes of all texts end to end, uint32, and their splits, to where each word ends: int64 [words].
-Words = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-
-def words_by(patterns: Sequence[str]) -> Words | None:
-    """Makes what finds the words; None where they are GPT-2's, which `word_end` finds one by one.
-
-    Args:
-        patterns: regular expressions of the `tokenizers` library, by each of which what the one before has left whole
-            is parted into its matches and what stands between them.
-
-    Raises:
-        UserError: the library does not understand a pattern.
-
-    >>> words_by([r"\\s+"])(np.array([ord(letter) for letter in "It is"], np.uint32), np.array([0, 5]))
-    array([2, 3, 5])
-    """
-    if tuple(patterns) == (GPT2_PATTERN,):
-        return None
-    parting = library_parting(patterns)
-    return lambda codes, text_splits: _library_ends(codes, text_splits, parting)
-
-
-def library_parting(patterns: Sequence[str]):
-    """Gives the pre-tokenizer of the `tokenizers` library that parts a text by these patterns, one after the other."""
-    # Only here: GPT-2's words need it not.
-    from tokenizers import Regex, pre_tokenizers
-
-    try:
-        return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns])
-    except Exception as error:
-        raise UserError(f"text cannot be parted by one of {list(patterns)}: {first_line(error)}") from error
-
-
-def _library_ends(codes: np.ndarray, text_splits: np.ndarray, parting) -> np.ndarray:
-    tokens = np.flatnonzero(codes >= FIRST_TOKEN)
-    edges = np.unique(np.concatenate([text_splits, tokens, tokens + 1]))
-    data, ends = codes.astype("<u4").tobytes(), list[int]()
-    is_token = np.isin(edges, tokens).tolist()
-    for begin, end, whole in zip(edges.tolist(), edges[1:].tolist(), is_token):
-        if whole:
-            ends.append(end)
-        else:
-            text = data[4 * begin : 4 * end].decode("utf-32-le")
-            ends.extend(begin + last for _, (_, last) in parting.pre_tokenize_str(text))
-    return np.array(ends, np.int64)
 
 
 @compiled

@@ -56,6 +56,8 @@ class CharacterRules:
         """Returns what the normalizer makes of a character; words are not yet separated at punctuation."""
         code = ord(character)
         if self.of_library:
+            if self.chinese and _within(code, library.CHINESE):
+                return f" {character} "
             return "" if self.clean and _within(code, library.NOT_TEXT) else self._changed.get(character, character)
         category = unicodedata.category(character)
         if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
@@ -83,7 +85,7 @@ class CharacterRules:
         return f" {character} " if _is_punctuation(character) else character
 
     def changing(self) -> Iterable[int]:
-        """Returns the code points of all characters that may change."""
+        """Returns the code points of all characters that may change, but for runs of which all become the same."""
         if self.of_library:
             return map(ord, {*self._changed, *self._split})
         return (code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co"))
@@ -108,15 +110,11 @@ def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarra
     rows = np.zeros(0x110000, np.int32)
     expansions = {(ITSELF,): 0}
     change = getattr(rules, step)
-
-    if rules.of_library:
-        for first, last in library.NOT_TEXT:
-            target = tuple(map(ord, change(chr(first)))) and (ITSELF,)
-            rows[first : last + 1] = expansions.setdefault(target, len(expansions))
-    for code in rules.changing():
-        character = chr(code)
+    runs = (*library.NOT_TEXT, *library.CHINESE) if rules.of_library else ()
+    for first, last in (*runs, *((code, code) for code in rules.changing())):
+        character = chr(first)
         target = tuple(ITSELF if part == character != " " else ord(part) for part in change(character))
-        rows[code] = expansions.setdefault(target, len(expansions))
+        rows[first : last + 1] = expansions.setdefault(target, len(expansions))
     pages, page_of = np.unique(rows.reshape(-1, PAGE), axis=0, return_inverse=True)
     table = np.zeros((len(expansions), max(map(len, expansions))), np.int32)
     for target, row in expansions.items():

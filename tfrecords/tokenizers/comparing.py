@@ -8,7 +8,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tfrecords.tokenizers.base import Tokenizer
 
 SPECIAL = ("cls", "sep", "mask", "pad", "unk")
-_RULES_OF_BYTES = ("merges", "patterns", "compose", "add_prefix_space", "separators_between", "second_segment_id")
+_RULES_OF_BYTES = ("merges", "compose", "add_prefix_space", "separators_between", "second_segment_id")
 _NORMAL = model_pb2.ModelProto.SentencePiece.NORMAL
 # Texts that show how a tokenizer changes a text before it looks for pieces: case, accents, wide letters, ligatures.
 _SAMPLES = ("The Dog", "Été naïve", "Über Größe", "ＡＢＣ １２", "ﬁne ²", "Дом дом", "a  b")  # noqa: RUF001

@@ -49,6 +49,7 @@ class FolderFiles:
         of_model: whether transformers would take the defaults of BERT's, MPNet's or ALBERT's class by the type of the
             model.
         pair: `separators_between` and `second_segment_id` of the class.
+        is_of_xlm: whether transformers reads the vocabulary as XLM-RoBERTa's.
         is_of_library: whether any file is there that transformers or the `tokenizers` library wrote.
     """
 
@@ -69,6 +70,7 @@ class FolderFiles:
         has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(self._kind, "").split()
         self.by_class = self.has_config and (has_own_steps or not self.described)
         self.of_model = not self.has_config and self._class in ("albert", "bert", "mpnet")
+        self.is_of_xlm = self._class in ("xlmroberta", "xlm-roberta")
         self.pair = other_files.CLASS_PAIRS.get(self._class, (1, 1))
 
     def check(self, kind: str) -> None:
@@ -99,8 +101,8 @@ class FolderFiles:
 
     def default(self, key: str) -> bool | None:
         """What transformers takes where the key is missing; of Unigram classes, accents go."""
-        of_class = {"do_lower_case": False} if self._class == "xlnet" else {}
-        of_class |= {"strip_accents": True} if self._kind == "Unigram" else {}
+        of_class = {"do_lower_case": False} if self._class == "xlnet" or self.is_of_xlm else {}
+        of_class |= {"strip_accents": not self.is_of_xlm} if self._kind == "Unigram" else {}
         return (_DEFAULTS | of_class).get(key)
 
     def choose(self, key: str, inside: Any, default: Any) -> Any:

@@ -175,6 +175,32 @@ class LoweredInGraph(tf.Module):
         return ids, ids.with_values(first), ids.with_values(tf.where(empty, first, after))
 
 
+class CheckedInGraph(tf.Module):
+    """A tokenizer's graph whose calls fail for a text with an id that the model's table has no row for.
+
+    Args:
+        graph: of the tokenizer.
+        rows: of the table.
+        message: of the failure.
+    """
+
+    def __init__(self, graph: tf.Module, rows: int, message: str):
+        super().__init__()
+        self._graph, self._rows, self._message = graph, rows, message
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._checked(self._graph(texts))
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Gives ids, and where each starts and ends in its text, in characters."""
+        ids, *places = self._graph.with_offsets(texts)
+        return self._checked(ids), *places
+
+    def _checked(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        with tf.control_dependencies([tf.debugging.assert_less(ids.flat_values, self._rows, self._message)]):
+            return ids.with_flat_values(tf.identity(ids.flat_values))
+
+
 def stored_once(values: np.ndarray) -> tf.Tensor:
     """Makes a table that the functions of a SavedModel take as an input, where each would hold a copy of an array."""
     with tf.init_scope(), tf.device("CPU:0"):

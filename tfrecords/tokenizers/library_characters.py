@@ -3,6 +3,8 @@
 import functools
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
 # A sign that no step changes, and nothing becomes, goes between two others.
@@ -12,21 +14,29 @@ BETWEEN = "\u4dc0"
 NOT_TEXT = ((0, 0), (0xD800, 0xDFFF), (0xE000, 0xF8FF), (0xF0000, 0xFFFFD), (0x100000, 0x10FFFD))
 
 
+# Of the runs that `handle_chinese_chars` puts blanks around, those whose characters no other step changes.
+CHINESE = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F))
+CHINESE += ((0x2B920, 0x2CEAF),)
+
+
 @functools.cache
-def characters() -> list[str]:
-    """All code points that are assigned, without those that are `NOT_TEXT`."""
-    runs = range(1, 0xD800), range(0xF900, 0x30000), range(0xE0000, 0xE0200)
-    return [chr(code) for run in runs for code in run if chr(code) != BETWEEN]
+def characters(chinese: bool = True) -> list[str]:
+    """Returns all code points that are assigned, without those that are `NOT_TEXT`; `chinese`: with `CHINESE`."""
+    codes = np.concatenate([np.arange(*run) for run in ((1, 0xD800), (0xF900, 0x30000), (0xE0000, 0xE0200))])
+    for first, last in () if chinese else CHINESE:
+        codes = codes[(codes < first) | (codes > last)]
+    return [chr(code) for code in codes.tolist() if code != ord(BETWEEN)]
 
 
 @functools.cache
 def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case: bool) -> dict[str, str]:
-    """Returns the characters that BertNormalizer changes, each alone, with what it makes of them."""
+    """Returns the characters outside of `CHINESE` that BertNormalizer changes, each alone, and what they become."""
     from tokenizers import normalizers
 
     step = normalizers.BertNormalizer(clean, chinese, strip_accents, lower_case)
-    results = step.normalize_str(BETWEEN.join(characters())).split(BETWEEN)
-    return {one: new for one, new in zip(characters(), results, strict=True) if one != new}
+    others = characters(chinese=False)
+    results = step.normalize_str(BETWEEN.join(others)).split(BETWEEN)
+    return {one: new for one, new in zip(others, results, strict=True) if one != new}
 
 
 def normalizing(steps: Sequence[str]) -> Callable[[str], str]:
@@ -36,12 +46,25 @@ def normalizing(steps: Sequence[str]) -> Callable[[str], str]:
     return normalizers.Sequence([getattr(normalizers, step)() for step in steps]).normalize_str
 
 
+def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
+    """Returns what the step Precompiled makes of the sequences among the sources of a SentencePiece model's rules.
+
+    It looks at one grapheme at a time, for a rule of its whole where it has fewer than 6 bytes, and takes the rule of
+    the shortest source that the grapheme begins with (tokenizers/normalizers/precompiled.rs).
+    """
+    short = [source for source in rules if len(source) > 1 and len(source.encode()) < 6]
+    return {
+        source: rules[next(source[:end] for end in range(1, len(source) + 1) if source[:end] in rules)]
+        for source in short
+    }
+
+
 @functools.cache
 def split_by_bert() -> dict[str, str]:
     """Returns the characters at which BertPreTokenizer splits text, white space as a blank, others between blanks."""
     from tokenizers import pre_tokenizers
 
-    signs = [one for one in characters() if not one.isalpha()]
+    signs = [one for one in characters(chinese=False) if not one.isalpha()]
     parts = pre_tokenizers.BertPreTokenizer().pre_tokenize_str("a".join(signs))
     words = {part: f" {part} " for part, _ in parts if len(part) == 1 and part != "a"}
     return words | {chr(code): " " for first, last in ranges(SPACE) for code in range(first, last + 1)}

@@ -58,8 +58,8 @@ MORE_TOKENS_KEYS = ("additional_special_tokens", "extra_special_tokens")
 # Byte-level BPE and Unigram files say all themselves; classes of these kinds read them.
 _CLASSES = {
     "wordpiece": "Bert Electra Albert MobileBert DistilBert RetriBert ConvBert MPNet Funnel LayoutLM Splinter",
-    "sentencepiece": "Albert XLNet Bert",
-    "bpe": "Roberta GPT2 Longformer Bart LED Deberta GPTNeoX CodeGen Qwen2 Llama Bloom MPNet ModernBert Bert",
+    "sentencepiece": "Albert XLNet Bert XLMRoberta",
+    "bpe": "Roberta GPT2 Longformer Bart LED Deberta GPTNeoX CodeGen MPNet ModernBert Bert",
 }
 _ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "PythonBackend")
 CLASSES = {
@@ -75,7 +75,7 @@ CLASSES_WITH_STEPS = {
 # What a class, or type of model, takes where no file says it: special tokens, and of pairs the arguments of
 # `row_template.pair_rules`. Others take BERT's (transformers tokenization_mpnet.py).
 CLASS_ROLES = {"mpnet": {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"}}
-CLASS_PAIRS = {"mpnet": (2, 0)}
+CLASS_PAIRS = {"mpnet": (2, 0), "xlmroberta": (2, 0), "xlm-roberta": (2, 0)}
 
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
@@ -118,6 +118,8 @@ FRAMES = {
     "RobertaProcessing": {"cls": ANY, "sep": ANY, "trim_offsets": _TRUE_OR_FALSE, "add_prefix_space": _TRUE_OR_FALSE},
 }
 _NOTHING = dict[str, Any]()
+# openai/gpt-2:encoder.py; ByteLevel of `tokenizers` has it built in.
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
     "WordPiece": {
         "normalizer": {"BertNormalizer": _BERT},
@@ -138,8 +140,9 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
             "Precompiled": {"precompiled_charsmap": ANY},
             "Replace": {
                 "pattern": ({"String": "``"}, {"String": "''"}, {"Regex": " {2,}"}),
-                "content": ('"', " "),
+                "content": ('"', " ", "▁"),
             },
+            "Strip": {"strip_left": (False,), "strip_right": (True,)},
         },
         "pre_tokenizer": {
             "WhitespaceSplit": _NOTHING,
@@ -158,13 +161,13 @@ STEPS: dict[str, dict[str, dict[str, dict[str, tuple | None]]]] = {
         "normalizer": {"NFC": _NOTHING},
         "pre_tokenizer": {
             "ByteLevel": _BYTES,
-            "Digits": {"individual_digits": _TRUE_OR_FALSE},
-            "Split": {"pattern": ANY, "behavior": ("Isolated",), "invert": (False,)},
+            "Split": {"pattern": ({"Regex": GPT2_PATTERN},), "behavior": ("Isolated",), "invert": (False,)},
         },
         "post_processor": FRAMES | {"ByteLevel": _BYTES},
         "model": {
             "BPE": {
-                **dict.fromkeys(("vocab", "merges", "unk_token", "ignore_merges")),
+                **dict.fromkeys(("vocab", "merges", "unk_token")),
+                "ignore_merges": (False,),
                 # No text is unknown to bytes.
                 **dict.fromkeys(("fuse_unk", "byte_fallback"), _TRUE_OR_FALSE),
                 "dropout": (0.0,),

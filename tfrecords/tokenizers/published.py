@@ -59,10 +59,10 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         rules = dataclasses.replace(rules, keep_first_space=rules.add_prefix_space)
         return ByteBPETokenizer(as_tokenizer_json(rules), path=path, roles=rules.roles)
     if kind == "Unigram":
-        if not {"[CLS]", "<cls>"} & {piece for piece, _ in values["model"]["vocab"]}:
+        if not {"[CLS]", "<cls>", "<s>"} & {piece for piece, _ in values["model"]["vocab"]}:
             raise UnknownTokenizer(
-                f"'{path}' holds a unigram vocabulary without ALBERT's [CLS] or XLNet's <cls>, as XLM-RoBERTa's and "
-                f"CamemBERT's are, which is not known here; {BY_IDS}"
+                f"'{path}' holds a unigram vocabulary without ALBERT's [CLS], XLNet's <cls> or XLM-RoBERTa's <s>, which"
+                f" is not known here; {BY_IDS}"
             )
         return _unigram(near, lower_case, keep_accents, path)
     if kind != "WordPiece":
@@ -221,6 +221,10 @@ def sentencepiece(
     near.check("sentencepiece")
     if near.described:
         _check_unigram(near)
+    elif near.is_of_xlm:
+        from tfrecords.tokenizers.unigram_file import shifted
+
+        return make_tokenizer("sentencepiece", shifted(vocabulary), None, None, path)
     if keep_accents is None and (near.described or "keep_accents" in near.settings):
         keep_accents = not near.strips_accents()
     tokenizer = make_tokenizer("sentencepiece", vocabulary, lower_case, keep_accents, path)
@@ -267,9 +271,10 @@ def _check_unigram(near: FolderFiles) -> bool:
     if pre not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         other_files.refuse(near.where, f"has the pre_tokenizer {', '.join(pre) or 'none'}")
     ids = dict(_numbered(near.described["model"]["vocab"]))
-    _, pair = framing(near.steps("post_processor"), ids, near.where, True)
-    if pair not in ({}, pair_rules(1, 1)):
-        other_files.refuse(near.where, "frames pairs as RoBERTa does (post_processor)")
+    ends, pair = framing(near.steps("post_processor"), ids, near.where, True)
+    usual = pair_rules(2, 0) if ends.get("cls", near.roles().get("cls")) == "<s>" else pair_rules(1, 1)
+    if pair not in ({}, usual):
+        other_files.refuse(near.where, f"frames pairs with {pair['separators_between']} separators (post_processor)")
     return near.choose("pre_tokenizer WhitespaceSplit", len(pre) > 1, True)
 
 

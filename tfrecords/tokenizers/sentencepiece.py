@@ -18,6 +18,8 @@ from tfrecords.tokenizers.normalization import Blanks, blanks_of, own_rules, wit
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
 from tfrecords.tokenizers.words import is_spaced_letter
 
+# The strings of "cls", "sep" and "mask": ALBERT's, XLNet's, and XLM-RoBERTa's, which XLNet's vocabularies have, too.
+ROLES = (("[CLS]", "[SEP]", "[MASK]"), ("<cls>", "<sep>", "<mask>"), ("<s>", "</s>", "<mask>"))
 # google-research/albert create_pretraining_data.py:393-423: these begin a word, and so does any piece that holds a
 # character which is neither one of them nor an English letter.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~€£')
@@ -65,17 +67,18 @@ class SentencePieceTokenizer(Tokenizer):
         super().__init__(vocabulary, lower_case, keep_accents)
         self.pieces = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
         self.pad_id, self.unk_id = self._special("<pad>", path), self._special("<unk>", path)
-        # XLNet's own vocabularies have <cls>, <sep> and <mask>.
-        of_xlnet = "[CLS]" not in self.pieces and "<cls>" in self.pieces
-        names = ("<cls>", "<sep>", "<mask>") if of_xlnet else ("[CLS]", "[SEP]", "[MASK]")
+        names = next((names for names in ROLES if names[0] in self.pieces), ROLES[0])
         self.cls_id, self.sep_id, self.mask_id = (self._special(name, path) for name in names)
+        self.is_of_xlm = names == ROLES[-1]
+        if self.is_of_xlm:
+            self.separators_between, self.second_segment_id = 2, 0
 
     def _special(self, piece: str, path: str | os.PathLike) -> int:
         token_id = self._processor.piece_to_id(piece)
         if self._processor.id_to_piece(token_id) != piece:
             raise UnknownTokenizer(
-                f"tokenizer '{path}' has no piece {piece}, which ALBERT's or XLNet's has, and XLM-RoBERTa's and "
-                f"CamemBERT's have not; train one with python -m tfrecords.train_tokenizer, or {BY_IDS}"
+                f"tokenizer '{path}' has no piece {piece}, as the vocabularies of ALBERT, XLNet and XLM-RoBERTa have;"
+                f" train one with python -m tfrecords.train_tokenizer, or {BY_IDS}"
             )
         return token_id
 
@@ -198,15 +201,22 @@ class SentencePieceTokenizer(Tokenizer):
         offsets = np.insert(offsets, ends, np.array(places, np.int32).reshape(-1, 2), axis=0)
         return ids, splits + np.append(0, np.cumsum(more)), offsets
 
+    def published_files(self) -> dict[str, bytes]:
+        """See `Tokenizer`. XLM-RoBERTa's is a tokenizer.json: its ids are not those of a SentencePiece model there."""
+        if not self.is_of_xlm:
+            return super().published_files()
+        from tfrecords.tokenizers.unigram_file import as_tokenizer_json
+
+        return {"tokenizer.json": as_tokenizer_json(self)}
+
     def decode(self, ids: Sequence[int]) -> str:
         return self._processor.decode([int(i) for i in ids])
 
-    def in_graph(self):
-        from tfrecords.tokenizers.in_graph import LoweredInGraph, SentencePieceInGraph
+    def _graph(self):
+        from tfrecords.tokenizers.in_graph import SentencePieceInGraph
 
         blank_id = self._processor.piece_to_id(WORD_BOUNDARY)
-        graph = SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
-        return LoweredInGraph(graph) if self.lowers_first else graph
+        return SentencePieceInGraph(self.vocabulary, *self._digit_comma_table, self._blanks, blank_id)
 
 
 def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:

@@ -107,14 +107,11 @@ def class_table() -> np.ndarray:
 
 
 @functools.cache
-def re2_class(kind: int, without: str = "") -> str:
-    r"""What stands for the characters of a kind, but for some, between the brackets of a regular expression of RE2.
+def re2_class(kind: int) -> str:
+    r"""What stands for the characters of a kind between the brackets of a regular expression of RE2.
 
-    >>> re2_class(SPACE)[:11], re2_class(SPACE, without="\n")[:16]
-    ('\\x{9}-\\x{d}', '\\x{9}\\x{b}-\\x{d}')
+    >>> re2_class(SPACE)[:11]
+    '\\x{9}-\\x{d}'
     """
     runs = ranges(kind)
-    for code in map(ord, without):
-        parts = [((first, min(last, code - 1)), (max(first, code + 1), last)) for first, last in runs]
-        runs = [run for pair in parts for run in dict.fromkeys(pair) if run[0] <= run[1]]
     return "".join(f"\\x{{{first:x}}}" + (f"-\\x{{{last:x}}}" if last > first else "") for first, last in runs)

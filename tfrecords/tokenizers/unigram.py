@@ -16,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.characters import build_trie, child
-from tfrecords.tokenizers.normalization import decompile, normalizer_of
+from tfrecords.tokenizers.normalization import LIBRARY_RULES, decompile, normalizer_of
 from tfrecords.tokenizers.word_cache import (
     FIRST_DIGEST,
     digest_with,
@@ -55,9 +55,12 @@ class UnigramSegmenter:
         unknown = next(number for number, piece in enumerate(proto.pieces) if piece.type == _PIECE.UNKNOWN)
         # 0, above every piece's log-probability, has user-defined symbols chosen wherever they stand.
         scores[[number for number, piece in enumerate(proto.pieces) if piece.type == _PIECE.USER_DEFINED]] = 0
-        scores[unknown] = np.float32(min(normal) - _UNKNOWN_PENALTY)
+        scores[unknown] = min(normal) - _UNKNOWN_PENALTY
+        is_single = proto.normalizer_spec.name.split()[:1] != [LIBRARY_RULES]
+        if is_single:
+            scores = scores.astype(np.float32).astype(np.float64)
         edges, ids, _ = build_trie(segmentable)
-        self._model = (edges, ids, scores, unknown, *expansions)
+        self._model = (edges, ids, scores, is_single, unknown, *expansions)
         self._lock = threading.Lock()
         self._slots, self._records = empty_cache()
 
@@ -114,13 +117,13 @@ def expand(ids, row_splits, values, table_splits):
 
 @compiled
 def _encode(
-    codes, text_splits, edges, piece_ids, scores, unknown, expansions, expansion_splits, slots, records
+    codes, text_splits, edges, piece_ids, scores, is_single, unknown, expansions, expansion_splits, slots, records
 ):  # fmt: skip
     """Ids of all words end to end and their row_splits. slots, records: of `empty_cache`."""
     longest = 0
     for row in range(len(text_splits) - 1):
         longest = max(longest, text_splits[row + 1] - text_splits[row])
-    best, origins = np.empty(longest + 2, np.float32), np.empty(longest + 2, np.int64)
+    best, origins = np.empty(longest + 2, np.float64), np.empty(longest + 2, np.int64)
     pieces, path = np.empty(longest + 2, np.int32), np.empty(longest + 2, np.int32)
     out = np.empty(len(codes) + 2 * len(text_splits), np.int32)
     row_splits = np.zeros(len(text_splits), np.int64)
@@ -145,7 +148,8 @@ def _encode(
                     out[size + offset] = records[first + offset]
                 size += count
                 continue
-            first = _segment(codes, begin, length, edges, piece_ids, scores, unknown, best, origins, pieces, path)
+            model = edges, piece_ids, scores, is_single, unknown
+            first = _segment(codes, begin, length, *model, best, origins, pieces, path)
             start = size
             for piece in path[first : length + 1]:
                 for place in range(expansion_splits[piece], expansion_splits[piece + 1]):
@@ -159,16 +163,17 @@ def _encode(
 
 
 @compiled
-def _segment(codes, begin, length, edges, piece_ids, scores, unknown, best, origins, pieces, path):
+def _segment(codes, begin, length, edges, piece_ids, scores, is_single, unknown, best, origins, pieces, path):
     """Puts the best path of a word behind its boundary into path[RESULT : length + 1].
 
-    All sums are of single precision, as SentencePiece's are: of equal ones the first counts.
+    Of equal sums the first counts. They are of single precision (`is_single`) as SentencePiece's, or of double
+    precision as those of the `tokenizers` library.
     """
     length += 1
     origins[: length + 1] = -1
     best[0] = 0
     for start in range(length):
-        till_here = np.float64(best[start])
+        till_here = best[start]
         node, has_single = np.int64(0), False
         for at in range(start, length):
             node = child(node, codes[begin + at - 1] if at else _BOUNDARY, edges)
@@ -177,11 +182,15 @@ def _segment(codes, begin, length, edges, piece_ids, scores, unknown, best, orig
             piece = piece_ids[node]
             if piece >= 0:
                 has_single = has_single or at == start
-                score = np.float32(scores[piece] + till_here)
+                score = scores[piece] + till_here
+                if is_single:
+                    score = np.float64(np.float32(score))
                 if origins[at + 1] < 0 or score > best[at + 1]:
                     best[at + 1], origins[at + 1], pieces[at + 1] = score, start, piece
         if not has_single:
-            score = np.float32(scores[unknown] + till_here)
+            score = scores[unknown] + till_here
+            if is_single:
+                score = np.float64(np.float32(score))
             if origins[start + 1] < 0 or score > best[start + 1]:
                 best[start + 1], origins[start + 1], pieces[start + 1] = score, start, unknown
     first, end = length, length

@@ -6,15 +6,21 @@ into the name of the rules.
 """
 
 import base64
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 from sentencepiece import SentencePieceNormalizer
 from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.tokenizers import library_characters as library
+from tfrecords.tokenizers.added_tokens import AddedToken, as_values
 from tfrecords.tokenizers.normalization import LIBRARY_RULES, decompile, normalizer_of
+from tfrecords.tokenizers.row_template import as_template
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
+
+if TYPE_CHECKING:
+    from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 
 _KINDS = model_pb2.ModelProto.SentencePiece
 _QUOTES = ("``", "''")
@@ -22,7 +28,8 @@ _QUOTES = ("``", "''")
 
 def is_step_of_blanks(step: dict[str, Any]) -> bool:
     """Returns whether a step replaces several blanks by one."""
-    return step["type"] == "Replace" and step["pattern"] == {"Regex": " {2,}"} and step["content"] == " "
+    is_one = step["type"] == "Replace" and step["pattern"] == {"Regex": " {2,}"}
+    return is_one and step["content"] in (" ", WORD_BOUNDARY)
 
 
 def is_step_of_quotes(step: dict[str, Any]) -> bool:
@@ -61,9 +68,10 @@ def as_model(
     steps = _with_case_and_accents(steps, lower_case, keep_accents)
     types = {step["type"] for step in steps}
     one_blank = any(map(is_step_of_blanks, steps))
-    flags = {"lower": "Lowercase" in types, "accents": bool(types) and "StripAccents" not in types}
+    of_xlm = not {"[CLS]", "<cls>"}.intersection(piece for piece, _ in model["vocab"])
+    flags = {"lower": "Lowercase" in types, "accents": (of_xlm or bool(types)) and "StripAccents" not in types}
     if not splits_at_white_space:
-        flags |= {"last_blank": one_blank, "all_blanks": not one_blank}
+        flags |= {"last_blank": one_blank and "Strip" not in types, "all_blanks": not one_blank}
     spec = proto.normalizer_spec
     spec.name = " ".join([LIBRARY_RULES, *(name for name, is_so in flags.items() if is_so)])
     if flags.get("all_blanks"):
@@ -74,6 +82,57 @@ def as_model(
         found = model_pb2.NormalizerSpec.FromString(compiled.serialized_normalizer_spec())
         spec.precompiled_charsmap = found.precompiled_charsmap
     return proto.SerializeToString(deterministic=True)
+
+
+# XLM-RoBERTa's ids before those of the model's pieces, and the step of words that its class makes.
+_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+_WORDS = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "WhitespaceSplit"},
+        {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "always", "split": True},
+    ],
+}
+
+
+def shifted(model: bytes) -> bytes:
+    """Returns XLM-RoBERTa's SentencePiece model with the ids that fairseq gives its pieces (both serialized).
+
+    These are `_FIRST`, the pieces behind <unk>, <s> and </s>, and <mask> (transformers/convert_slow_tokenizer.py,
+    XLMRobertaConverter).
+    """
+    proto = model_pb2.ModelProto.FromString(model)
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces[3:]]
+    vocab = [*((name, 0.0) for name in _FIRST), *pieces, ("<mask>", 0.0)]
+    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+    steps = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * bool(charsmap)
+    return as_model({"vocab": vocab, "unk_id": _FIRST.index("<unk>")}, steps, True, {*_FIRST, "<mask>"}, None, None)
+
+
+def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
+    """Writes a tokenizer of XLM-RoBERTa's kind as a tokenizer.json."""
+    proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
+    cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
+    roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
+    special = [AddedToken(tokenizer.pieces[one], one, True, lstrip=one == tokenizer.mask_id) for one in roles]
+    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+    values = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": as_values(special),
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap} if charsmap else None,
+        "pre_tokenizer": _WORDS,
+        "post_processor": as_template(cls, sep, tokenizer.separators_between, tokenizer.second_segment_id),
+        "decoder": _WORDS["pretokenizers"][1],
+        "model": {
+            "type": "Unigram",
+            "unk_id": tokenizer.unk_id,
+            "vocab": [[piece.piece, piece.score] for piece in proto.pieces],
+            "byte_fallback": False,
+        },
+    }
+    return json.dumps(values, ensure_ascii=False).encode()
 
 
 def _with_case_and_accents(steps: list[dict], lower_case: bool | None, keep_accents: bool | None) -> list[dict]:
@@ -94,7 +153,7 @@ def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tup
     charsmap = b"".join(base64.b64decode(step["precompiled_charsmap"]) for step in steps[at : at + 1])
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
     before, after = (
-        library.normalizing([step["type"] for step in part if step["type"] != "Replace"])
+        library.normalizing([step["type"] for step in part if step["type"] not in ("Replace", "Strip")])
         for part in (steps[:at], steps[at + 1 :])
     )
     white = {code: " " for first, last in ranges(SPACE) for code in range(first, last + 1)} | {ord(WORD_BOUNDARY): " "}
@@ -111,6 +170,7 @@ def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tup
     # With a character that a step before changes, a sequence cannot be in what the map reads.
     gone = {one for one, new in changed.items() if new != one}
     sequences = [source for source in base_rules if len(source) > 1 and gone.isdisjoint(source)]
-    rules |= {source: end(base_rules[source]) for source in sequences}
+    targets = base_rules if at else library.of_graphemes(base_rules)
+    rules |= {source: end(targets[source]) for source in sequences if source in targets}
     rules |= {step["pattern"]["String"]: end('"') for step in steps if is_step_of_quotes(step)}
     return sorted((source, target) for source, target in rules.items() if source != target)

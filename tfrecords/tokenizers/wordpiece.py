@@ -177,15 +177,14 @@ class WordPieceTokenizer(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self.pieces[i] for i in ids).replace(f" {_SUFFIX}", "")
 
-    def in_graph(self):
-        from tfrecords.tokenizers.in_graph import LoweredInGraph, WordPieceInGraph
+    def _graph(self):
+        from tfrecords.tokenizers.in_graph import WordPieceInGraph
 
         first, later = (self._cutter.first, self._cutter.later) if self._cutter else ([], [])
         tables = [character_table(self._characters, step) for step in (("normal", "split") if later else ("all",))]
-        graph = WordPieceInGraph(
+        return WordPieceInGraph(
             self._model_ids, self.pieces[self.unk_id], tables, self.rules.longest_word, first, later
         )
-        return LoweredInGraph(graph) if self.lowers_first else graph
 
 
 @compiled

@@ -15,7 +15,7 @@ from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertS
 from albert_tf.compression import distillation, quality, start
 from albert_tf.compression import run as running
 from albert_tf.compression.distillation import digest_of, lessons_of
-from albert_tf.compression.report import milliseconds
+from albert_tf.compression.report import milliseconds, worse_than_start
 from albert_tf.compression.taught import taught
 from albert_tf.compression.text import task_of
 from albert_tf.loading import load
@@ -235,3 +235,9 @@ def test_a_model_teaches_what_it_is_used_for(settings):
         (AlbertEncoder(walk), "=> walks to an equilibrium and keeps no states; give --states_wei"),
     ):
         assert_refused(line, settings, lambda asked, teacher=teacher: lessons_of(asked, teacher))
+
+
+def test_training_that_makes_the_model_worse_is_warned_of():
+    begun, worse = (start.TableRow("cut", 10, {"f1": value, "likeness": 0.1}) for value in (0.75, 0.7))
+    assert worse_than_start(begun, worse, "f1").startswith("training made the model worse: f1 0.7500 without training,")
+    assert worse_than_start(worse, begun, "f1") == worse_than_start(begun, begun, "f1") == ""

@@ -243,9 +243,9 @@ def test_a_run_that_is_stopped_between_seeds_has_no_model_yet(settings, monkeypa
 
 # What the folder holds, and then the flags.
 HELD = r"""
-. | --learning_rate=2e-3 => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)$
-. | --learning_rate=2e-3 --dryrun => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)$
-seed-7 | --learning_rate=2e-3 --dryrun --seeds=0,7 => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)$
+. | --learning_rate=2e-3 => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)
+. | --learning_rate=2e-3 --dryrun => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)
+seed-7 | --learning_rate=2e-3 --dryrun --seeds=0,7 => ^give another --output_dir.*learning_rate=0\.001 \(now 0\.002\)
 . | --data_dir=MORE => train_sha256=
 . | --seeds=0,7 => holds the run of one seed, which would lose its model
 summary.json | => holds the runs of several seeds; give their --seeds

@@ -18,7 +18,7 @@ from albert_tf import AlbertConfig, AlbertPretrainer, loading, run_evaluation, r
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import evaluation, phases, pretraining
 from albert_tf.training.devices import Devices
-from albert_tf.training.pretraining_settings import shrunk
+from albert_tf.training.pretraining_settings import PretrainingSettings, shrunk
 from tests.albert_tf.training.test_resumable import assert_same_weights
 from tests.albert_tf.training.trainers import copy, history, pretrain
 from tfrecords.base.errors import UserError
@@ -198,6 +198,14 @@ def test_a_dry_run_makes_any_configuration_small(settings, tmp_path, changes):
     small = AlbertConfig.from_json(shrunk(settings, tmp_path, config, 1).config)
     assert small.hidden_size == 32 and small.num_hidden_layers == (12 if changes else 2)
     assert (small.depth_plan, small.depth_lora_rank) == (config.depth_plan, config.depth_lora_rank)
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [({}, 3125), ({"num_train_steps": 50}, 1), ({"num_train_steps": 5}, 0)])
+def test_a_warm_up_that_nobody_set_follows_the_number_of_steps(steps, warmup):
+    settings = PretrainingSettings(train_data="data", output_dir="run", config="albert_base_v2", **steps)
+    assert settings.num_warmup_steps == warmup
+    with pytest.raises(UserError, match="--num_warmup_steps=-2 must be from 0 to below --num_train_steps"):
+        dataclasses.replace(settings, num_warmup_steps=-2)
 
 
 def test_the_optimizer_is_what_the_settings_say(settings, tmp_path):

@@ -89,6 +89,23 @@ def test_prompts_go_before_texts_and_are_cut_with_them(serve):
     assert "prompt_name" not in plain.signatures["with_options"].inputs
 
 
+@pytest.mark.parametrize(
+    ("kind", "signature", "output"), [("encoder", "tokens", "sequence_output"), ("pretrainer", "sparse", "weights")]
+)
+def test_vectors_of_tokens_and_weights_of_terms_take_options_too(serve, kind, signature, output):
+    _, served = serve(kind, True, max_seq_length=10)
+    texts = [text.encode() for text in TEXTS]
+    default = served(signature, text=texts)
+    right = served(f"{signature}_with_options", text=texts, truncate_left=RIGHT)
+    for name in default:
+        np.testing.assert_array_equal(right[name], default[name])
+    left = served(f"{signature}_with_options", text=texts, truncate_left=LEFT)
+    is_cut = right["truncated_tokens"] > 0
+    assert is_cut.tolist() == [True, False, False, False] and left["lengths"].tolist() == right["lengths"].tolist()
+    assert_close(left[output][1:, :8], right[output][1:, :8])
+    assert np.abs(left[output][0, :8] - right[output][0, :8]).max() > 1e-3
+
+
 def test_prompts_that_pooling_leaves_out_cannot_be_asked_for(tmp_path, caplog):
     settings = {"config_sentence_transformers.json": {"prompts": {"query": "query : ", "document": ""}}}
     for include, names in ((True, ["query", "document"]), (False, ["document"])):

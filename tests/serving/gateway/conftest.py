@@ -36,6 +36,7 @@ SPANS = tensors(
 WORDS = tensors("labels:s2 words:s2 starts:i2 ends:i2 probabilities:f3")
 PIECES = tensors("input_ids:i2 lengths:i1 pieces:s2 segment_ids:i2")
 OPTIONS, COUNTED = tensors("prompt_name:s1 truncate_left:b1"), tensors("lengths:i1") | TOLD
+TOKENS = tensors("lengths:i1 pieces:s2 sequence_output:f3")
 PROMPTS = {b"": b"", b"query": b"query: ", b"passage": b"passage: "}
 STEP, THRESHOLD = tensors("steps:i1"), tensors("threshold:f1")
 # The steps of those that leave early.
@@ -69,11 +70,13 @@ SIGNATURES = {
     "telling classifier": answers(STRINGS, CLASSES | TOLD, TOLD),
     "telling regressor": answers(PAIR, VALUE, TOLD),
     "telling embedder": answers(STRINGS, VECTOR, TOLD),
+    "embedder of tokens": answers(STRINGS, VECTOR, tokens=(STRINGS, TOKENS)),
     "prompted embedder": answers(
         STRINGS,
         VECTOR,
         with_options=(STRINGS | OPTIONS, VECTOR | COUNTED | tensors("prompt_names:s2")),
-        tokens=(STRINGS, tensors("lengths:i1 pieces:s2 sequence_output:f3")),
+        tokens=(STRINGS, TOKENS),
+        tokens_with_options=(STRINGS | OPTIONS, TOKENS | TOLD),
         decode=(tensors("ids:i2 lengths:i1 skip_special_tokens:b1"), tensors("text:s1")),
     ),
     "optional classifier": answers(
@@ -156,7 +159,7 @@ class FakeModel:
             columns["text"] = [cut_left(text) if at_start else text for text, at_start in zip(whole, left)]
         rows = list(zip(*columns.values()))
         self.metadata.append(dict(context.invocation_metadata()))
-        name = asked.model_spec.signature_name
+        name = asked.model_spec.signature_name.removesuffix("_with_options")
         if name == "serving_default":
             self.batches.append([[text.decode() for text in row] for row in rows])
             self.asked.release()
@@ -244,7 +247,7 @@ def words(rows):
 # Of which kind a model is that can do what a route needs.
 KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
-    "embed_all": "prompted embedder", "decode": "prompted embedder",
+    "embed_all": "embedder of tokens", "decode": "prompted embedder",
     "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
 }  # fmt: skip
 

@@ -22,13 +22,22 @@ from tests.tfrecords.tokenizers.twins import (
 )
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-from tfrecords.tokenizers.byte_bpe_file import GPT2_PATTERN, byte_characters
+from tfrecords.tokenizers.byte_bpe_file import byte_characters
 from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer, tokenizer_in
+from tfrecords.tokenizers.other_files import GPT2_PATTERN
 from tfrecords.tokenizers.training import BPE_SPECIAL, train_bpe
 from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, SPACE, class_table, ranges
 
 tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
 pre_tokenizers, processors = tokenizers.pre_tokenizers, tokenizers.processors
+
+LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+SPLIT = {"type": "Split", "pattern": {"Regex": GPT2_PATTERN}, "behavior": "Isolated", "invert": False}
+
+
+def after(step):
+    """A pre_tokenizer that has this step before that of the bytes."""
+    return {"type": "Sequence", "pretokenizers": [step, LEVEL | {"use_regex": False}]}
 
 
 @pytest.fixture(scope="module")
@@ -208,13 +217,17 @@ class TestRulesOfTheFile:
         assert_as_the_library(ByteBPETokenizer(file), theirs_of(file), HARD_TEXTS[:-2])
 
     def test_the_pattern_may_stand_in_the_file(self, vocabulary, bpe):
-        split = pre_tokenizers.Split(tokenizers.Regex(GPT2_PATTERN), "isolated")
-        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        theirs = tokenizers.Tokenizer.from_str(vocabulary.decode())
-        theirs.pre_tokenizer = pre_tokenizers.Sequence([split, level])
-        tokenizer = ByteBPETokenizer(theirs.to_str().encode())
-        assert tokenizer.encode(HARD_TEXTS[9]) == bpe.encode(HARD_TEXTS[9])
-        assert tokenizer.sha256 == bpe.sha256
+        file = changed(vocabulary, pre_tokenizer=after(SPLIT))
+        assert ByteBPETokenizer(file).sha256 == bpe.sha256
+        assert their_ids(theirs_of(file), HARD_TEXTS[:-2]) == [bpe.encode(text) for text in HARD_TEXTS[:-2]]
+
+    def test_a_file_may_have_no_unknown_token(self, vocabulary):
+        values = json.loads(vocabulary)
+        del values["model"]["vocab"]["<unk>"]
+        values["added_tokens"] = [token for token in values["added_tokens"] if token["content"] != "<unk>"]
+        values["model"]["unk_token"] = None
+        tokenizer = ByteBPETokenizer(json.dumps(values).encode())
+        assert tokenizer.unk_id == tokenizer.pad_id == 1
 
     def test_a_template_says_how_pairs_are_framed(self, vocabulary):
         for framed, expected in (("<s> $A </s> $B:1 </s>:1", (1, 1)), ("<s> $A </s> </s> $B </s>", (2, 0))):
@@ -235,7 +248,17 @@ class TestRulesOfTheFile:
             ({"added_tokens": [token(5000, "whole", single_word=True)]}, "single_word"),
             ({"model": {"dropout": 0.1}}, "dropout=0.1"),
             ({"model": {"end_of_word_suffix": "</w>"}}, "end_of_word_suffix"),
-            ({"model": {"ignore_merges": True, "vocab": {"lost": 999}}}, "pieces that no merge makes, such as 'lost'"),
+            (
+                {"model": {"ignore_merges": True}},
+                r"ignore_merges=true \(model BPE\), which is not followed; tokenize with",
+            ),
+            ({"pre_tokenizer": LEVEL | {"use_regex": False}}, r"has use_regex=false \(pre_tokenizer ByteLevel\)"),
+            (
+                {"pre_tokenizer": after(SPLIT | {"pattern": {"Regex": "a+"}})},
+                r'pattern=\{"Regex": "a\+"\} \(pre_tokeni',
+            ),
+            ({"pre_tokenizer": after(SPLIT | {"behavior": "Removed"})}, "has behavior=Removed"),
+            ({"pre_tokenizer": after({"type": "Digits"})}, "has the pre_tokenizer Digits"),
             ({"model": {"merges": [["a", "q"]]}}, "needs 'aq'"),
             ({"model": {"vocab": None}}, "copy it again"),
             ({"post_processor": {"type": "TemplateProcessing", "single": [], "pair": []}}, "does not frame a text"),
@@ -244,8 +267,6 @@ class TestRulesOfTheFile:
     def test_what_has_no_twin_or_is_damaged_is_refused(self, vocabulary, change, message):
         values = json.loads(vocabulary)
         for key, value in change.items():
-            if key == "model" and isinstance(value.get("vocab"), dict):
-                value = value | {"vocab": values["model"]["vocab"] | {"lost": 99_999}}
             values[key] = values[key] | value if key == "model" else value
         with pytest.raises(UserError, match=message):
             ByteBPETokenizer(json.dumps(values).encode())
