@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import tensorflow as tf
 
-from albert_tf.layers.features import summary_columns
+from albert_tf.layers.padded import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel, check_exit
 from serving.cpu import NEEDS, CpuCheck
 from serving.exportable.decoding import Decoder
@@ -26,7 +26,7 @@ from serving.exportable.inputs import (
 from serving.exportable.options import ExportOptions
 from serving.exportable.samples import Arrays, as_array
 from serving.inference import ExitRule, InferenceEncoder, make_encoder
-from serving.inference.dense import dense
+from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, TextFramer, TokenBatch, encode
 
