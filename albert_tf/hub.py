@@ -35,6 +35,8 @@ _PICKLES = ("pytorch_model.bin", f"pytorch_model.bin{SHARDS}")
 _KERAS_HUB = ("model.weights.h5", "task.weights.h5")
 _MODEL_TYPES = (*MUST_EQUAL["model_type"], *XLNET_MUST_EQUAL["model_type"])
 _TIMEOUT_S = 30
+_ATTEMPTS = 3
+_BROKEN = ("ChunkedEncodingError", "RemoteProtocolError", "ReadError", "ReadTimeout", "ConnectionError")
 _LOGIN = "hf auth login, or set HF_TOKEN"
 
 Fetch = Callable[[str], Path]
@@ -109,10 +111,14 @@ def _download(name: str, revision: str, allow_pickle: bool) -> Path:
     def fetch(file: str) -> Path:
         if file not in listed:
             raise UserError(f"'{name}' lacks the file '{file}', which its other files ask for")
-        try:
-            return Path(huggingface_hub.hf_hub_download(name, file, revision=info.sha, endpoint=endpoint))
-        except Exception as error:
-            raise UserError(f"{_explained(error, name, revision)} (its file '{file}')") from error
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return Path(huggingface_hub.hf_hub_download(name, file, revision=info.sha, endpoint=endpoint))
+            except Exception as error:
+                # Each attempt goes on where the one before broke off; older versions of the library make but one.
+                if attempt == _ATTEMPTS or type(error).__name__ not in _BROKEN:
+                    raise UserError(f"{_explained(error, name, revision)} (its file '{file}')") from error
+        raise AssertionError("unreachable")
 
     folder = _fetch_all(name, listed, fetch, allow_pickle)
     # For `_cached`: the commit of the branch, and whether there are modules.
