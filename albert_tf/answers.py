@@ -23,8 +23,8 @@ from absl import logging
 
 from albert_tf.checkpoints.sentence_folders import default_prompt
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.heads import IMPOSSIBLE
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
+from albert_tf.models.heads import IMPOSSIBLE
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor

@@ -3,16 +3,19 @@
 import dataclasses
 import functools
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
+from albert_tf.base.fields import check_value
 from albert_tf.depth_plan import read_depth_plan
-from albert_tf.extension import KEYS, REGISTRY, Extension, Spec, asked_for, default_of, owner_of
+from albert_tf.registry import KEYS, REGISTRY, Spec, default_of, extensions_for, owner_of
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import write_json
+
+if TYPE_CHECKING:
+    from albert_tf.extension import Extension
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -35,8 +38,8 @@ class AlbertConfig:
             others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
         always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
         position_offset: the row of the position table that a text's first token has: 0, and of RoBERTa 2, since its
-            tables count from the padding's id + 1 (transformers modeling_roberta.py:142). A model that has one is
-            RoBERTa's to `checkpoints`.
+            tables count from the padding's id + 1 (transformers modeling_roberta.py:142). To `checkpoints`, a model
+            that has one is RoBERTa's.
         depth_plan: which blocks run in which order, as `read_depth_plan` reads it, in place of groups and inner groups:
             "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks;
             `sharing` says which halves of a block follow it, the other half being every step's own.
@@ -44,12 +47,11 @@ class AlbertConfig:
             once the result of the last step (Xiong et al. 2020, section 3).
         norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
         feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
-            with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020). `intermediate_size` is the width of both products: a
-            glu has half as many weights again as an mlp of the same.
+            with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020). `intermediate_size` is the width of both products.
         use_bias: whether the dense layers of embeddings and blocks add a bias, and their layer norms; the pooler and
             heads have theirs in any case.
         extensions: those that the keys ask for.
-        unused: keys and values of extensions that are not asked for.
+        unused: keys and values of extensions that are not requested.
 
     Raises:
         UserError: a value is impossible, or two do not go together; the message names them.
@@ -83,7 +85,7 @@ class AlbertConfig:
     norm: str = "layer_norm"
     feed_forward: str = "mlp"
     use_bias: bool = True
-    extensions: tuple[Extension, ...] = ()
+    extensions: tuple["Extension", ...] = ()
     unused: tuple[tuple[str, Any], ...] = ()
 
     def __init__(self, **values: Any):
@@ -91,7 +93,7 @@ class AlbertConfig:
         if unknown := [name for name in values if name not in _CORE and name not in KEYS]:
             raise UserError(f"unknown configuration key '{unknown[0]}'{nearest(unknown[0], [*_CORE, *KEYS])}")
         rest = {name: value for name, value in values.items() if name in KEYS}
-        extensions = asked_for(rest)
+        extensions = extensions_for(rest)
         read = {key for one in extensions for key in REGISTRY[one.name].keys}
         unused = tuple((key, rest[key]) for key in KEYS if key in rest and key not in read and _is_set(key, rest[key]))
         for name, value in (own | {"extensions": extensions, "unused": unused}).items():
@@ -113,25 +115,25 @@ class AlbertConfig:
 
     @functools.cached_property
     def spec(self) -> Spec:
-        """Returns what the embeddings and blocks are made of."""
+        """Returns what embeddings and blocks consist of."""
         spec = Spec()
         for one in self.extensions:
             spec = one.spec(spec)
         return spec
 
-    @property
+    @functools.cached_property
     def head_size(self) -> int:
-        """Gives the width of one attention head."""
+        """Returns the width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
-    @property
+    @functools.cached_property
     def max_seq_length(self) -> int:
-        """Gives the length of the longest row, in tokens: all positions but those before `position_offset`."""
+        """Returns the tokens of the longest row: all positions but those before `position_offset`."""
         return self.max_position_embeddings - self.position_offset
 
     @property
     def num_steps(self) -> int:
-        """Counts the blocks executed one after another: layers times inner groups."""
+        """Returns how many blocks run one after another: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
@@ -143,12 +145,12 @@ class AlbertConfig:
 
     @property
     def is_projected(self) -> bool:
-        """Tells whether embeddings pass through a matrix to reach `hidden_size`."""
+        """Returns whether embeddings pass through a matrix to reach `hidden_size`."""
         return self.always_project or self.embedding_size != self.hidden_size
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Gives the published configuration called `name`.
+        """Returns the published configuration called `name`.
 
         >>> AlbertConfig.named("bert_base_uncased").sharing
         'none'
@@ -178,20 +180,14 @@ class AlbertConfig:
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
         """Reads a configuration file; see `from_dict`. Errors name the file; one that lacks a size is damaged.
 
-        Args:
-            path: the file.
-            model_type: "albert", "bert" or "roberta" where the file is known to be HuggingFace's; what it says itself
-                goes first.
+        A `model_type` ("albert", "bert", "roberta") is that of a file of HuggingFace's that does not name one itself.
         """
         from albert_tf.config_reading import read_file
 
         return read_file(cls, path, model_type)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the keys that `from_dict` reads; those that came later only where they say something.
-
-        So descriptions of models that have no use for them stay what they were, and runs of before go on.
-        """
+        """Returns the keys that `from_dict` reads. Later additions are left out at their defaults: old files stay."""
         later = [name for name in _LATER if getattr(self, name) != _CORE[name].default]
         return {name: getattr(self, name) for name in [*_FIRST, *later]} | self._of_extensions()
 
@@ -207,7 +203,7 @@ class AlbertConfig:
         return {key: values[key] for key in KEYS if key in values}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
-        """Gives the JSON text that `from_json` reads; also writes it to `path` where one is given."""
+        """Returns the JSON text that `from_json` reads, and writes it to `path` if there is one."""
         if path is not None:
             write_json(Path(path), self.to_dict())
         return json.dumps(self.to_dict(), indent=2) + "\n"
@@ -261,50 +257,13 @@ def _is_set(key: str, value: Any) -> bool:
 
 def _check(config: AlbertConfig) -> None:
     for name, field in _CORE.items():
-        _check_value(field, getattr(config, name), _CHOICES, {})
-    for key, value in config.unused:
-        entry, cls = owner_of(key)
-        _check_value(cls.__dataclass_fields__[key], value, cls.choices, cls.limits)
-        if key in cls.needed:
-            raise UserError(f"{key} {value!r} needs {entry.asked_by}; set it, or leave this")
-    for one in config.extensions:
-        for field in dataclasses.fields(one):
-            _check_value(field, getattr(one, field.name), one.choices, one.limits)
+        check_value(field, getattr(config, name), _CHOICES)
     _check_sizes(config)
     _check_depth_plan(config)
-    given = config.to_dict()
-    for one in config.extensions:
-        key = REGISTRY[one.name].keys[0]
-        for other, reason in one.conflicts().items():
-            if other in given and not (other in _CORE and given[other] == _CORE[other].default):
-                raise UserError(
-                    f"{other} {given[other]!r} and {key} {getattr(one, key)!r} exclude each other: {reason}; leave one"
-                    " out"
-                )
-        one.check(config)
+    if config.extensions or config.unused:
+        from albert_tf.extension import check_extensions
 
-
-def _check_value(
-    field: dataclasses.Field, value: Any, choices: Mapping[str, tuple], limits: Mapping[str, tuple]
-) -> None:
-    if field.type in (str, bool):
-        if not isinstance(value, field.type):
-            raise UserError(f"{field.name} must be a {field.type.__name__}, not {value!r}")
-        if field.name in choices and value not in choices[field.name]:
-            raise UserError(f"{field.name} '{value}' is none of {', '.join(choices[field.name])}")
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UserError(f"{field.name} must be a number, not {value!r}")
-    # Counts of what there may be none of are 0 by default.
-    least = min(cast(float, field.default), 1)
-    if field.type is int and (not isinstance(value, int) or value < least):
-        raise UserError(f"{field.name} must be a whole number of at least {least}, not {value}")
-    if field.name.endswith("_prob") and not 0 <= value < 1:
-        raise UserError(f"{field.name} must be a probability below 1, not {value}")
-    if field.type is float and not (value >= 0 and math.isfinite(value)):
-        raise UserError(f"{field.name} must be finite and not negative, not {value}")
-    if field.name in limits and not limits[field.name][1](value):
-        raise UserError(f"{field.name} must be {limits[field.name][0]}, not {value}")
+        check_extensions(config, {name: field.default for name, field in _CORE.items()})
 
 
 def _check_sizes(config: AlbertConfig) -> None:

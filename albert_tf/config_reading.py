@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from absl import logging
 
-from albert_tf.extension import KEYS
 from albert_tf.published import (
     DEFAULTS,
     IGNORED_KEYS,
@@ -23,6 +22,7 @@ from albert_tf.published import (
     XLNET_MUST_EQUAL,
     XLNET_NAMES,
 )
+from albert_tf.registry import KEYS
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import download_hint, read_json
 
@@ -87,7 +87,7 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Gives the fields that a configuration sets: one of ours, of google-research, of XLNet's code or HuggingFace's.
+    """Returns the fields that a configuration sets: one of ours, of google-research, of XLNet's code or HuggingFace's.
 
     Args:
         values: what the file holds.
@@ -137,7 +137,7 @@ def check_kind(values: Mapping[str, Any]) -> None:
 
 
 def is_xlnet(values: Mapping[str, Any]) -> bool:
-    """Tells whether a configuration file is XLNet's: HuggingFace's, or its own code's (`xlnet_config.json`)."""
+    """Returns whether a configuration file is XLNet's: HuggingFace's, or its own code's (`xlnet_config.json`)."""
     return values.get("model_type") == "xlnet" or {"d_model", "n_layer"} <= values.keys()
 
 

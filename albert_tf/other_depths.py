@@ -18,7 +18,7 @@ def repeated_segment(config: AlbertConfig) -> int | None:
 
 
 def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
-    """Gives the configuration that runs the same blocks through `depth` layers: the repeated ones more or less often.
+    """Returns the configuration that runs the same blocks through `depth` layers: the repeated ones more or less often.
 
     Raises:
         UserError: the plan has no such depth.

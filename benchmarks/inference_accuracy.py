@@ -11,7 +11,7 @@ from albert_tf.choices import EXIT_RULES
 from albert_tf.loading import load
 from benchmarks.inference_data import pad, sst2_dev
 from serving.inference import ExitRule, InferenceOptions, make_encoder
-from serving.inference.dense import dense
+from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 
 # By the first of each nobody leaves: the same code without exits.

@@ -44,7 +44,7 @@ def compare(settings: Int8AccuracySettings) -> None:
     head, centre = rng.normal(size=(expected.shape[1], settings.labels)), expected.mean(axis=0)
     labels = ((expected - centre) @ head).argmax(axis=1)
     for compute in ("int8", "int8_vnni"):
-        with mock.patch("serving.inference.encoder.has_vnni", lambda: True):
+        with mock.patch("serving.inference.options.has_vnni", lambda: True):
             twin = make_encoder(encoder, InferenceOptions(compute, "skipped"))
         with exact_products(twin):
             answers = {"exact": _pooled(twin, ids, lengths)}

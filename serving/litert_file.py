@@ -9,10 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.extension import stated
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import MASKED_SCORE, Pairs
-from albert_tf.layers.depth import Step
+from albert_tf.base import Tensor
+from albert_tf.layers.block import MASKED_SCORE, Pairs, Step
+from albert_tf.registry import setting_of
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.base import KINDS
 from serving.inference import InferenceEncoder, InferenceOptions
@@ -32,15 +31,15 @@ class Rectangle(BatchRows):
     def of_batch(self, values: Tensor) -> Tensor:
         return values
 
-    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
         """Attends everywhere; `convert` refuses extensions that would not."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
-        place = slice(0, 1) if only_summary else slice(None)
+        place = slice(0, 1) if step.only_summary else slice(None)
         features = {name: (one[:, place], one) for name, one in self.features.items()}
-        pairs = Pairs(self.batch.bias, features, 0 if only_summary else None)
-        contexts = self.attention(query[:, :, place], key, value, pairs, step, which)
+        pairs = Pairs(self.batch.bias, features, 0 if step.only_summary else None)
+        contexts = self.attention(query[:, :, place], key, value, pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
@@ -101,7 +100,7 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     config = getattr(model, "encoder", model).config
     for extension in config.extensions:
         if not extension.for_litert:
-            raise UserError(f"{stated(config, extension)} is not written for LiteRT; export it with serving.export")
+            raise UserError(f"{setting_of(config, extension)} is not written for LiteRT; export it with serving.export")
     encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
     exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
 

@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Extension, Holder, Work
+from albert_tf.extension import Extension, RowCost, WeightLayer
 from albert_tf.layers.depth import plan
 from albert_tf.published import PAPER
 
@@ -67,7 +67,7 @@ def parameters(config: AlbertConfig) -> Parameters:
     steps = plan(config)
     blocks = attention * len({s.attention for s in steps}) + feed_forward * len({s.feed_forward for s in steps})
     blocks += final_norm + sum(_of_extension(config, one) for one in config.extensions)
-    embeddings += sum(_held(one.holders(config, "embeddings", ())) for one in config.extensions)
+    embeddings += sum(_sizes(one.weight_layers(config, "embeddings", ())) for one in config.extensions)
     masked_lm = hidden * width + width + 2 * width + config.vocab_size
     heads = next(filter(None, (one.head_weights(config) for one in config.extensions)), masked_lm + 2 * hidden + 2)
     return Parameters(embeddings, blocks, hidden * hidden + hidden, heads)
@@ -84,24 +84,24 @@ def depth_parameters(config: AlbertConfig) -> int:
 
 def _of_extension(config: AlbertConfig, extension: Extension) -> int:
     """What an extension adds to blocks, and between them."""
-    count, steps = _held(extension.holders(config, "encoder", ())), plan(config)
+    count, steps = _sizes(extension.weight_layers(config, "encoder", ())), plan(config)
     for half in ("attention", "feed_forward"):
         runs = [getattr(step, half) for step in steps]
         for i in set(runs):
-            count += _held(extension.holders(config, half, tuple(n for n, run in enumerate(runs) if run == i)))
+            count += _sizes(extension.weight_layers(config, half, tuple(n for n, run in enumerate(runs) if run == i)))
     return count
 
 
-def _held(holders: list[Holder]) -> int:
-    return sum(math.prod(weight.shape) for holder in holders for weight in holder.weights.values())
+def _sizes(weight_layers: list[WeightLayer]) -> int:
+    return sum(math.prod(weight.shape) for holder in weight_layers for weight in holder.weights.values())
 
 
-def work_of(config: AlbertConfig, length: int, targets: int = 0) -> Work:
+def work_of(config: AlbertConfig, length: int, targets: int = 0) -> RowCost:
     """Returns what a row of `length` tokens costs, which `targets` tokens follow whose words are to be predicted."""
     pairs = config.num_steps * length * length
-    work = Work(length, config.num_steps, config.num_steps, pairs, pairs)
+    work = RowCost(length, config.num_steps, config.num_steps, pairs, pairs)
     for one in config.extensions:
-        work = one.work(config, targets, work)
+        work = one.row_cost(config, targets, work)
     return work
 
 

@@ -67,7 +67,7 @@ def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, 
         steps = (
             getattr(owner, "steps", ()) if kind in ("attention", "feed_forward") else range(encoder.config.num_steps)
         )
-        for _, holder, weights in owner.held():
+        for _, holder, weights in owner.own_extension_weights():
             for name, variable in weights.items():
                 if holder.weights[name].per_step:
                     rows = range(len(steps)) if len(steps) > 1 else [...]

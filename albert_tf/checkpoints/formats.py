@@ -9,10 +9,10 @@ from typing import Any
 import keras
 from absl import logging
 
+from albert_tf.base.model import has_adapters, merge_adapters
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
-from albert_tf.layers.base_model import has_adapters, merge_adapters
 from albert_tf.model_files import MODEL_FILE, check_is_here, detect
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from albert_tf.base.extensions import ExtensionLayer
 from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, with_config
 from albert_tf.config import AlbertConfig, begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.halves import HolderLayer
 from tfrecords.base.errors import UserError
 
 # The plan, and what is of training alone; that the two have as many steps is checked apart.
@@ -106,7 +106,9 @@ def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str
     owner = encoder.halves_of(half)[number]
     half = f"{half}_{number}"
     value = ops.convert_to_numpy(named[f"{half}/{rest}"])
-    per_step = [name for _, holder, _ in owner.held() for name, one in holder.weights.items() if one.per_step]
+    per_step = [
+        name for _, holder, _ in owner.own_extension_weights() for name, one in holder.weights.items() if one.per_step
+    ]
     if rest in per_step and len(owner.steps) > 1:
         return value[owner.steps.index(step)]
     adapter = encoder.extension_layers().get(f"depth_lora/{half}/{rest.removesuffix('/kernel')}")
@@ -116,7 +118,7 @@ def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str
     return value + ops.convert_to_numpy(adapter.a)[visit] @ ops.convert_to_numpy(adapter.b)[visit]
 
 
-def _decompose(differences: np.ndarray, adapter: HolderLayer) -> None:
+def _decompose(differences: np.ndarray, adapter: ExtensionLayer) -> None:
     """Sets an adapter to what is nearest to `differences` [visits, inputs, units].
 
     All size is in b: a step that differs by nothing begins as low rank from nothing does, b = 0, a alive.

@@ -7,15 +7,15 @@ import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.base.model import has_adapters
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import REGISTRY, WALKS
-from albert_tf.layers.base_model import has_adapters
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
 from albert_tf.models.classifiers import AlbertClassifier, AlbertMultipleChoice, AlbertRegressor, AlbertTokenClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.permutation.pretrainer import XlnetPretrainer
+from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)
@@ -68,7 +68,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
     """
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
-    if encoder.walk in WALKS or any(one.walk for one in config.extensions):
+    if any(one.walk for one in config.extensions):
         own["walk"] = "unrolled"
     changed = AlbertEncoder.from_config(own)
     if model is encoder:
@@ -99,11 +99,11 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
         for i, half in enumerate(encoder.halves_of(kind)):
             layers |= {f"{kind}_{i}/{name}": half.product(name) for name in half.names}
             layers[f"{kind}_{i}/layer_norm"] = half.layer_norm
-            for extension, holder, weights in half.held():
+            for extension, holder, weights in half.own_extension_weights():
                 if extension.published:
                     prefix = "/".join(filter(None, (f"{kind}_{i}", holder.layer)))
                     variables |= {f"{prefix}/{name}": weight for name, weight in weights.items()}
-    for extension, holder, weights in encoder.held():
+    for extension, holder, weights in encoder.own_extension_weights():
         if extension.published:
             variables |= {f"{holder.layer}/{name}": weight for name, weight in weights.items()}
     for prefix, layer in layers.items():

@@ -8,8 +8,9 @@ import dataclasses
 import math
 from typing import Any
 
-from albert_tf.extension import Extension, Holder, Weight, Weights, Work
+from albert_tf.extension import Extension, RowCost, Weight, WeightLayer
 from albert_tf.layers.depth import plan
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 _TARGETS = {"attention": ("attention", "both"), "feed_forward": ("ffn", "both")}
@@ -39,7 +40,7 @@ class DepthLora(Extension):
             " that several steps share there, and this configuration has none; leave it at 0"
         )
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if self.depth_lora_target not in _TARGETS.get(owner, ()) or len(steps) < 2:
             return []
         inside, width, count, rank = config.intermediate_size, config.hidden_size, len(steps), self.depth_lora_rank
@@ -48,7 +49,7 @@ class DepthLora(Extension):
             gate = {"gate": (width, inside)} if config.feed_forward == "glu" else {}
             shapes = {"intermediate": (width, inside)} | gate | {"output": (inside, width)}
         return [
-            Holder(
+            WeightLayer(
                 attribute=f"lora_{name}",
                 layer=f"depth_lora_{name}",
                 disk=f"adapters/depth_lora{f'_{place}' if place else ''}",
@@ -60,16 +61,16 @@ class DepthLora(Extension):
             for place, (name, (inputs, units)) in enumerate(shapes.items())
         ]
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
-        steps, products = plan(config), work.products
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
+        steps, products = plan(config), cost.products
         for half in _TARGETS:
             runs = [getattr(step, half) for step in steps]
             for i in set(runs):
                 own = tuple(number for number, run in enumerate(runs) if run == i)
-                for holder in self.holders(config, half, own):
+                for holder in self.weight_layers(config, half, own):
                     products += sum(math.prod(weight.shape) for weight in holder.weights.values())
-        return work._replace(products=products)
+        return cost._replace(products=products)
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
-        own, layer = weights.held[half], f"depth_lora_{product}"
+        own, layer = weights.by_owner[half], f"depth_lora_{product}"
         return (own[f"{layer}/a"], own[f"{layer}/b"]) if f"{layer}/a" in own else None

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from albert_tf.extension import Extension, Holder, Spec, Weight, Weights
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
+from albert_tf.extension import Extension, Weight, WeightLayer
+from albert_tf.layers.block import Step
+from albert_tf.registry import Spec, Weights
 
 # All distances from here on are in the last bucket of their side.
 MOST = 128
@@ -43,13 +45,13 @@ class DistanceBuckets(Extension):
     def spec(self, spec: Spec) -> Spec:
         return spec._replace(has_types=False)
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner != "encoder":
             return []
         shape = (self.relative_attention_num_buckets, config.num_attention_heads)
         weights = {"table": Weight(shape, "normal", autocast=False)}
         # By the word "bias" in its layer's name it is not decayed, as in transformers.
-        return [Holder("distance_buckets", "distance_bias", "depth_layers/distance_buckets", weights)]
+        return [WeightLayer("distance_buckets", "distance_bias", "depth_layers/distance_buckets", weights)]
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
         rows.add_feature("columns", rows.columns())
@@ -58,8 +60,8 @@ class DistanceBuckets(Extension):
     def attention(self, attention: Any, weights: Weights) -> Any:
         plain = attention.score
 
-        def score(attention: Any, query: Tensor, key: Tensor, pairs: Any, step: Tensor, which: Any) -> Tensor:
-            scores = plain(attention, query, key, pairs, step, which)
+        def score(attention: Any, query: Tensor, key: Tensor, pairs: Any, step: Step) -> Tensor:
+            scores = plain(attention, query, key, pairs, step)
             # Within the step, though it is the same at every one: recomputation finds no gradient of it elsewhere.
             return scores + ops.cast(self.bias(weights["table"], *pairs.features["columns"]), scores.dtype)
 

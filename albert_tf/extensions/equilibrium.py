@@ -13,22 +13,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
-from albert_tf.extensions.fixed_point import (
-    Rows,
-    Solution,
-    Solver,
-    implicit,
-    norm,
-    phantom,
-    solve,
-    spectral_radius,
-)
+from albert_tf.base import Tensor
+from albert_tf.base.layers import plain
+from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.extensions.fixed_point import Rows, Solution, Solver, implicit, norm, phantom, solve, spectral_radius
 from albert_tf.extensions.pullback import Function
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Segment, segments
-from albert_tf.layers.depth_loop import DepthLoop, Runner
-from albert_tf.layers.lookup import plain
+from albert_tf.layers.depth import DepthLoop, Runner, Segment, segments
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 
@@ -91,9 +82,9 @@ class Equilibrium(Extension):
         names = ("equilibrium_residual", "equilibrium_steps", "equilibrium_unconverged")
         return names if self.equilibrium_tolerance else names[:2]
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         gate = Weight((config.hidden_size,), keras.initializers.Constant(self.gate_init), autocast=False)
-        own = Holder("equilibrium", "depth_injection", "depth_layers/equilibrium", {"gate": gate})
+        own = WeightLayer("equilibrium", "depth_injection", "depth_layers/equilibrium", {"gate": gate})
         return [own] if owner == "encoder" else []
 
     def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
@@ -109,7 +100,7 @@ class Equilibrium(Extension):
             " equilibrium_unconverged in history.csv"
         )
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         solved, stored = repeated_segment(config), 2
         if self.equilibrium_gradient == "phantom":
             stored = self.equilibrium_phantom_steps
@@ -117,7 +108,7 @@ class Equilibrium(Extension):
             len(run.steps) * (self.equilibrium_max_steps if place == solved else 1)
             for place, run in enumerate(segments(config))
         )
-        return work._replace(steps=steps, stored_steps=stored)
+        return cost._replace(steps=steps, stored_steps=stored)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return SolvedRunner(runner, self, weights)

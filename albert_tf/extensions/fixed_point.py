@@ -10,11 +10,10 @@ from typing import NamedTuple, Protocol
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.pullback import Function, detached, pullback, with_changed_gradient, with_gradient_of
-from albert_tf.layers import Tensor
 
 SOLVERS = ("fixed_point", "anderson")
-GRADIENTS = ("phantom", "implicit")
 # Walker and Ni 2011: evaluations that are mixed, the part of each move that is taken, and what keeps the weights small
 # (of the mean squared move).
 MEMORY, BETA, RIDGE = 5, 1.0, 1e-4
@@ -28,7 +27,7 @@ class Rows(Protocol):
         """Adds up [..., tokens] over each row's tokens: [..., rows]."""
 
     def spread(self, values: Tensor) -> Tensor:
-        """Gives each token its row's value: [rows] to [tokens]."""
+        """Returns each token its row's value: [rows] to [tokens]."""
 
 
 class Solver(NamedTuple):
@@ -126,7 +125,7 @@ class _History:
         self.start = (nothing, nothing)
 
     def mix(self, step: Tensor, state: Tensor, move: Tensor, past: tuple, rows: Rows) -> tuple[Tensor, tuple]:
-        """Gives the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
+        """Returns the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
 
         alpha is what minimises |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2 |alpha|^2 with a sum
         of 1, in each row (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's).
@@ -150,7 +149,7 @@ class _History:
 
 
 def norm(state: Tensor, rows: Rows) -> Tensor:
-    """Gives each row's Euclidean norm, float32 [rows]."""
+    """Returns each row's Euclidean norm, float32 [rows]."""
     return ops.sqrt(rows.sum(ops.sum(ops.square(ops.cast(state, "float32")), axis=-1)))
 
 

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth_loop import Runner
+from albert_tf.base import Tensor
+from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.layers.block import Step
+from albert_tf.layers.depth import Runner
+from albert_tf.registry import Weights
 
 
 class HaltingState(NamedTuple):
@@ -72,7 +74,7 @@ class Halting(Extension):
     def metrics(self) -> tuple[str, ...]:
         return ("ponder", "halting_steps")
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner != "encoder":
             return []
         constant = keras.initializers.Constant
@@ -81,13 +83,13 @@ class Halting(Extension):
             "bias": Weight((), constant(1.0), autocast=False),
             "gate": Weight((), constant(self.gate_init), autocast=False, constraint=_FromZeroToOne()),
         }
-        return [Holder("halting", "depth_halting", "depth_layers/halting", weights)]
+        return [WeightLayer("halting", "depth_halting", "depth_layers/halting", weights)]
 
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
         return self.ponder_cost * results.get("ponder", 0.0)
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
-        return work._replace(products=work.products + config.num_steps * 2 * config.hidden_size)
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
+        return cost._replace(products=cost.products + config.num_steps * 2 * config.hidden_size)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return HaltedRunner(runner, self, weights)
@@ -137,9 +139,9 @@ class HaltedRunner(Runner):
     def begin(self, hidden: Tensor) -> tuple[Any, HaltingState]:
         return self.inner.begin(hidden), first_sums(hidden)
 
-    def step(self, step: Tensor, which: Any, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
-        after, read = self.inner.step(step, which, state[0])
-        is_last = ops.equal(step, self.config.num_steps - 1)
+    def step(self, step: Step, state: tuple) -> tuple[Any, Tensor]:
+        after, read = self.inner.step(step, state[0])
+        is_last = ops.equal(step.number, self.config.num_steps - 1)
         carried = self.inner.carried(after)
         return (after, self.extension.updated(self._probability, is_last, read, carried, state[1])), read
 

@@ -18,11 +18,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf.extension import GATE, Extension, Holder, Weight, Weights, Work
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import of_step
-from albert_tf.layers.depth_loop import Runner
-from albert_tf.layers.fused import fuse
+from albert_tf.base import Tensor
+from albert_tf.base.layers import fuse
+from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
+from albert_tf.layers.block import Step
+from albert_tf.layers.depth import Runner, of_step
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 EPSILON = 1e-6
@@ -52,7 +53,7 @@ class HyperConnections(Extension):
         if self.hyper_connections == 1:
             raise UserError("hyper_connections 1 leaves no streams to choose from; give 2 or more, or 0 for none")
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner != "encoder":
             return []
         count, streams, width = config.num_steps, self.hyper_connections, config.hidden_size
@@ -65,13 +66,13 @@ class HyperConnections(Extension):
             "gate": Weight((count,), constant(self.gate_init), **small),
             "signal": Weight((count, width), **small),
         }
-        return [Holder("connections", "depth_connections", "connections", weights)]
+        return [WeightLayer("connections", "depth_connections", "connections", weights)]
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         streams, hidden = self.hyper_connections, config.hidden_size
         # The gates' matrices; then each stream is read once, kept once and written to once.
         products = config.num_steps * (3 * streams * streams * hidden + 3 * streams * hidden)
-        return work._replace(products=work.products + products, streams=streams)
+        return cost._replace(products=cost.products + products, streams=streams)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return _Connected(runner, self.hyper_connections, weights)
@@ -85,14 +86,14 @@ class _Connected(Runner):
     def begin(self, hidden: Tensor) -> Tensor:
         return ops.repeat(self.inner.begin(hidden)[:, None], self.streams, axis=1)
 
-    def step(self, step: Tensor, which: Any, state: Tensor, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Tensor) -> tuple[Any, Tensor]:
         kernel, scale, bias, gate, signal = (
-            of_step(self.weights[name], step) for name in ("kernel", "scale", "bias", "gate", "signal")
+            of_step(self.weights[name], step.number) for name in ("kernel", "scale", "bias", "gate", "signal")
         )
         flat = ops.reshape(state, (-1, self.streams * self.config.hidden_size))
         hidden, gates = _read(state, ops.matmul(flat, ops.cast(kernel, flat.dtype)), scale, bias, gate)
-        output, read = self.inner.step(step, which, hidden, only_summary)
-        if only_summary:
+        output, read = self.inner.step(step, hidden)
+        if step.only_summary:
             state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
         return _write(state, output, signal, gates), read
 

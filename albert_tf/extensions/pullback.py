@@ -5,13 +5,13 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 
 Function = Callable[[Tensor], Tensor]
 
 
 def detached(function: Function, state: Tensor) -> Function:
-    """Gives the function of states like `state` through which no gradient passes, not even to what it closes over."""
+    """Returns the function of states like `state` through which no gradient passes, not even to what it closes over."""
     if keras.backend.backend() != "jax":
         return function  # TensorFlow follows no gradient behind stop_gradient.
     import jax
@@ -23,7 +23,7 @@ def detached(function: Function, state: Tensor) -> Function:
 
 
 def pullback(function: Function, state: Tensor) -> Function:
-    """Gives the function of a vector v to J^T v, where J is the Jacobian of a function of states at `state`."""
+    """Returns the function of a vector v to J^T v, where J is the Jacobian of a function of states at `state`."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -38,7 +38,7 @@ def pullback(function: Function, state: Tensor) -> Function:
 
 
 def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
-    """Gives `value`, of which no gradient is asked; the upstream gradient goes to `other`, of the same shape and dtype.
+    """Returns `value`, of which no gradient is asked; the upstream gradient goes to `other`, of one shape and dtype.
 
     Where no gradient is asked for, a compiler leaves out what only `other` needs.
     """
@@ -60,7 +60,7 @@ def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
 def with_changed_gradient(
     after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]
 ) -> Tensor:
-    """Gives `after` as it is; its upstream gradient v becomes change(pullback(function, state), v)."""
+    """Returns `after` as it is; its upstream gradient v becomes change(pullback(function, state), v)."""
     if keras.backend.backend() == "jax":
         return _with_changed_gradient_jax(after, function, state, change)
     import tensorflow as tf

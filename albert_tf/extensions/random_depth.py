@@ -5,12 +5,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from albert_tf.extension import Extension, Weights
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Segment, runs_of
-from albert_tf.layers.depth_loop import DepthLoop, Runner, repeat, run_if
-from albert_tf.layers.dropout import site_seed, whole_number
+from keras import ops
+
+from albert_tf.base import Tensor
+from albert_tf.base.layers import site_seed
+from albert_tf.base.loops import repeat, run_if
+from albert_tf.extension import Extension
+from albert_tf.layers.block import Step
+from albert_tf.layers.depth import DepthLoop, Runner, Segment, runs_of
 from albert_tf.other_depths import repeated_run
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 # Beyond the numbers of all dropouts.
@@ -73,6 +77,29 @@ class DepthDraw(NamedTuple):
         ]
 
 
+def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
+    """Draws an int32 scalar from low to high, both included, all of them as likely; the same under every backend.
+
+    Backends have random generators of their own, so it is a hash of the seed: MurmurHash3's last step, twice.
+    """
+    first, second = (ops.cast(seed, "uint32")[i] for i in (0, 1))
+    bits = _mixed(ops.bitwise_xor(_mixed(first), second))
+    # As many bits as float32 holds.
+    part = ops.cast(ops.bitwise_right_shift(bits, _uint32(8)), "float32") / 2**24
+    return low + ops.cast(ops.floor(part * (high + 1 - low)), "int32")
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """A uint32 whose every bit hangs on every bit of another (Appleby's MurmurHash3, fmix32)."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(shift))) * _uint32(factor)
+    return ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(16)))
+
+
+def _uint32(number: int) -> Tensor:
+    return ops.convert_to_tensor(number, "uint32")
+
+
 @functools.lru_cache(maxsize=64)
 def depth_draw(config: Any) -> DepthDraw | None:
     """Returns how training draws its depths; None where `random_depth_min` asks for none, or leaves no choice.
@@ -96,15 +123,16 @@ class _Drawn(Runner):
         super().__init__(inner)
         self.draw, self.drawn, self.turns = draw, drawn, draw.turns(inner.config)
 
-    def step(self, step: Tensor, which: Any, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
-        if not isinstance(step, int) or self.turns[step] < self.draw.least:
-            return self.inner.step(step, which, state, only_summary)
+    def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
+        number = step.number
+        if not isinstance(number, int) or self.turns[number] < self.draw.least:
+            return self.inner.step(step, state)
         # A condition within what is recomputed, and not around it: TensorFlow finds no gradient the other way.
-        run = functools.partial(self._after, step, which, only_summary)
-        return run_if(self.turns[step] < self.drawn, run, state), state
+        run = functools.partial(self._after, step)
+        return run_if(self.turns[number] < self.drawn, run, state), state
 
-    def _after(self, step: int, which: Any, only_summary: bool, state: Any) -> Any:
-        return self.inner.step(step, which, state, only_summary)[0]
+    def _after(self, step: Step, state: Any) -> Any:
+        return self.inner.step(step, state)[0]
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: DepthLoop) -> Any:
         if loop.kind == "loop" and place == self.draw.place and segment.repeats > 1:

@@ -5,8 +5,9 @@ from typing import Any
 
 from keras import ops
 
-from albert_tf.extension import POSITION_TYPES, Extension, Spec, Weights
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
+from albert_tf.extension import Extension
+from albert_tf.registry import POSITION_TYPES, Spec, Weights
 from tfrecords.base.errors import UserError
 
 
@@ -54,10 +55,10 @@ class Rotary(Extension):
         )
 
     def attention(self, attention: Any, weights: Weights) -> Any:
-        return dataclasses.replace(attention, turn=turn)
+        return dataclasses.replace(attention, rotate=rotate)
 
 
-def turn(heads: Tensor, rotation: Tensor) -> Tensor:
+def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     """Turns [rows, heads, tokens, head_size] by [rows or 1, tokens, 2, head_size], in float32 inside."""
     exact = ops.cast(heads, "float32")
     first, second = ops.split(exact, 2, axis=-1)

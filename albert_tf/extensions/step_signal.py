@@ -7,10 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf.extension import GATE, Extension, Holder, Weight, Weights
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import of_step
-from albert_tf.layers.depth_loop import Runner
+from albert_tf.base import Tensor
+from albert_tf.extension import GATE, Extension, Weight, WeightLayer
+from albert_tf.layers.block import Step
+from albert_tf.layers.depth import Runner, of_step
+from albert_tf.registry import Weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +33,13 @@ class StepSignal(Extension):
     step_signal: str = "none"
     gate_init: float = 0.0
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner != "encoder":
             return []
         weights = {"gate": Weight((), keras.initializers.Constant(self.gate_init))}
         if self.step_signal == "learned":
             weights = {"table": Weight((config.num_steps, config.hidden_size), per_step=True)}
-        return [Holder("step_signal", "depth_signal", "depth_layers/step_signal", weights)]
+        return [WeightLayer("step_signal", "depth_signal", "depth_layers/step_signal", weights)]
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
         return _Signalled(runner, self, weights)
@@ -49,13 +50,13 @@ class _Signalled(Runner):
         super().__init__(inner)
         self.extension, self.weights = extension, weights
 
-    def step(self, step: Tensor, which: Any, state: Any, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
         if self.extension.step_signal == "learned":
-            signal = of_step(self.weights["table"], step)
+            signal = of_step(self.weights["table"], step.number)
         else:
             table = sinusoids(self.config.num_steps, self.config.hidden_size)
-            signal = of_step(ops.convert_to_tensor(table), step) * ops.cast(self.weights["gate"], "float32")
-        after, _ = self.inner.step(step, which, read := state + ops.cast(signal, state.dtype), only_summary)
+            signal = of_step(ops.convert_to_tensor(table), step.number) * ops.cast(self.weights["gate"], "float32")
+        after, _ = self.inner.step(step, read := state + ops.cast(signal, state.dtype))
         return after, read
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.extension import Extension, Weights, Work
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import MASKED_SCORE
-from albert_tf.layers.depth import Step, plan
-from albert_tf.layers.lookup import plain
+from albert_tf.base import Tensor
+from albert_tf.base.layers import plain
+from albert_tf.extension import Extension, RowCost
+from albert_tf.layers.block import MASKED_SCORE, Step
+from albert_tf.layers.depth import plan
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 # Queries that attend to a whole row at once.
@@ -41,9 +42,9 @@ class Window(Extension):
     def period(self) -> int:
         return self.global_attention_every or 1
 
-    def is_local(self, which: Step) -> bool:
+    def is_local(self, step: Step) -> bool:
         """Returns whether tokens attend to those nearby alone at a step."""
-        return not (self.global_attention_every and which.phase == 0)
+        return not (self.global_attention_every and step.phase == 0)
 
     def check_features(self, features: dict[str, Any]) -> None:
         if "sequence_ids" in features:
@@ -53,27 +54,25 @@ class Window(Extension):
         if attentions:
             raise plain(UserError("with an attention_window there are no attentions; leave out output_attentions"))
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         local = [self.is_local(step) for step in plan(config)]
-        counts = [pairs(work.length, self.attention_window * is_near) for is_near in local]
+        counts = [pairs(cost.length, self.attention_window * is_near) for is_near in local]
         # Parts of a long row are computed again.
-        stored = counts if work.length <= PART else [count for count, is_near in zip(counts, local) if is_near]
-        return work._replace(pairs=sum(counts), stored_pairs=sum(stored))
+        stored = counts if cost.length <= PART else [count for count, is_near in zip(counts, local) if is_near]
+        return cost._replace(pairs=sum(counts), stored_pairs=sum(stored))
 
     def attention(self, attention: Any, weights: Weights) -> Any:
         window = self.attention_window
 
-        def attend(
-            attention: Any, query: Tensor, key: Tensor, value: Tensor, pairs: Any, step: Tensor, which: Any
-        ) -> Tensor:
+        def attend(attention: Any, query: Tensor, key: Tensor, value: Tensor, pairs: Any, step: Step) -> Tensor:
             def score(queries: Tensor, keys: Tensor) -> Tensor:
-                return attention.score(attention, queries, keys, pairs, step, which)
+                return attention.score(attention, queries, keys, pairs, step)
 
             def weigh(scores: Tensor, part: Tensor) -> Tensor:
-                return attention.weigh(scores, step, part)
+                return attention.softmax(scores, step, part)
 
             length = ops.shape(query)[2]
-            if self.is_local(which) and not (isinstance(length, int) and length <= window + 1):
+            if self.is_local(step) and not (isinstance(length, int) and length <= window + 1):
                 return attend_nearby(query, key, value, pairs.bias, score, weigh, window, MASKED_SCORE)
             return attend_by_parts(query, key, value, pairs.bias, score, weigh)
 
@@ -103,7 +102,7 @@ def attend_nearby(
 ) -> Tensor:
     """Lets every token attend to those at most `window` places away and to the first, which attends to all.
 
-    Work and memory are those of `pairs`: blocks of `window` queries, each beside three blocks of keys.
+    RowCost and memory are those of `pairs`: blocks of `window` queries, each beside three blocks of keys.
 
     Args:
         query: [batch, heads, length, head_size], as `key` and `value`.

@@ -1,22 +1,38 @@
-"""One depth step, written once, and the two protocols that it is written over.
+"""One depth step, written once for training and exports, and the two protocols that it is written over.
 
 `Kernels` multiply: Keras layers in training, constants of float32, bfloat16 or int8 in an export. `Rows` know which
-tokens make a row: a padded rectangle in training, rows without padding or a single row in an export. How heads attend
-belongs to neither: rows call an `Attention` with rectangles of heads.
+tokens make a row: a padded rectangle in training, rows without padding in an export. Rows call an `Attention`.
 """
 
 import contextvars
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Step
+from albert_tf.base import Tensor
 
 # Added to the score of a pair that must not attend (modeling.py:824-830); a float16 holds it.
 MASKED_SCORE = -10000.0
+
+
+class Step(NamedTuple):
+    """One depth step: the weights that it runs with, and its number.
+
+    Attributes:
+        attention: the index of its attention half in the encoder.
+        feed_forward: the index of its feed-forward half.
+        phase: its place in the period after which what extensions do at a step repeats; see `Extension.period`.
+        number: of the plan's steps: an int, or a scalar tensor within a loop; 0 in a plan itself.
+        only_summary: whether its result is of the tokens alone that represent rows. Only exports have such a step.
+    """
+
+    attention: int
+    feed_forward: int
+    phase: int = 0
+    number: Tensor = 0
+    only_summary: bool = False
 
 
 class Kernels(Protocol):
@@ -24,59 +40,43 @@ class Kernels(Protocol):
 
     Attributes:
         scale: what queries have been multiplied by, and what scores are still to be multiplied by.
+        is_gated: whether the feed-forward network has a gate.
     """
 
     scale: tuple[float, float]
+    is_gated: bool
 
-    def open(self, half: str, which: Step, hidden: Tensor) -> Tensor:
+    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         """Returns the input of a half: normalized with pre-norm, otherwise as it is."""
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Any:
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Any:
         """Returns the queries of `inputs`, and the keys and values of `attended`."""
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Any:
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Any:
         """Returns the product "intermediate", after the activation function, or "gate"."""
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Any, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, step: Step, inside: Any, residual: Tensor) -> Tensor:
         """Ends a half: output product, dropout, residual, and with post-norm the norm."""
 
-    def weigh(self, scores: Tensor, step: Tensor, part: Tensor = None) -> Tensor:
+    def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
         """Returns the probabilities of scores, some dropped in training. `part` counts the parts of a long row."""
 
 
-def block(
-    kernels: Kernels,
-    rows: "Rows",
-    is_gated: bool,
-    step: Tensor,
-    which: Step,
-    hidden: Tensor,
-    only_summary: bool = False,
-) -> Tensor:
+def block(kernels: Kernels, rows: "Rows", step: Step, hidden: Tensor) -> Tensor:
     """Runs attention, then the feed-forward network (modeling.py:934-1015).
 
-    Args:
-        kernels: of the encoder.
-        rows: of the batch.
-        is_gated: whether the feed-forward network has a gate.
-        step: the step's number, an int, or a scalar tensor within a loop.
-        which: its weights.
-        hidden: [tokens, hidden_size].
-        only_summary: whether the result is of the token alone that stands for each row.
-
-    Returns:
-        [tokens, hidden_size], or [rows, hidden_size].
+    It turns [tokens, hidden_size] into the same, or into [rows, hidden_size] at a step of summary tokens alone.
     """
-    inputs = kernels.open("attention", which, hidden)
-    projected = kernels.query_key_value(which, step, inputs, rows.attended(step, inputs))
-    context = rows.attend(projected, step, which, only_summary)
-    residual = rows.summary_tokens(hidden) if only_summary else hidden
-    hidden = kernels.close("attention", which, step, context, residual)
-    inputs = kernels.open("feed_forward", which, hidden)
-    inside = kernels.dense("intermediate", which, step, inputs)
-    if is_gated:
-        inside = inside * kernels.dense("gate", which, step, inputs)
-    return kernels.close("feed_forward", which, step, inside, hidden)
+    inputs = kernels.half_input("attention", step, hidden)
+    projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
+    context = rows.attend(projected, step)
+    residual = rows.summary_tokens(hidden) if step.only_summary else hidden
+    hidden = kernels.add_to_residual("attention", step, context, residual)
+    inputs = kernels.half_input("feed_forward", step, hidden)
+    inside = kernels.dense("intermediate", step, inputs)
+    if kernels.is_gated:
+        inside = inside * kernels.dense("gate", step, inputs)
+    return kernels.add_to_residual("feed_forward", step, inside, hidden)
 
 
 class Pairs:
@@ -96,68 +96,58 @@ class Pairs:
         return scores if self.bias is None else scores + ops.cast(self.bias, scores.dtype)
 
 
-class Rows:
-    """Which tokens make a row. Attention is called with rectangles [rows, heads, tokens, head_size]."""
+class Rows(Protocol):
+    """Knows which tokens make a row. Attention is called with rectangles [rows, heads, tokens, head_size]."""
 
     attention: "Attention"
 
-    def attend(self, projected: Any, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Any, step: Step) -> Tensor:
         """Returns contexts [tokens, hidden_size], or [rows, hidden_size] of the summary tokens alone."""
-        raise NotImplementedError
 
-    def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
+    def attended(self, step: Step, inputs: Tensor) -> Tensor:
         """Returns what keys and values are made of: the inputs, or these with the memory before them."""
         return inputs
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
-        """Returns the token that stands for each row: [rows, ...] of [tokens, ...]."""
-        raise NotImplementedError
+        """Returns the token that represents each row: [rows, ...] of [tokens, ...]."""
 
     def token_positions(self) -> Tensor:
         """Returns int32 [..., tokens], the positions of tokens in their rows, as `add_feature` takes values."""
-        raise NotImplementedError
 
     def columns(self) -> Tensor:
         """Returns int32 [..., tokens], the columns of tokens in the batch; positions unless the batch has its own."""
         return self.token_positions()
 
     def add_feature(self, name: str, values: Tensor) -> None:
-        """Adds a feature of pairs: the values [..., tokens, ...] of queries and keys, in the form of the rows."""
-        raise NotImplementedError
+        """Adds a feature of pairs: the values [..., tokens, ...] of queries and keys."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Returns [..., rows], the sum of [..., tokens] over each row's tokens without padding."""
-        raise NotImplementedError
 
     def spread(self, values: Tensor) -> Tensor:
         """Returns for each token its row's value: [rows] to [tokens]."""
-        raise NotImplementedError
 
     def rectangle(self, values: Tensor) -> Tensor:
         """Returns [tokens, ...] as the batch has them, [batch, length, ...]."""
-        raise NotImplementedError
 
     def restore(self, of_rows: Tensor) -> Tensor:
         """Returns [rows, ...] in the batch's order."""
-        raise NotImplementedError
 
 
-def product_score(
-    attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Tensor, which: Step
-) -> Tensor:
+def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Step) -> Tensor:
     """Returns the products of queries and keys, scaled."""
     # The scale comes after the product: TensorFlow 2.21 on CPU returns empty tensors, without an error, from a
     # while_loop around matmul(query * scale, transposed key) + bias (grappler's remapper with oneDNN).
     scores = attention.multiply(query, key, transpose_b=True)
-    return scores if attention.late == 1 else scores * attention.late
+    return scores if attention.score_scale == 1 else scores * attention.score_scale
 
 
 def attend_to_all(
-    attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Tensor, which: Step
+    attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
 ) -> Tensor:
     """Returns the contexts of queries that attend to all keys of their row, as far as the bias lets them."""
-    scores = attention.score(attention, query, key, pairs, step, which)
-    return attention.multiply(attention.weigh(pairs.masked(scores), step), value)
+    scores = attention.score(attention, query, key, pairs, step)
+    return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
 
 
 # What attends where no extension says otherwise; see `albert_tf.layers.fused_attention`.
@@ -173,35 +163,26 @@ class Attention:
     """How heads attend, as functions that extensions replace.
 
     Attributes:
-        weigh: of the kernels.
-        early: what queries have been multiplied by; whatever is added to them must be, too.
-        late: what scores are still to be multiplied by.
-        turn: (heads, pairs' feature "rotation") to heads, of queries and keys; None: they stay as they are.
+        softmax: of the kernels.
+        query_scale: the factor that queries have already; whatever is added to them must get it, too.
+        score_scale: the factor that scores still need.
+        rotate: a function of queries or keys and the pairs' feature "rotation"; None: there is no rotation.
         score: see `product_score`.
         attend: see `attend_to_all`.
         multiply: multiplies matrices, as tf.matmul does.
     """
 
-    weigh: Callable
-    early: float
-    late: float
-    turn: Callable | None = None
+    softmax: Callable
+    query_scale: float
+    score_scale: float
+    rotate: Callable | None = None
     score: Callable = product_score
     attend: Callable = attend_to_all
     multiply: Callable = _multiply
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Tensor, which: Step) -> Tensor:
-        """Returns contexts [rows, heads, queries, head_size].
-
-        Args:
-            query: [rows, heads, queries, head_size].
-            key: [rows, heads, keys, head_size].
-            value: as the keys.
-            pairs: of these rows.
-            step: the step's number.
-            which: its weights.
-        """
-        if self.turn is not None:
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step) -> Tensor:
+        """Returns contexts [rows, heads, queries, head_size], of queries, keys and values of the same form."""
+        if self.rotate is not None:
             of_queries, of_keys = pairs.features["rotation"]
-            query, key = self.turn(query, of_queries), self.turn(key, of_keys)
-        return self.attend(self, query, key, value, pairs, step, which)
+            query, key = self.rotate(query, of_queries), self.rotate(key, of_keys)
+        return self.attend(self, query, key, value, pairs, step)

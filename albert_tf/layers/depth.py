@@ -1,31 +1,23 @@
-"""Which weights run at which step of the depth."""
+"""The depth: which weights run at which step, what runs a step, and the loop over all steps."""
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.loops import repeat
 from albert_tf.config import AlbertConfig
 from albert_tf.depth_plan import read_depth_plan
-
-
-class Step(NamedTuple):
-    """Says which attention and which feed-forward sub-layer run, by their indices in the encoder.
-
-    Attributes:
-        attention: the one's index.
-        feed_forward: the other's.
-        phase: which step it is of the period after which what extensions do at a step repeats; see `Extension.period`.
-    """
-
-    attention: int
-    feed_forward: int
-    phase: int = 0
+from albert_tf.layers.block import Kernels, Rows, Step, block
+from albert_tf.registry import Weights
 
 
 class Segment(NamedTuple):
-    """Names some steps in a row, and how often that row is repeated."""
+    """Some steps in a row, and how often that row runs."""
 
     steps: tuple[Step, ...]
     repeats: int
@@ -37,20 +29,12 @@ def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
     A shared half belongs to the group `layer * groups // layers`. Whole numbers: the float forms of google-research
     and HuggingFace skip or repeat a group for some depths (22 layers in 22 groups is the first).
     """
-    result: list[tuple[Step, ...]] = []
-    own = 0
-    for shared in _shared_cycles(config):
-        result.append(
-            tuple(
-                Step(
-                    attention=half if config.sharing in ("all", "attention") else own + offset,
-                    feed_forward=half if config.sharing in ("all", "ffn") else own + offset,
-                )
-                for offset, half in enumerate(shared)
-            )
-        )
-        own += len(shared)
-    return result
+    own, sharing = itertools.count(), config.sharing
+    numbered = [[(half, next(own)) for half in shared] for shared in _shared_cycles(config)]
+    return [
+        tuple(Step(a if sharing in ("all", "attention") else b, a if sharing in ("all", "ffn") else b) for a, b in row)
+        for row in numbered
+    ]
 
 
 def _shared_cycles(config: AlbertConfig) -> list[range]:
@@ -91,24 +75,165 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """The plan's runs of equal cycles, whatever their steps attend to: what can be run more or less often."""
-    result: list[Segment] = []
-    for cycle in cycles(config):
-        if result and result[-1].steps == cycle:
-            result[-1] = Segment(cycle, result[-1].repeats + 1)
-        else:
-            result.append(Segment(cycle, 1))
-    return result
+    """Returns the plan's runs of equal cycles, whatever their phases: what can run more or less often."""
+    return [Segment(cycle, len(list(equal))) for cycle, equal in itertools.groupby(cycles(config))]
 
 
 def of_step(table: Any, step: Any) -> Any:
-    """Gives the row of a step out of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
+    """Returns the row of a step of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
     return ops.convert_to_tensor(table)[step]
 
 
 def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
-    """Tells which of the `steps` that run some weights one of the plan is: an int, or a scalar tensor within a loop."""
+    """Returns the place of a step among the `steps` that run some weights: an int, or a scalar tensor within a loop."""
     if isinstance(step, int):
         return steps.index(step)
     table = [steps.index(i) if i in steps else 0 for i in range(config.num_steps)]
     return ops.convert_to_tensor(table, "int32")[step]
+
+
+class Runner:
+    """Runs steps. The core's runs blocks; that of an extension is around another.
+
+    A state is a tensor, or tensors in tuples. Axis 0 of each is the tokens, so that rows can leave a batch. Whatever
+    depends on a weight is computed within `step`: TensorFlow's recomputation finds gradients of nothing else.
+    """
+
+    config: AlbertConfig
+    rows: Any
+
+    def __init__(self, inner: "Runner"):
+        self.inner, self.config, self.rows = inner, inner.config, inner.rows
+
+    def begin(self, hidden: Tensor) -> Any:
+        """Returns the state before the first step, made of [tokens, hidden_size]."""
+        return self.inner.begin(hidden)
+
+    def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
+        """Returns the state after a step, and the input of its block."""
+        return self.inner.step(step, state)
+
+    def carried(self, state: Any) -> Tensor:
+        """Returns what a state would amount to were it the last and nothing stopped early: [tokens, hidden_size]."""
+        return self.inner.carried(state)
+
+    def result(self, state: Any) -> Tensor:
+        """Returns what the last state amounts to: [tokens, hidden_size]."""
+        return self.inner.result(state)
+
+    def is_open(self, state: Any) -> Tensor | bool:
+        """Returns whether there is anything left to do. Only exports ask."""
+        return self.inner.is_open(state)
+
+    def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
+        """Runs the segment number `place` of the plan as often as it says; cycle(i, state) runs it for the i-th time.
+
+        States are those of the outermost runner: only that one may run them otherwise than its inner one does.
+        """
+        return self.inner.repeat(place, segment, cycle, state, loop)
+
+    def report(self, state: Any) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+        """Returns outputs, losses, and the values of metrics by their names, all of the last state."""
+        return self.inner.report(state)
+
+
+class BlockRunner(Runner):
+    """Runs plain blocks: the state is [tokens, hidden_size]."""
+
+    def __init__(self, config: AlbertConfig, kernels: Kernels, rows: Rows):
+        self.config, self.kernels, self.rows = config, kernels, rows
+
+    def begin(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def step(self, step: Step, state: Tensor) -> tuple[Tensor, Tensor]:
+        return block(self.kernels, self.rows, step, state), state
+
+    def carried(self, state: Tensor) -> Tensor:
+        return state
+
+    def result(self, state: Tensor) -> Tensor:
+        return state
+
+    def is_open(self, state: Tensor) -> bool:
+        return True
+
+    def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
+        if loop.kind == "loop" and segment.repeats > 1:
+            return repeat(cycle, segment.repeats, state, goes_on=loop.runner.is_open if loop.stops else None)
+        for i in range(segment.repeats):
+            state = cycle(i, state)
+        return state
+
+    def report(self, state: Tensor) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+        return {}, [], {}
+
+
+def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dict[str, Weights]) -> Runner:
+    """Makes the runner of blocks, and those of the extensions around it."""
+    runner: Runner = BlockRunner(config, kernels, rows)
+    for extension in sorted(config.extensions, key=lambda one: one.order):
+        runner = extension.around(runner, weights[extension.name])
+    return runner
+
+
+class DepthLoop:
+    """Runs all steps of the plan.
+
+    Args:
+        kind: "unrolled" lists every step, "loop" makes a graph loop of each segment, "recompute" stores only what
+            enters each step for the backward pass.
+        stops: whether a loop ends when nothing is left to do. Only exports may: no gradient passes through it.
+        observe: called with the state before each step; it cannot see into a graph loop.
+        only_summary: whether the last step is of summary tokens alone.
+    """
+
+    def __init__(
+        self,
+        kind: str = "unrolled",
+        stops: bool = False,
+        observe: Callable[[Any], None] | None = None,
+        only_summary: bool = False,
+    ):
+        self.kind, self.stops, self.observe, self.only_summary = kind, stops, observe, only_summary
+
+    def __call__(self, runner: Runner, state: Any) -> Any:
+        """Returns the last state."""
+        for place, (segment, cycle) in enumerate(self.cycles(runner)):
+            state = runner.repeat(place, segment, cycle, state, self)
+        return state
+
+    def cycles(self, runner: Runner) -> list[tuple[Segment, Callable]]:
+        """Returns the plan's segments, each with a function (i, state) that runs its steps for the i-th time."""
+        self.runner, done, found = runner, 0, []
+        plan = segments(runner.config)
+        for segment in _without_last_step(plan) if self.only_summary else plan:
+
+            def cycle(i: Tensor, state: Any, segment: Segment = segment, done: int = done) -> Any:
+                first = i if len(segment.steps) == 1 else i * len(segment.steps)
+                for offset, step in enumerate(segment.steps, done):
+                    state = self._step(step._replace(number=first + offset if offset else first), state)
+                return state
+
+            found.append((segment, cycle))
+            done += segment.repeats * len(segment.steps)
+        return found
+
+    def _step(self, step: Step, state: Any) -> Any:
+        if self.observe is not None:
+            self.observe(state)
+        if self.only_summary and isinstance(step.number, int):
+            step = step._replace(only_summary=step.number == self.runner.config.num_steps - 1)
+
+        def run(state: Any) -> Any:
+            return self.runner.step(step, state)[0]
+
+        return (keras.remat(run) if self.kind == "recompute" else run)(state)
+
+
+def _without_last_step(plan: list[Segment]) -> list[Segment]:
+    """The same plan, whose last step is a segment of its own."""
+    *others, last = plan
+    others += [Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []
+    others += [Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []
+    return [*others, Segment(last.steps[-1:], 1)]

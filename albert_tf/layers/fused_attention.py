@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import stated
-from albert_tf.layers import Tensor
 from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
+from albert_tf.registry import setting_of
 from tfrecords.base.errors import UserError
 
 # Hopper's limit and what it must be a multiple of; Keras asks the GPU itself for the rest.
@@ -34,7 +34,7 @@ def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pai
     # Of an odd number of columns cuDNN has no backward pass with a bias, which Keras does not ask for.
     if query.shape[2] % 2:
         return attend_to_all(attention, query, key, value, pairs, *others)
-    return attend(query, key, value, pairs.bias, attention.late)
+    return attend(query, key, value, pairs.bias, attention.score_scale)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:
@@ -66,7 +66,7 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
         f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",
         "attention without dropout (attention_probs_dropout_prob or --albert_dropout 0, it is "
         f"{config.attention_probs_dropout_prob})": not config.attention_probs_dropout_prob,
-        **{f"no {stated(config, one)}": one.fuses for one in config.extensions},
+        **{f"no {setting_of(config, one)}": one.fuses for one in config.extensions},
         f"heads of at most {_LARGEST_HEAD} columns, a multiple of {_HEAD_MULTIPLE} (they have {config.head_size})": (
             config.head_size <= _LARGEST_HEAD and not config.head_size % _HEAD_MULTIPLE
         ),

@@ -1,16 +1,18 @@
-"""The Keras side of both protocols: kernels that are layers, and rows in a padded rectangle."""
+"""Training over padded batches: kernels that are Keras layers, rows in a rectangle, and what a batch's features say."""
+
+import difflib
+from typing import Any
 
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import activation, check_range, dropout, or_nan, plain, site_seed
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import Weights
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows
-from albert_tf.layers.dense import activation
-from albert_tf.layers.depth import Step, of_step, visit_of
-from albert_tf.layers.dropout import dropout, site_seed
-from albert_tf.layers.features import summary_tokens, token_positions
-from albert_tf.layers.halves import Half
+from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows, Step
+from albert_tf.layers.depth import of_step, visit_of
+from albert_tf.layers.weights import Half, check_length
+from albert_tf.registry import REGISTRY
+from tfrecords.base.errors import UserError
 
 # Numbers of dropouts: of the parts of a long row, beyond those of all steps; of a step's third one, short of those.
 _PART_SITE, _INSIDE_SITE = 1 << 22, 1 << 17
@@ -20,90 +22,69 @@ class LayerKernels(Kernels):
     """Kernels that are Keras layers, made for one call.
 
     Args:
-        config: of the encoder.
-        halves: by kind and number.
-        weights: of its extensions.
-        dtype: of its computations.
+        encoder: an AlbertEncoder.
         seed: uint32 [2] that the dropout masks follow from; None outside training.
-        probabilities: a list that gets the attention probabilities of every step; None: nobody wants them.
+        probabilities: a list that gets the attention probabilities of every step; None: they are not stored.
     """
 
-    def __init__(
-        self,
-        config: AlbertConfig,
-        halves: dict[tuple[str, int], Half],
-        weights: dict[str, Weights],
-        dtype: str,
-        seed: Tensor = None,
-        probabilities: list[Tensor] | None = None,
-    ):
-        self.config, self.halves, self.seed, self.probabilities = config, halves, seed, probabilities
+    def __init__(self, encoder: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None):
+        self.config = config = encoder.config
+        self.halves, self.seed, self.probabilities = encoder.halves, seed, probabilities
         self.activation, self.is_pre = activation(config.hidden_act), config.norm_position == "pre"
+        self.is_gated = config.feed_forward == "glu"
         # Unscaled products of wide heads may pass a float16's 65504.
         scale = config.head_size**-0.5
-        self.scale = (scale, 1.0) if dtype == "float16" else (1.0, scale)
-        self._adapting = [(one, weights[one.name]) for one in config.extensions]
-        self._drops_inside = config.spec.drops_inside
+        self.scale = (scale, 1.0) if encoder.compute_dtype == "float16" else (1.0, scale)
+        self._extensions = [(one, encoder.extension_weights[one.name]) for one in config.extensions]
 
-    def open(self, half: str, which: Step, hidden: Tensor) -> Tensor:
-        return self._half(half, which).layer_norm(hidden) if self.is_pre else hidden
+    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
+        return self._half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> tuple[Tensor, ...]:
-        query = self.product("attention", "query", which, step, inputs)
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> tuple[Tensor, ...]:
+        query = self.product("attention", "query", step, inputs)
         query = query if self.scale[0] == 1 else query * self.scale[0]
-        return query, *(self.product("attention", name, which, step, attended) for name in ("key", "value"))
+        return query, *(self.product("attention", name, step, attended) for name in ("key", "value"))
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
-        product = self.product("feed_forward", name, which, step, inputs)
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
+        product = self.product("feed_forward", name, step, inputs)
         return self.activation(product) if name == "intermediate" else product
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
         rate = self.config.hidden_dropout_prob
-        if half == "feed_forward" and self._drops_inside:
+        if half == "feed_forward" and self.config.spec.drops_inside:
             inside = dropout(inside, rate, self._site(step, _INSIDE_SITE))
-        product, scale = self.product(half, "output", which, step, inside), self._half(half, which).branch_scale
+        product, scale = self.product(half, "output", step, inside), self._half(half, step).branch_scale
         product = product if scale == 1 else product * scale
         product = dropout(product, rate, self._site(step, 1 if half == "attention" else 2))
-        return residual + product if self.is_pre else self._half(half, which).layer_norm(residual, product)
+        return residual + product if self.is_pre else self._half(half, step).layer_norm(residual, product)
 
-    def weigh(self, scores: Tensor, step: Tensor, part: Tensor = None) -> Tensor:
+    def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
         probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
         if self.probabilities is not None:
             self.probabilities.append(probabilities)
         site = 0 if part is None else _PART_SITE * (part + 1)
         return dropout(probabilities, self.config.attention_probs_dropout_prob, self._site(step, site))
 
-    def _half(self, half: str, which: Step) -> Half:
-        return self.halves[half, getattr(which, half)]
+    def _half(self, half: str, step: Step) -> Half:
+        return self.halves[half, getattr(step, half)]
 
-    def product(self, half: str, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
+    def product(self, half: str, name: str, step: Step, inputs: Tensor) -> Tensor:
         """Returns the product of a dense layer of a half, by its name, before any activation function."""
-        owner, product = (half, getattr(which, half)), self._half(half, which).product(name)(inputs)
-        for extension, weights in self._adapting:
+        owner, product = (half, getattr(step, half)), self._half(half, step).product(name)(inputs)
+        for extension, weights in self._extensions:
             if (pair := extension.low_rank(weights, owner, name)) is not None:
-                visit = visit_of(self.config, weights.steps[owner], step)
+                visit = visit_of(self.config, weights.steps[owner], step.number)
                 a, b = (ops.cast(of_step(one, visit), inputs.dtype) for one in pair)
                 product = product + ops.matmul(ops.matmul(inputs, a), b)
         return product
 
-    def _site(self, step: Tensor, site: Tensor) -> Tensor:
-        return site_seed(site_seed(self.seed, 3 * step), site)
+    def _site(self, step: Step, site: Tensor) -> Tensor:
+        return site_seed(site_seed(self.seed, 3 * step.number), site)
 
 
-def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
-    """Makes what is added to every attention score: 0 where a token attends to another, MASKED_SCORE elsewhere.
-
-    Args:
-        input_mask: int32 [batch, sequence], 0 for padding; or None.
-        sequence_ids: int32 [batch, sequence], the number of the packed sequence a token belongs to; or None.
-        dtype: dtype of the result.
-
-    Returns:
-        [batch, 1, 1, sequence], or [batch, 1, sequence, sequence] for packed rows, or None where all may attend.
-    """
-    allowed = None
-    if input_mask is not None:
-        allowed = ops.cast(input_mask, "bool")[:, None, None, :]
+def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
+    """What is added to scores, 0 or MASKED_SCORE: [batch, 1, 1 or sequence, sequence]; None: all may attend."""
+    allowed = None if input_mask is None else ops.cast(input_mask, "bool")[:, None, None, :]
     if sequence_ids is not None:
         same = ops.equal(sequence_ids[:, None, :, None], sequence_ids[:, None, None, :])
         allowed = same if allowed is None else ops.logical_and(same, allowed)
@@ -113,11 +94,7 @@ def attention_bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tens
 
 
 class RectangleRows(Rows):
-    """Rows of equal length, one after another.
-
-    Args:
-        weights: float32 [rows, length], 1 for tokens that count and 0 for padding.
-    """
+    """Rows of equal length, one after another; `weights` [rows, length] are 1 for tokens and 0 for padding."""
 
     def __init__(self, weights: Tensor):
         self.weights = ops.cast(weights, "float32")
@@ -161,7 +138,7 @@ class PaddedRows(RectangleRows):
         self.dtype, self.seed, self.draw_seed = dtype, seed, draw_seed
         self.length = self.keys = ops.shape(features["input_ids"])[1]
         self.positions = token_positions(features, config)
-        bias = attention_bias(features.get("input_mask"), features.get("sequence_ids"), dtype)
+        bias = _bias(features.get("input_mask"), features.get("sequence_ids"), dtype)
         self.pairs = Pairs(bias, {})
 
     @property
@@ -181,12 +158,11 @@ class PaddedRows(RectangleRows):
     def add_feature(self, name: str, values: Tensor) -> None:
         self.pairs.features[name] = (values, values)
 
-    def attend(self, projected: tuple, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: tuple, step: Step) -> Tensor:
         query, key, value = projected
         query, key, value = self._heads(query, self.length), self._heads(key, self.keys), self._heads(value, self.keys)
-        contexts = self.attention(query, key, value, self.pairs, step, which)
-        contexts = ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (-1, self.config.hidden_size))
-        return self.summary_tokens(contexts) if only_summary else contexts
+        contexts = self.attention(query, key, value, self.pairs, step)
+        return ops.reshape(ops.transpose(contexts, (0, 2, 1, 3)), (-1, self.config.hidden_size))
 
     def _heads(self, flat: Tensor, length: Tensor) -> Tensor:
         split = ops.reshape(flat, (-1, length, self.config.num_attention_heads, self.config.head_size))
@@ -200,7 +176,7 @@ class PaddedRows(RectangleRows):
         return self.summaries(self.rectangle(hidden))
 
     def summaries(self, rectangle: Tensor) -> Tensor:
-        """Returns what stands for each row: [batch, width], or [batch, n, width] of packed sequences."""
+        """Returns what represents each row: [batch, width], or [batch, n, width] of packed sequences."""
         return summary_tokens(rectangle, self.features, self.config)
 
     def rectangle(self, values: Tensor) -> Tensor:
@@ -220,3 +196,118 @@ class PaddedRows(RectangleRows):
     def outputs(self, rectangle: Tensor) -> dict[str, Tensor]:
         """Returns what the encoder returns of the last [batch, length, hidden_size]."""
         return {"sequence_output": rectangle}
+
+
+# The names in transformers.
+_ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+_OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
+# What heads read and the encoder ignores: positions, labels and their weights.
+_OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
+_OF_EXTENSIONS = tuple(name for entry in REGISTRY.values() for name in entry.features)
+_OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")
+NAMES = (*_OF_ENCODER, *_OF_EXTENSIONS, *_OF_PRETRAINING, *_OF_SPANS)
+
+
+def by_name(features: Any) -> dict[str, Any]:
+    """Returns features by the names used here, of a dict of tensors, or of input_ids alone.
+
+    Raises:
+        UserError: a name that no model here knows, one feature under two names, or no input_ids.
+    """
+    if not isinstance(features, dict):
+        return {"input_ids": features}
+    named = {_ALIASES.get(name, name): value for name, value in features.items()}
+    for name in named:
+        if name not in NAMES:
+            near = difflib.get_close_matches(str(name), [*NAMES, *_ALIASES], n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_OF_ENCODER)}"
+            raise plain(UserError(f"no model knows a feature '{name}'; {hint}"))
+    if len(named) < len(features):
+        both = [f"{alias} and {name}" for alias, name in _ALIASES.items() if alias in features and name in features]
+        raise plain(UserError(f"the features hold {', '.join(both)}, which are the same; leave one out"))
+    if "input_ids" not in named:
+        raise plain(UserError(f"the features hold no input_ids, only {', '.join(named) or 'nothing'}"))
+    return named
+
+
+def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
+    """Raises UserError where features are given, by the names used here, that an encoder of `config` does not take."""
+    for one in config.extensions:
+        one.check_features(features)
+    for extension, entry in REGISTRY.items():
+        for name in entry.features:
+            if name in features and config.extension(extension) is None:
+                raise plain(UserError(f"{name} is for an encoder with {entry.requested_by}; leave it out"))
+
+
+def check_values(features: Any, config: AlbertConfig) -> None:
+    """Raises UserError where features hold an id or a position that is out of range, if they are known."""
+    features = by_name(features)
+    for name, (least, most) in _ranges(config, features["input_ids"].shape[-1]).items():
+        if name in features:
+            if "float" in str(features[name].dtype):
+                raise UserError(f"{name}: {features[name].dtype} is not read; give whole numbers, such as int32")
+            check_range(features[name], most, name, least)
+
+
+def _ranges(config: AlbertConfig, length: int) -> dict[str, tuple[int, int]]:
+    """The least, and what every value is below."""
+    ranges = {"input_ids": (0, config.vocab_size), "masked_lm_ids": (0, config.vocab_size)}
+    ranges["next_sentence_labels"] = (0, 2)
+    positions = ("masked_lm_positions", "query_positions", "sequence_starts", "start_positions", "end_positions")
+    ranges |= dict.fromkeys(positions, (0, length))
+    if config.spec.has_types and config.type_vocab_size > 1:
+        ranges["segment_ids"] = (0, config.type_vocab_size)
+    if config.spec.has_positions:
+        ranges["position_ids"] = (-config.position_offset, config.max_seq_length)
+    return ranges
+
+
+def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
+    """Returns every token's position, [batch, sequence], without position_offset; None if 0, 1, ... in all rows."""
+    positions = features.get("position_ids")
+    if positions is None and "sequence_ids" in features:
+        positions = _packed(features["sequence_ids"])
+    if positions is None and config.position_offset and "input_mask" in features:
+        check_length(ops.shape(features["input_mask"])[1], config)
+        positions = _unpadded(features["input_mask"])
+    return positions
+
+
+def _packed(sequence_ids: Tensor) -> Tensor:
+    """Each token's position in its own packed sequence: how many earlier tokens have the same number."""
+    same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
+    return ops.sum(ops.tril(same, k=-1), axis=-1)
+
+
+def _unpadded(input_mask: Tensor) -> Tensor:
+    """Counts a row's tokens from 0; padding has -1, the row before the offset (modeling_roberta.py:142)."""
+    mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
+    return ops.cumsum(mask, axis=1) * mask - 1
+
+
+def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
+    """Returns the column of the token that represents each row, int32 [batch]: the first, or the last that is real."""
+    ids = features["input_ids"]
+    if not config.spec.last_token:
+        return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
+    mask = ops.cast(features.get("input_mask", ops.ones_like(ids)), "int32")
+    return ops.max(mask * ops.arange(ops.shape(ids)[1], dtype="int32"), axis=1)
+
+
+def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
+    """Returns what represents each row, [batch, hidden_size], or [batch, n, hidden_size] of packed sequences.
+
+    Of [batch, sequence, hidden_size], and of features with sequence_starts where rows are packed.
+    """
+    starts = features.get("sequence_starts")
+    if starts is None and not config.spec.last_token:
+        return sequence_output[:, 0]
+    columns = summary_columns(features, config)[:, None] if starts is None else ops.cast(starts, "int32")
+    length = ops.shape(sequence_output)[1]
+    if starts is not None:
+        check_range(starts, length, "sequence_starts")
+    tokens = ops.take_along_axis(sequence_output, columns[:, :, None], axis=1)
+    if starts is None:
+        return tokens[:, 0]
+    return or_nan(tokens, columns[:, :, None], length)

@@ -5,11 +5,12 @@ from typing import Any, Self
 import keras
 from absl import logging
 
+from albert_tf.base import Tensor
+from albert_tf.base.fit_data import check_data
+from albert_tf.base.model import BaseModel, has_adapters
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.base_model import BaseModel, has_adapters
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.fit_data import check_data
+from albert_tf.layers.padded import check_values
 from albert_tf.models.whole_batch import Divisors, count, current_part, divisor_of, share_of_batch
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
@@ -105,7 +106,7 @@ class EncoderModel(BaseModel):
         return super().compute_metrics(*args, **kwargs)
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
-        check_data(self.encoder.config, x, y)
+        check_data(x, y, lambda features: check_values(features, self.encoder.config))
 
     def head_variables(self) -> dict[str, keras.Variable]:
         """Gives the model's own variables by the names that `checkpoints` knows them by."""

@@ -6,11 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.fit_data import check_classes
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name
-from albert_tf.layers.fit_data import check_classes
+from albert_tf.layers.padded import by_name
 from albert_tf.models.dense_head import DenseHeadModel
 from albert_tf.models.early_exit import EarlyExitModel, LearnedExit
 from tfrecords.base.errors import UserError
@@ -204,7 +204,7 @@ class AlbertMultipleChoice(DenseHeadModel):
         if isinstance(x, dict) and "input_ids" in x and _is_of_classes(self):
             check_classes(y, x["input_ids"].shape[1], sample_weight)
 
-    def call(self, features: Any, training: bool = False) -> Tensor:
+    def call(self, features: Any, training: bool = False) -> Tensor:  # type: ignore[override]
         features = by_name(features)
         choices, length = ops.shape(features["input_ids"])[1:]
         names = features.keys() & {"input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids"}

@@ -5,13 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import ResumableDropout
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import dense
-from albert_tf.layers.dropout import ResumableDropout
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.heads import ExitGate
+from albert_tf.layers.weights import dense
 from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.heads import ExitGate
 from tfrecords.base.errors import UserError
 
 
@@ -31,6 +31,7 @@ class DenseHeadModel(EncoderModel):
     """
 
     needs_pooler = True
+    early_exit = False
 
     def __init__(
         self,
@@ -76,8 +77,21 @@ class DenseHeadModel(EncoderModel):
         # RoBERTa's head drops out before its tanh layer, too (transformers RobertaClassificationHead).
         return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
-    def call(self, features: Any, training: bool = False) -> Tensor:
+    def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
+        """Scores a batch.
+
+        Args:
+            features: those of AlbertEncoder.
+            training: whether dropout applies.
+            every_step: whether a model with `early_exit` returns the logits of every step; None: only when training.
+        """
+        if self.early_exit and (training if every_step is None else every_step):
+            return self._every_step(features, training)
         return self.logits(self.head, self.vectors(features, training), training)
+
+    def _every_step(self, features: Any, training: bool) -> Any:
+        """What a model with `early_exit` answers after every step."""
+        raise NotImplementedError
 
     def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
         """Gives a head's float32 logits of what `vectors` returns."""

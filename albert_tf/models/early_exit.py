@@ -9,13 +9,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import check_exits
-from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name
+from albert_tf.layers.padded import by_name
 from albert_tf.models.dense_head import DenseHeadModel
-from albert_tf.models.exit_rules import ExitRule, leave, movements
+from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements
 from albert_tf.models.whole_batch import share_of_batch
 from tfrecords.base.errors import UserError
 
@@ -139,18 +138,7 @@ class EarlyExitModel(DenseHeadModel):
             evidence = ops.unstack(self._gates(states), axis=1)
         return leave(how, self._exits(states, False), evidence, mask, threshold)
 
-    def call(
-        self, features: Any, training: bool = False, every_step: bool | None = None
-    ) -> Tensor | list[Tensor] | dict[str, Any]:
-        """Scores a batch.
-
-        Args:
-            features: those of AlbertEncoder.
-            training: whether dropout applies.
-            every_step: whether a model with `early_exit` returns the logits of every step; None: only when training.
-        """
-        if not self.early_exit or not (training if every_step is None else every_step):
-            return super().call(features, training=training)
+    def _every_step(self, features: Any, training: bool) -> list[Tensor] | dict[str, Any]:
         states = self._states(features, training)
         logits = self._exits(states, training)
         return logits if self.exit_gate is None else {"logits": logits, "gates": self._gates(states)}

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.choices import EXIT_RULES
-from albert_tf.layers import Tensor
+from albert_tf.config import AlbertConfig
+from albert_tf.registry import setting_of
 from tfrecords.base.errors import UserError
 
 # What a model answers by; "states" is the encoder alone, whose rows leave by how far they move.
@@ -182,3 +184,12 @@ def leave(
             decided, memory = rule.decide_by_state(evidence[step - 1], memory, threshold)
         is_open = ops.logical_and(is_open, ops.logical_not(decided))
     return {"logits": chosen, "steps": steps}
+
+
+def check_exits(config: AlbertConfig) -> None:
+    """Raises UserError where rows of an encoder cannot leave early."""
+    for one in config.extensions:
+        if one.no_exits:
+            raise UserError(
+                f"early exit and {setting_of(config, one)} exclude each other: {one.no_exits}; leave one out"
+            )

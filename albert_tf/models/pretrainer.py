@@ -6,14 +6,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import gather_positions, or_nan
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name
-from albert_tf.layers.heads import MaskedLMHead, TiedLMHead
-from albert_tf.layers.lookup import gather_positions, or_nan
+from albert_tf.layers.padded import by_name
+from albert_tf.layers.weights import dense
 from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.heads import MaskedLMHead, TiedLMHead
 from albert_tf.models.whole_batch import Divisors, current_part
 from tfrecords.base.errors import UserError
 

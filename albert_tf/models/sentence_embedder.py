@@ -6,14 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import check_exits
-from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name, summary_tokens
-from albert_tf.layers.heads import POOLINGS, pool, unit_length
+from albert_tf.layers.padded import by_name, summary_tokens
 from albert_tf.models.base import EncoderModel, variables_of
-from albert_tf.models.exit_rules import ExitRule, leave, movements
+from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements
+from albert_tf.models.heads import POOLINGS, pool, unit_length
 from tfrecords.base.errors import UserError
 
 
@@ -24,7 +23,7 @@ class AlbertSentenceEmbedder(EncoderModel):
     Args:
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
         pooling: "mean" over the tokens that are no padding, the "cls" token's last hidden state, or another of
-            POOLINGS (see `albert_tf.layers.heads.pool`); several with "+" between them are concatenated.
+            POOLINGS (see `albert_tf.models.heads.pool`); several with "+" between them are concatenated.
         normalize: whether vectors have length 1, so that a dot product is their cosine.
         projections: dense layers between pooling and normalizing, in their order: of each the arguments `units`,
             `activation` and `use_bias` of `keras.layers.Dense`.

@@ -5,14 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import check_range, or_nan
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import dense
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name, summary_columns, summary_tokens
-from albert_tf.layers.heads import JointSpanHead, search_spans, span_scores
-from albert_tf.layers.lookup import check_range, or_nan
+from albert_tf.layers.padded import by_name, summary_columns, summary_tokens
+from albert_tf.layers.weights import dense
 from albert_tf.models.base import EncoderModel, variables_of
+from albert_tf.models.heads import JointSpanHead, search_spans, span_scores
 from albert_tf.models.whole_batch import share_of_batch
 from tfrecords.base.errors import UserError
 

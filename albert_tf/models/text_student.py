@@ -6,11 +6,11 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.base_model import BaseModel
+from albert_tf.base import Tensor
+from albert_tf.base.layers import gather_positions
+from albert_tf.base.model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.heads import mean_pool, unit_length
-from albert_tf.layers.lookup import gather_positions
+from albert_tf.models.heads import mean_pool, unit_length
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.whole_batch import Divisors, count, current_part, share_of_batch
@@ -199,7 +199,8 @@ def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tenso
 def _values(encoder: AlbertEncoder, state: Tensor) -> Tensor:
     """The values that the last step's attention computes of its input."""
     config, inputs = encoder.config, ops.reshape(state, (-1, encoder.config.hidden_size))
-    values = encoder.kernels().product("attention", "value", encoder.steps[-1], config.num_steps - 1, inputs)
+    last = encoder.steps[-1]._replace(number=config.num_steps - 1)
+    values = encoder.kernels().product("attention", "value", last, inputs)
     heads = (-1, ops.shape(state)[1], config.num_attention_heads, config.head_size)
     return ops.transpose(ops.reshape(values, heads), (0, 2, 1, 3))
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
 
 # By Keras's name of a loss's reduction, what it divides by.

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import fuse
 from albert_tf.choices import GRADIENT_NORMS
-from albert_tf.layers import Tensor
-from albert_tf.layers.fused import fuse
 
 # Norms and biases; and, of what extensions over depth learn, what is no factor of a product. All weights of
 # hyper-connections are like factors: where Lamb moved their gates, biases and signals as biases, runs collapsed.

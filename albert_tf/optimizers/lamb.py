@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
 
 

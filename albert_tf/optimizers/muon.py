@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
 
 # Tables, of which a step sees few rows; the embeddings' projection is a matrix as any other.

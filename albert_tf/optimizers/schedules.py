@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -5,11 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.features import by_name
-from albert_tf.layers.heads import TiedLMHead
+from albert_tf.layers.padded import by_name
+from albert_tf.models.heads import TiedLMHead
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.permutation.row_memory import RowMemory
 from tfrecords.base.errors import UserError

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 
 
 class RowMemory(keras.metrics.Metric):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.layers.heads import IMPOSSIBLE
+from albert_tf.models.heads import IMPOSSIBLE
 from tfrecords.base.errors import UserError
 
 

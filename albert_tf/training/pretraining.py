@@ -9,12 +9,12 @@ from typing import Any
 import keras
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import settled
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.permutation import objective as permutation
+from albert_tf.registry import resolve_walk
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.loop import Training
@@ -215,7 +215,7 @@ def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
             settings.init_from, settings.config, records, settings.tokenizer, settings.former_tokenizer, length
         )
     check_length(length, start.config, settings.init_from)
-    config = settled(start.config, settings.walk)[0]
+    config = resolve_walk(start.config, settings.walk)[0]
     if settings.objective == "permutation":
         config = permutation.with_memory(config, settings, phases)
     return start._replace(config=config, tokenizer=records)

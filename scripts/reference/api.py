@@ -90,7 +90,7 @@ def _signature(node: ast.stmt, name: str) -> str:
     """Returns the call of a function, or of a class by its __init__ or, of a dataclass, its fields."""
     if isinstance(node, _FUNCTIONS):
         decorators = {ast.unparse(one) for one in node.decorator_list}
-        if "property" in decorators:
+        if {"property", "functools.cached_property"} & decorators:
             return name
         skipped = bool(node.args.args) and node.args.args[0].arg in ("self", "cls")
         return _called(name, node, skipped)

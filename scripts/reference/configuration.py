@@ -5,7 +5,8 @@ import dataclasses
 from typing import Any
 
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import GATE, REGISTRY, extension_class
+from albert_tf.extension import GATE
+from albert_tf.registry import REGISTRY, extension_class
 from scripts.reference import sources
 from scripts.reference.markdown import code, docstring, table
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import tensorflow as tf
 
-from albert_tf.layers.features import summary_columns
+from albert_tf.layers.padded import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel, check_exit
 from serving.cpu import NEEDS, CpuCheck
 from serving.exportable.decoding import Decoder

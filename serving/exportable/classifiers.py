@@ -10,7 +10,7 @@ from serving.exportable.base import THRESHOLD, Exportable
 from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, specs
 from serving.exportable.options import ExportOptions
 from serving.exportable.samples import as_array
-from serving.inference.dense import dense
+from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 

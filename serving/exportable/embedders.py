@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from albert_tf.checkpoints.sentence_folders import default_prompt
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.layers.heads import mean_pool, pool, unit_length
+from albert_tf.models.heads import mean_pool, pool, unit_length
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable
 from serving.exportable.inputs import FollowingBatch, InputFormat, InputFormats, Signature, specs
 from serving.exportable.samples import as_array
-from serving.inference.dense import dense
+from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
 

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers.heads import vocabulary_logits
+from albert_tf.models.heads import vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from serving.exportable.embedders import EncoderExportable
 from serving.exportable.inputs import InputFormat, InputFormats, specs
 from serving.exportable.samples import Arrays, as_array, model_features, whole_words
-from serving.inference.dense import LayerNorm, dense
+from serving.inference.layers import LayerNorm, dense
 from tfrecords.framing import TokenBatch, encode
 
 

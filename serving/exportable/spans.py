@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf.layers.heads import IMPOSSIBLE, search_spans, span_scores
+from albert_tf.models.heads import IMPOSSIBLE, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.squad.edges import edge_pattern
 from serving.exportable.base import NO_ANSWER, Exportable

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth_loop import DepthLoop
-from serving.inference.batch import FlatBatch
+from albert_tf.layers.depth import DepthLoop
 from serving.inference.int8 import Int8Kernels, QuantizedProjection, check_int8, quantize_half
 from serving.inference.kernels import RECORDED, Recorder, largest_of
+from serving.inference.rows import FlatBatch
 
 # Random rows x tokens, where nothing better is given, and how much larger the ranges are made then.
 _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Segment, Step
-from albert_tf.layers.depth_loop import DepthLoop, Runner
+from albert_tf.base import Tensor
+from albert_tf.layers.block import Step
+from albert_tf.layers.depth import DepthLoop, Runner, Segment
 from albert_tf.models.exit_rules import ExitRule, relative
-from serving.inference.dense import Dense, array, arrays
+from serving.inference.layers import Dense, array, arrays
 from serving.inference.rows import FlatRows
 from serving.inference.tables import Tables, missing, ranges
 
@@ -111,12 +111,12 @@ class _ExitRunner(Runner):
             (0, state),
         )[1]
 
-    def step(self, step: Tensor, which: Step, state: State, only_summary: bool = False) -> tuple[State, Any]:
+    def step(self, step: Step, state: State) -> tuple[State, Any]:
         runner = self.encoder.runner(self.rows.again(state.tables, state.features))
         before, finish = state.depth, self.encoder.finish
-        depth, read = runner.step(step, which, before)
+        depth, read = runner.step(step, before)
         hidden = finish(runner.carried(depth))
-        state = self._answer(state._replace(depth=depth), step, hidden, lambda: finish(runner.carried(before)))
+        state = self._answer(state._replace(depth=depth), step.number, hidden, lambda: finish(runner.carried(before)))
         return self._leave(state), read
 
     def results(self, state: State) -> dict[str, Tensor]:

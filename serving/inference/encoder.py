@@ -6,23 +6,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.extension import check_exits
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 from albert_tf.layers.block import Attention
-from albert_tf.layers.depth_loop import BlockRunner, DepthLoop, Runner
+from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner
 from albert_tf.layers.encoder import AlbertEncoder
-from albert_tf.models.exit_rules import ExitRule
+from albert_tf.models.exit_rules import ExitRule, check_exits
 from serving.cpu import describe_needs
-from serving.inference.batch import FlatBatch
 from serving.inference.calibration import quantize_encoder
-from serving.inference.dense import dense, norm, norm_in_one_pass
 from serving.inference.early_exit import Gate, exit_early
-from serving.inference.form import Settings, forms_of
 from serving.inference.int8 import check_kernels
-from serving.inference.kernels import FloatKernels
-from serving.inference.layers import AttentionHalf, Embeddings, FeedForwardHalf
+from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, Settings, exported_extensions
+from serving.inference.layers import Embeddings, dense, norm, norm_in_one_pass
 from serving.inference.options import InferenceOptions, check_runs_here
-from serving.inference.rows import FlatRows, OneRow
+from serving.inference.rows import FlatBatch, FlatRows, OneRow
 from tfrecords.base.cpu import has_only_avx2
 from tfrecords.base.errors import UserError
 
@@ -72,7 +68,7 @@ class InferenceEncoder(tf.Module):
     """
 
     exit_gate: Gate | None = None
-    # Whether extensions have no faster forms, and what has the tokens of several rows.
+    # Whether extensions have no faster extensions, and what has the tokens of several rows.
     is_plain, rows_class = False, FlatRows
 
     def __init__(
@@ -90,10 +86,10 @@ class InferenceEncoder(tf.Module):
         self.final_norm = None if encoder.final_norm is None else norm(encoder.final_norm)
         self.embeddings = Embeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
-        self.forms = forms_of(encoder, self.settings, self.is_plain)
+        self.extensions = exported_extensions(encoder, self.settings, self.is_plain)
         weights_first = options.compute == "float32" and has_only_avx2()
         self.attentions, self.feed_forwards = (
-            [half(one, i, self.forms, dtype, weights_first) for i, one in enumerate(encoder.halves_of(kind))]
+            [half(one, i, self.extensions, dtype, weights_first) for i, one in enumerate(encoder.halves_of(kind))]
             for kind, half in (("attention", AttentionHalf), ("feed_forward", FeedForwardHalf))
         )
         self.kernels = FloatKernels(self.config, self.attentions, self.feed_forwards)
@@ -149,12 +145,12 @@ class InferenceEncoder(tf.Module):
     @property
     def reports(self) -> set[str]:
         """Returns what extensions report of every batch, for which all its tokens have to be computed."""
-        return {name for form in self.forms for name in form.extension.outputs}
+        return {name for one in self.extensions for name in one.extension.outputs}
 
     @property
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Returns the inputs and outputs of rows that follow others, by name; {} if nothing is remembered."""
-        return {name: spec for form in self.forms for name, spec in form.specs().items()}
+        return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
@@ -198,7 +194,7 @@ class InferenceEncoder(tf.Module):
         An online service sends mostly these, and of the time of few tokens the tables of rows are a part.
         """
         begin = functools.partial(self._begin, input_ids, *others)
-        has_one_row = self.settings.skips_padding and all(form.has_one_row for form in self.forms)
+        has_one_row = self.settings.skips_padding and all(one.has_one_row for one in self.extensions)
         if not has_one_row or others[-1]:
             return answer(*begin())
         if (count := tf.convert_to_tensor(input_ids).shape[0]) is not None:
@@ -234,26 +230,26 @@ class InferenceEncoder(tf.Module):
         """
         kernels = kernels or self.kernels
         features = {name: value for name, value in features.items() if value is not None}
-        attention = Attention(kernels.weigh, *kernels.scale, multiply=kernels.multiply)
-        made = [own for form in self.forms if (own := form.rows_class(features)) is not None]
-        for form in self.forms:
-            attention = form.attention(attention)
+        attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
+        made = [own for one in self.extensions if (own := one.rows_class(features)) is not None]
+        for one in self.extensions:
+            attention = one.attention(attention)
         rows = (made or [OneRow if one_row else self.rows_class])[0](batch, self.config, attention)
         return self.with_features(rows, features)
 
     def with_features(self, rows: Any, features: dict) -> Any:
         """Returns rows with what extensions add to them."""
-        for form in self.forms:
-            rows = form.rows(rows, features)
-        for form in self.forms:
-            form.hoist(rows)
+        for one in self.extensions:
+            rows = one.rows(rows, features)
+        for one in self.extensions:
+            one.hoist(rows)
         return rows
 
     def runner(self, rows: Any, kernels: FloatKernels | None = None) -> Runner:
         """Makes the runner of steps for some rows."""
         runner: Runner = BlockRunner(self.config, kernels or self.kernels, rows)
-        for form in sorted(self.forms, key=lambda form: form.extension.order):
-            runner = form.around(runner)
+        for one in sorted(self.extensions, key=lambda one: one.extension.order):
+            runner = one.around(runner)
         return runner
 
     def finish(self, hidden: Tensor) -> Tensor:

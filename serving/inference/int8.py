@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import activation
-from albert_tf.layers.depth import Step
+from albert_tf.base import Tensor
+from albert_tf.base.layers import activation
+from albert_tf.layers.block import Step
 from serving.inference import onednn
-from serving.inference.dense import Dense
-from serving.inference.kernels import FloatKernels
-from serving.inference.layers import AttentionHalf, FeedForwardHalf
+from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels
+from serving.inference.layers import Dense
 from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
@@ -100,14 +99,14 @@ class Int8Kernels(FloatKernels):
         """Multiplies matrices, as tf.matmul does."""
         return onednn.batch_matmul(first, second, transpose_b=transpose_b)
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Tensor:
-        part = self.half("attention", which)
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
+        part = self.half("attention", step)
         added = part.low_rank.get("query_key_value", attended, step)
         return part.query_key_value(*self._round(part, 0, step, attended), tf.float32, residual=added)
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
         """Returns quint8 where the activation function is part of the product."""
-        part, hidden_act = self.half("feed_forward", which), self.config.hidden_act
+        part, hidden_act = self.half("feed_forward", step), self.config.hidden_act
         if not is_unsigned(part):
             if name == "intermediate":
                 self._rounded = self._round(part, 0, step, inputs)
@@ -119,8 +118,8 @@ class Int8Kernels(FloatKernels):
         rounded = quantize(inputs, largest)
         return part.intermediate(rounded, largest, tf.quint8, function=function, output_range=bounds)
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
-        part = self.half(half, which)
+    def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
+        part = self.half(half, step)
         if half == "feed_forward" and is_unsigned(part):
             # How much of the numbers' range the largest stands for.
             largest = of_step(part.ranges[:, 1] - np.float32(LOWEST[self.config.hidden_act]), step)
@@ -130,7 +129,7 @@ class Int8Kernels(FloatKernels):
             total = part.output(*self._round(part, 1, step, inside), tf.float32, residual=residual)
         return total if self.is_pre else part.layer_norm(total)
 
-    def _round(self, part: Any, place: int, step: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _round(self, part: Any, place: int, step: Step, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The inputs of a half's first or last product, and what their largest number stands for."""
         largest = of_step(part.ranges[:, place], step)
         return quantize(inputs, largest), largest
@@ -141,16 +140,17 @@ def is_unsigned(half: FeedForwardHalf) -> bool:
     return half.gate is None and half.is_fused
 
 
-def of_step(values: np.ndarray, step: Tensor) -> Tensor:
+def of_step(values: np.ndarray, step: Step) -> Tensor:
     """Returns a step's number, a scalar, of float32 [steps]."""
-    return tf.constant(values[step]) if isinstance(step, int) else tf.gather(values, step)
+    number = step.number
+    return tf.constant(values[number]) if isinstance(number, int) else tf.gather(values, number)
 
 
 def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str, vnni: bool) -> None:
     """Puts 8-bit products in the place of a half's float32 ones.
 
     Args:
-        half: of float32 products, none turned.
+        half: of float32 products, none transposed.
         ranges: float32 [steps, 2], the largest inputs of its first and of its output product at each step.
         hidden_act: the activation function's name.
         vnni: whether only CPUs with VNNI will run it.

@@ -1,18 +1,240 @@
-"""Who multiplies in an export: kernels of float32 or bfloat16, and what records their inputs."""
+"""Who multiplies in an export: the products of halves, what extensions change of them, and their kernels."""
 
-from typing import Any
+import functools
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Kernels
-from albert_tf.layers.depth import Step
-from serving.inference.dense import act
-from serving.inference.layers import AttentionHalf, FeedForwardHalf
+from albert_tf.extension import Extension
+from albert_tf.layers.block import Attention, Kernels, Step
+from albert_tf.layers.depth import Runner
+from albert_tf.layers.encoder import AlbertEncoder
+from serving.inference.layers import act, array, arrays, block_dense, norm, variable
 
 # What a Recorder calls the first and the last product of attention and of the feed-forward network.
 RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
+
+
+class Settings(NamedTuple):
+    """What extensions may depend on.
+
+    Attributes:
+        dtype: of matrix products.
+        state_dtype: of the vectors that go from step to step.
+        skips_padding: whether padding is left out of all products.
+        longest: tokens of the longest row.
+    """
+
+    dtype: tf.DType
+    state_dtype: tf.DType
+    skips_padding: bool
+    longest: int
+
+
+class ExportedExtension(tf.Module):
+    """An extension in an export: its own methods, with its weights as constants.
+
+    A module of `serving/inference/extensions` with the name of an extension has a subclass that does the same in less
+    time or in fewer operations, or adds what only exports have.
+
+    Args:
+        extension: of the encoder.
+        encoder: the Keras encoder.
+        settings: of the export.
+
+    Attributes:
+        has_one_row: whether a batch of one row may go without tables.
+    """
+
+    has_one_row = True
+
+    def __init__(self, extension: Extension, encoder: AlbertEncoder, settings: Settings):
+        super().__init__()
+        self.extension: Any = extension
+        self.config, self.weights = encoder.config, encoder.extension_weights[extension.name].map(array)
+
+    def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
+        """Returns arrays that make queries, keys and values, with something folded into them.
+
+        Args:
+            parts: of queries, keys and values.
+            what: "kernel", "bias" or "low_rank", of the dense layers of an attention half.
+            half: its kind and number.
+        """
+        return parts
+
+    def low_rank(self, half: tuple[str, int], product: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """See `Extension.low_rank`."""
+        return self.extension.low_rank(self.weights, half, product)
+
+    def specs(self) -> dict[str, tf.TensorSpec]:
+        """Returns the inputs of a signature whose rows follow others; {} if the extension remembers nothing."""
+        return {}
+
+    def rows_class(self, features: dict[str, Any]) -> Any:
+        """Returns a class of rows that the features of a batch need; None for the usual ones."""
+        return None
+
+    def rows(self, rows: Any, features: dict[str, Any]) -> Any:
+        """See `Extension.rows`, as for the others."""
+        return self.extension.rows(rows, features, self.weights)
+
+    def hoist(self, rows: Any) -> None:
+        """Computes for the rows what all steps have in common."""
+
+    def attention(self, attention: Attention) -> Attention:
+        """Returns how heads attend, with some functions replaced."""
+        return self.extension.attention(attention, self.weights)
+
+    def around(self, runner: Runner) -> Runner:
+        """Returns the runner of steps, or another one around it."""
+        return self.extension.around(runner, self.weights)
+
+
+def exported_extensions(encoder: AlbertEncoder, settings: Settings, is_plain: bool = False) -> list[ExportedExtension]:
+    """Returns an encoder's extensions as exports have them; all by their own mathematics if `is_plain`."""
+    found = []
+    for extension in encoder.config.extensions:
+        cls, name = ExportedExtension, f"serving.inference.extensions.{extension.name}"
+        if not is_plain and importlib.util.find_spec(name) is not None:
+            defined = [one for one in vars(importlib.import_module(name)).values() if isinstance(one, type)]
+            cls = next(one for one in defined if one.__module__ == name and issubclass(one, ExportedExtension))
+        found.append(cls(extension, encoder, settings))
+    return found
+
+
+class AttentionHalf(tf.Module):
+    """Holds the products of attention, those of queries, keys and values as one, and its layer norm.
+
+    Args:
+        half: the Keras Half.
+        number: its number among those of its kind.
+        extensions: of the encoder's extensions.
+        dtype: of the products.
+        weights_first: see `block_dense`.
+    """
+
+    def __init__(
+        self,
+        half: Any,
+        number: int,
+        extensions: Sequence[ExportedExtension],
+        dtype: tf.DType,
+        weights_first: bool = False,
+    ):
+        super().__init__()
+        owner, names = ("attention", number), ("query", "key", "value")
+        join = functools.partial(_joined, half.config, extensions=extensions, owner=owner)
+        kernels, biases = zip(*(arrays(half.product(name)) for name in names))
+        kernel, bias = join(kernels, what="kernel"), join(biases, what="bias")
+        self.query_key_value = block_dense(kernel, bias, dtype, weights_first)
+        self.output = block_dense(*_output(half), dtype, weights_first)
+        pairs = _low_rank(extensions, owner, half)
+        if own := [name for name in names if name in pairs]:
+            a, b = (dict(zip(own, parts)) for parts in zip(*(pairs.pop(name) for name in own)))
+            some = b[own[0]]
+            # Each one's rows next to zeros for those of the others.
+            apart = [[b[name] if name == other else 0 * b.get(name, some) for other in own] for name in names]
+            parts = [np.concatenate(rows, axis=1) for rows in apart]
+            pairs["query_key_value"] = np.concatenate(list(a.values()), axis=2), join(parts, what="low_rank")
+        self.low_rank = LowRank(pairs, half, dtype)
+        self.layer_norm = norm(half.layer_norm, dtype)
+
+
+class FeedForwardHalf(tf.Module):
+    """Holds two products, or three with a gate, and a layer norm. Arguments are those of AttentionHalf."""
+
+    def __init__(
+        self,
+        half: Any,
+        number: int,
+        extensions: Sequence[ExportedExtension],
+        dtype: tf.DType,
+        weights_first: bool = False,
+    ):
+        super().__init__()
+        self.low_rank = LowRank(_low_rank(extensions, ("feed_forward", number), half), half, dtype)
+        # What is between the products may stay transposed, unless something of low rank reads it.
+        transposed = not self.low_rank
+        make = functools.partial(block_dense, dtype=dtype, weights_first=weights_first)
+        # What is of low rank is added before the activation function, which is then no part of the product.
+        self.is_fused = not self.low_rank
+        hidden_act = half.config.hidden_act if self.is_fused else None
+        self.intermediate = make(*arrays(half.intermediate), hidden_act=hidden_act, returns_transposed=transposed)
+        self.gate = None if half.gate is None else make(*arrays(half.gate), returns_transposed=transposed)
+        self.output = make(*_output(half), reads_transposed=transposed)
+        self.layer_norm = norm(half.layer_norm, dtype)
+
+
+def _joined(
+    config: AlbertConfig,
+    parts: Sequence[np.ndarray],
+    extensions: Sequence[ExportedExtension],
+    owner: tuple[str, int],
+    what: str,
+) -> np.ndarray:
+    """One array that makes queries, scaled, keys and values, of three of [..., hidden_size]."""
+    for one in extensions:
+        parts = one.fold(parts, what, owner)
+    query, key, value = parts
+    return np.concatenate([query * config.head_size**-0.5, key, value], axis=-1)
+
+
+def _output(half: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel and bias of a half's last product, times what its branch is multiplied by."""
+    (kernel, bias), scale = arrays(half.product("output")), np.float32(half.branch_scale)
+    return kernel * scale, bias * scale
+
+
+def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], half: Any) -> dict[str, tuple]:
+    """By product, a [visits, inputs, rank] and b [visits, rank, units] of all extensions together."""
+    every = {
+        name: [pair for one in extensions if (pair := one.low_rank(owner, name)) is not None] for name in half.names
+    }
+    scale = np.float32(half.branch_scale)
+    every["output"] = [(a, b * scale) for a, b in every["output"]]
+    return {
+        name: tuple(np.concatenate(parts, axis=axis) for parts, axis in zip(zip(*pairs), (2, 1)))
+        for name, pairs in every.items()
+        if pairs
+    }
+
+
+class LowRank(tf.Module):
+    """What the products of a block's half differ by from step to step: inputs @ a[step] @ b[step].
+
+    Args:
+        products: by the name of a product, its a [visits, inputs, rank] and b [visits, rank, units].
+        half: the Keras Half, whose visits are by the steps that run it.
+        dtype: of the products.
+    """
+
+    def __init__(self, products: dict[str, tuple[np.ndarray, np.ndarray]], half: Any, dtype: tf.DType):
+        super().__init__()
+        steps = range(half.config.num_steps)
+        visits = [half.steps.index(step) if step in half.steps else 0 for step in steps]
+        self.dtype, self.visits = dtype, np.array(visits, np.int32)
+        self.factors = {
+            name: (variable(a, dtype, f"{name}_a"), variable(b, dtype, f"{name}_b"))
+            for name, (a, b) in products.items()
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self.factors)
+
+    def get(self, name: str, inputs: Tensor, step: Step, residual: Tensor | None = None) -> Any:
+        """Returns what is added to a product at a step, with `residual`; that alone where nothing is."""
+        if name not in self.factors:
+            return residual
+        a, b = (factor[tf.constant(self.visits)[step.number]] for factor in self.factors[name])
+        added = tf.matmul(tf.matmul(tf.cast(inputs, self.dtype), a), b)
+        return added if residual is None else residual + added
 
 
 class FloatKernels(Kernels):
@@ -26,28 +248,29 @@ class FloatKernels(Kernels):
 
     def __init__(self, config: AlbertConfig, attentions: list[AttentionHalf], feed_forwards: list[FeedForwardHalf]):
         self.config, self.is_pre = config, config.norm_position == "pre"
+        self.is_gated = config.feed_forward == "glu"
         self.scale = config.head_size**-0.5, 1.0
         self.halves: dict[str, list[Any]] = {"attention": attentions, "feed_forward": feed_forwards}
 
-    def half(self, kind: str, which: Step) -> Any:
+    def half(self, kind: str, step: Step) -> Any:
         """Returns the half that runs at a step."""
-        return self.halves[kind][getattr(which, kind)]
+        return self.halves[kind][getattr(step, kind)]
 
-    def open(self, half: str, which: Step, hidden: Tensor) -> Tensor:
-        return self.half(half, which).layer_norm(hidden) if self.is_pre else hidden
+    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
+        return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Tensor:
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
         """Returns [tokens, 3 * hidden_size]; also the queries of what is remembered, which nobody reads."""
-        part = self.half("attention", which)
+        part = self.half("attention", step)
         return part.query_key_value(attended, part.low_rank.get("query_key_value", attended, step))
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
-        part = self.half("feed_forward", which)
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
+        part = self.half("feed_forward", step)
         product = getattr(part, name)(inputs, part.low_rank.get(name, inputs, step))
         return act(self.config.hidden_act, product) if name == "intermediate" and not part.is_fused else product
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
-        part = self.half(half, which)
+    def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
+        part = self.half(half, step)
         total = part.output(inside, part.low_rank.get("output", inside, step, residual))
         return total if self.is_pre else part.layer_norm(total)
 
@@ -55,7 +278,7 @@ class FloatKernels(Kernels):
         """Multiplies matrices, as tf.matmul does."""
         return tf.matmul(first, second, transpose_b=transpose_b)
 
-    def weigh(self, scores: Tensor, step: Tensor, part: Any = None) -> Tensor:
+    def softmax(self, scores: Tensor, step: Step, part: Any = None) -> Tensor:
         return tf.nn.softmax(scores)
 
 
@@ -72,20 +295,21 @@ class Recorder(FloatKernels):
         super().__init__(kernels.config, kernels.halves["attention"], kernels.halves["feed_forward"])
         self.count, self.largest = count, dict[tuple[int, str], float]()
 
-    def query_key_value(self, which: Step, step: Tensor, inputs: Tensor, attended: Tensor) -> Tensor:
+    def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
         self._note(step, "query_key_value", attended)
-        return super().query_key_value(which, step, inputs, attended)
+        return super().query_key_value(step, inputs, attended)
 
-    def dense(self, name: str, which: Step, step: Tensor, inputs: Tensor) -> Tensor:
+    def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
         self._note(step, "intermediate", inputs)
-        return super().dense(name, which, step, inputs)
+        return super().dense(name, step, inputs)
 
-    def close(self, half: str, which: Step, step: Tensor, inside: Tensor, residual: Tensor) -> Tensor:
+    def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
         self._note(step, half, inside)
-        return super().close(half, which, step, inside, residual)
+        return super().add_to_residual(half, step, inside, residual)
 
-    def _note(self, step: int, name: str, inputs: Tensor) -> None:
-        self.largest[step, name] = max(self.largest.get((step, name), 0.0), largest_of(inputs[: self.count]))
+    def _note(self, step: Step, name: str, inputs: Tensor) -> None:
+        key = step.number, name
+        self.largest[key] = max(self.largest.get(key, 0.0), largest_of(inputs[: self.count]))
 
 
 def largest_of(inputs: Tensor) -> float:

@@ -9,7 +9,7 @@ again. These ops take a variable and our word for it that it does not change.
 import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
 
 # The names that oneDNN's products know activation functions by.

@@ -1,4 +1,4 @@
-"""The rows of an export: several that lie one after another, or one alone."""
+"""The rows of an export: which tokens of a batch are computed, and how those of one row attend to each other."""
 
 import functools
 from collections.abc import Callable
@@ -6,12 +6,76 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Attention, Pairs, Rows
-from albert_tf.layers.depth import Step
-from serving.inference.batch import FlatBatch
-from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, ranges, round_up
+from albert_tf.layers.block import Attention, Pairs, Rows, Step
+from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, missing, ranges, round_up
+
+
+class FlatBatch:
+    """Where the computed tokens of a batch come from.
+
+    Args:
+        mask: bool [batch, length], the real tokens. A row without any counts its first as real. Where the last token
+            stands for a row and padding is skipped, a row's tokens lie one behind the other, anywhere in it.
+        config: of the encoder.
+        skip_padding: whether padding is left out of all products, or is computed and masked.
+        one_row: whether it has but one row; then its padding is left out.
+
+    Attributes:
+        mask: as given, with a token in each row.
+        masked: the same where padding is computed; else None.
+        order: int32 [batch], the batch's number of each row; shorter rows first where padding is left out.
+        lengths: int32 [batch], how many tokens of each of these rows are computed.
+        cells: int32 [tokens], where each token is in the flat batch.
+        computed: the same, and, where padding is left out, once more cell 0 for all tokens that the products' sizes
+            are rounded up by.
+    """
+
+    lengths: Tensor
+    masked: Tensor | None = None
+
+    def __init__(self, mask: Tensor, config: AlbertConfig, skip_padding: bool, one_row: bool = False):
+        self.size, self.length = tf.unstack(tf.shape(mask))
+        self.mask = mask = mask | _first_tokens(mask, config.spec.last_token)
+        if one_row:
+            self.order, self.cells = tf.range(self.size), tf.cast(tf.where(mask[0])[:, 0], tf.int32)
+        elif skip_padding:
+            lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+            self.order = tf.argsort(lengths, stable=True)
+            self.lengths = tf.gather(lengths, self.order)
+            real = tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
+            starts = tf.gather(tf.cumsum(lengths, exclusive=True), self.order)
+            self.cells = tf.gather(real, ranges(starts, self.lengths))
+        else:
+            self.order, self.cells, self.masked = tf.range(self.size), tf.range(self.size * self.length), mask
+            self.lengths, self.computed = tf.fill([self.size], self.length), self.cells
+            return
+        self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
+
+    def restore(self, of_rows: Tensor) -> Tensor:
+        """Puts [rows, ...] into the batch's order."""
+        if self.masked is not None:
+            return of_rows
+        return tf.gather(of_rows, tf.math.invert_permutation(self.order))
+
+    def rectangle(self, values: Tensor) -> Tensor:
+        """Puts [computed tokens, ...] into the batch's places, float32, zeros where nothing was computed."""
+        width = values.shape[1:]
+        if self.masked is not None:
+            return tf.reshape(tf.cast(values, tf.float32), [self.size, self.length, *width])
+        values = tf.cast(values[: tf.size(self.cells)], tf.float32)
+        flat = tf.scatter_nd(self.cells[:, tf.newaxis], values, [self.size * self.length, *width])
+        return tf.reshape(flat, [self.size, self.length, *width])
+
+
+def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
+    """Which tokens count as real, whatever the mask says: bool, broadcast to [batch, length].
+
+    That is each row's first; where padding may be in front of a row, only if it has no other.
+    """
+    is_first = tf.range(tf.shape(mask)[1]) == 0
+    return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if last_token else is_first
 
 
 class BatchRows(Rows):
@@ -62,16 +126,16 @@ class OneRow(BatchRows):
     def of_batch(self, values: Tensor) -> Tensor:
         return tf.gather(tf.reshape(values, [-1]), self.batch.computed)[tf.newaxis]
 
-    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
         by_head = tf.reshape(projected, [1, -1, 3, self.config.num_attention_heads, self.config.head_size])
         query, key, value = tf.unstack(tf.transpose(by_head, [2, 0, 3, 1, 4]))
         features, summary = {name: (one, one) for name, one in self.features.items()}, None
-        if only_summary:
+        if step.only_summary:
             place = slice(self.summary, self.summary + 1)
             query, summary = query[:, :, place], tf.reshape(self.summary, [1, 1]) if self.last_token else 0
             features = {name: (one[:, place], one) for name, one in self.features.items()}
         pairs = RowPairs(lambda: self.bias, features, summary, self.hoisted)
-        contexts = self.attention(query, key, value, pairs, step, which)
+        contexts = self.attention(query, key, value, pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
@@ -132,12 +196,12 @@ class FlatRows(BatchRows):
         index = ranges(starts, self._block_lengths) - beyond(lengths, self._block_lengths)
         return tf.gather(of_tokens, index)
 
-    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
         flat = tf.reshape(projected, [-1, self.config.head_size])
-        attend = functools.partial(self._attend_block, flat, step, which, only_summary)
+        attend = functools.partial(self._attend_block, flat, step)
         first = attend(0)
         contexts = tf.cond(self.tables.num_blocks <= 1, lambda: first, lambda: self._attend_others(attend, first))
-        if not only_summary:
+        if not step.only_summary:
             contexts = tf.gather(contexts, self.tables.back)
         return tf.reshape(contexts, [-1, self.config.hidden_size])
 
@@ -156,7 +220,7 @@ class FlatRows(BatchRows):
         )[1]
         return contexts.concat()
 
-    def _attend_block(self, flat: Tensor, step: Tensor, which: Step, only_summary: bool, block: Tensor) -> Tensor:
+    def _attend_block(self, flat: Tensor, step: Step, block: Tensor) -> Tensor:
         tables, heads = self.tables, self.config.num_attention_heads
         rows, length = tables.block_rows[block], tables.block_length[block]
         is_masked, cell = tables.block_is_masked[block], tables.block_first_cell[block]
@@ -173,13 +237,13 @@ class FlatRows(BatchRows):
         query, key, value = map(take, (tables.query, tables.key, tables.value))
         features = {name: (by_row(values),) * 2 for name, values in self.features.items()}
         summary: Any = None
-        if only_summary and self.last_token:
+        if step.only_summary and self.last_token:
             summary = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])[:, tf.newaxis]
             query = tf.gather(query, summary, axis=2, batch_dims=1)
             features = {
                 name: (tf.gather(one, summary, axis=1, batch_dims=1), one) for name, (_, one) in features.items()
             }
-        elif only_summary:
+        elif step.only_summary:
             query, summary = query[:, :, :1], 0
             features = {name: (one[:, :1], one) for name, (_, one) in features.items()}
         query, key, value = (tf.gather(flat, index) for index in (query, key, value))
@@ -188,7 +252,7 @@ class FlatRows(BatchRows):
             return tf.reshape(tf.slice(tables.bias, [cell], [count]), [rows, 1, 1, length])
 
         pairs = RowPairs(bias, features, summary, self.hoisted, is_masked)
-        return tf.reshape(self.attention(query, key, value, pairs, step, which), [-1, self.config.head_size])
+        return tf.reshape(self.attention(query, key, value, pairs, step), [-1, self.config.head_size])
 
     def find_rows(self) -> tuple[Tensor, Tensor]:
         """Returns the row of every computed token, int32 [tokens], and the same with -1 for what is in no sum."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
 MASKED_SCORE = -1e30

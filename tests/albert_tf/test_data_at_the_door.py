@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertPretrainer, AlbertSpanPredictor, AlbertTokenClassifier
-from albert_tf.layers.lookup import gather_positions, rows_at
+from albert_tf.base.layers import gather_positions, rows_at
 from tests.albert_tf.test_functional import CONFIG, IDS, LENGTH, MEMBERS, PACKED, PAIR, PLAIN, ROWS, TARGETS, WORDS
 from tfrecords.base.errors import UserError
 

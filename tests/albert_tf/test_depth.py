@@ -18,6 +18,7 @@ from albert_tf.checkpoints import (
 )
 from albert_tf.config import read_config
 from albert_tf.extensions.hyper_connections import EPSILON
+from albert_tf.layers.block import Step
 from albert_tf.loading import load
 from albert_tf.training import loop
 from albert_tf.training.pretraining import pretrain
@@ -108,7 +109,7 @@ class Constant:
     def __init__(self, config, output):
         self.config, self.output = config, output
 
-    def step(self, step, which, hidden, only_summary=False):
+    def step(self, step, hidden):
         return self.output, hidden
 
 
@@ -130,7 +131,7 @@ def test_hyper_connections_are_the_formula():
     opened = sigmoid(a * (z @ w) + b)
     pre, post, res = opened[:, :3], 2 * opened[:, 3:6], gate * opened[:, 6:]
     runner = around(encoder, "hyper_connections", output)
-    after, hidden = runner.step(2, None, streams)
+    after, hidden = runner.step(Step(0, 0, number=2), streams)
     np.testing.assert_allclose(hidden, np.einsum("ts,tsc->tc", pre, streams), atol=1e-5)
     written = res[:, :, None] * streams + post[:, :, None] * (output + signal)[:, None]
     np.testing.assert_allclose(after, written, atol=1e-5)
@@ -140,9 +141,9 @@ def test_hyper_connections_are_the_formula():
 def test_the_published_form_of_hyper_connections_begins_half_kept():
     encoder = AlbertEncoder(small(hyper_connections=4, gate_init=1.0))
     streams, output = np.random.default_rng(0).normal(size=(2, 5, 4, 16)).astype("float32")
-    kept, _ = around(encoder, "hyper_connections", np.zeros((5, 16), "float32")).step(0, None, streams)
+    kept, _ = around(encoder, "hyper_connections", np.zeros((5, 16), "float32")).step(Step(0, 0, number=0), streams)
     np.testing.assert_allclose((np.asarray(kept) / streams).mean(axis=1), 0.5, atol=1e-5)
-    added, _ = around(encoder, "hyper_connections", output[:, 0]).step(0, None, streams)
+    added, _ = around(encoder, "hyper_connections", output[:, 0]).step(Step(0, 0, number=0), streams)
     np.testing.assert_allclose(added - kept, np.repeat(output[:, :1], 4, axis=1), atol=1e-5)
 
 
@@ -151,7 +152,7 @@ def test_the_sinusoid_is_the_universal_transformers():
     for step in (0, 3):
         angles = step * 10000.0 ** (-np.arange(8) / 7)
         expected = np.concatenate([np.sin(angles), np.cos(angles)])
-        _, read = around(encoder, "step_signal", None).step(step, None, np.zeros((1, 16), "float32"))
+        _, read = around(encoder, "step_signal", None).step(Step(0, 0, number=step), np.zeros((1, 16), "float32"))
         np.testing.assert_allclose(read[0], expected, atol=1e-6)
 
 
@@ -163,7 +164,7 @@ def test_low_rank_is_another_kernel_at_every_step():
     for step in range(3):
         for half in ("attention", "feed_forward"):
             shared, own = encoder.halves_of(half)[0], unshared.halves_of(half)[step]
-            for adapter in shared.held_layers():
+            for adapter in shared.own_extension_layers():
                 source, target = (part.product(adapter.name.removeprefix("depth_lora_")) for part in (shared, own))
                 target.kernel.assign(source.kernel + np.array(adapter.a)[step] @ np.array(adapter.b)[step])
                 target.bias.assign(source.bias)
@@ -184,8 +185,8 @@ def test_residual_scaling_is_one_over_the_runs_of_a_half_or_the_root_of_the_dept
 
 def test_only_what_is_shared_gets_adapters():
     encoder = AlbertEncoder(small(depth_plan="1+1x3", depth_lora_rank=2, depth_lora_target="attention"))
-    assert [len(half.held_layers()) for half in encoder.halves_of("attention")] == [0, 4]
-    assert [half.held_layers() for half in encoder.halves_of("feed_forward")] == [[], []]
+    assert [len(half.own_extension_layers()) for half in encoder.halves_of("attention")] == [0, 4]
+    assert [half.own_extension_layers() for half in encoder.halves_of("feed_forward")] == [[], []]
     assert encoder.halves_of("attention")[1].lora_query.a.shape == (3, 16, 2)
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from albert_tf import AlbertEncoder
 from albert_tf.extensions import window
 from albert_tf.extensions.random_depth import depth_draw
-from albert_tf.layers import depth_loop
+from albert_tf.layers import depth
 from tests.albert_tf.depth_cases import (
     CONFIGS,
     EQUILIBRIA,
@@ -105,14 +105,14 @@ def test_a_step_at_a_drawn_depth_is_that_of_the_model_so_deep():
 @pytest.fixture
 def calls(monkeypatch):
     """One entry for each block that is run."""
-    found, call = [], depth_loop.block
+    found, call = [], depth.block
 
     @functools.wraps(call)
     def counted(*args, **kwargs):
         found.append(1)
         return call(*args, **kwargs)
 
-    monkeypatch.setattr(depth_loop, "block", counted)
+    monkeypatch.setattr(depth, "block", counted)
     return found
 
 

@@ -185,7 +185,7 @@ def test_dropout_follows_the_seed_and_moves_on():
 
 
 def test_dropout_rates_and_independence_of_sites():
-    from albert_tf.layers.dropout import dropout, site_seed
+    from albert_tf.base.layers import dropout, site_seed
 
     seed = keras.random.SeedGenerator(5).next()
     masks = [np.asarray(dropout(np.ones((200, 200), "float32"), 0.3, site_seed(seed, site))) for site in range(3)]

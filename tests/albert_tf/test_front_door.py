@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder, loading
+from albert_tf.base.precision import warn_of_bfloat16
 from albert_tf.checkpoints import save_huggingface
-from albert_tf.layers.precision import warn_of_bfloat16
 from albert_tf.loaded import Loaded
 from tests.albert_tf.test_loading import VOCABULARY, encoder
 from tests.albert_tf.tiny import small
@@ -170,7 +170,7 @@ def test_a_head_gets_the_features_that_it_takes(classifier, recwarn):
 
 
 def test_bfloat16_on_a_cpu_without_it_is_said_once(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("albert_tf.layers.precision._has_accelerator", lambda: False)
+    monkeypatch.setattr("albert_tf.base.precision._has_accelerator", lambda: False)
     for flags, count in (("avx512_bf16 avx2", 0), ("avx2", 1), ("avx2", 1)):
         path = tmp_path / flags.split()[0]
         path.write_text(f"flags\t\t: {flags}\n")

@@ -6,14 +6,14 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import AlbertEncoder, AlbertPretrainer
-from albert_tf.layers import fused
-from albert_tf.layers.dense import LayerNorm, gelu_erf, gelu_tanh
+from albert_tf.base import layers
+from albert_tf.base.layers import LayerNorm, gelu_erf, gelu_tanh
 from tests.albert_tf.depth_cases import FEATURES, small
 
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    monkeypatch.setattr(fused, "LEAST_ELEMENTS", 1)
+    monkeypatch.setattr(layers, "LEAST_ELEMENTS", 1)
 
 
 def value_and_gradients(function, *inputs):
@@ -37,7 +37,7 @@ def test_same_values_and_gradients(function, count, dtype, tolerance):
     random = np.random.default_rng(0)
     inputs = [tf.cast(random.normal(size=(5, 6)), dtype) for _ in range(count)]
     plain = value_and_gradients(function, *inputs)
-    with fused.fusing():
+    with layers.fusing():
         found = tf.function(lambda *arrays: value_and_gradients(function, *arrays), autograph=False)(*inputs)
     for one, other in zip(plain, found, strict=True):
         np.testing.assert_allclose(tf.cast(one, "float32"), tf.cast(other, "float32"), atol=tolerance, rtol=tolerance)
@@ -62,7 +62,7 @@ def test_a_step_with_them_equals_one_without_and_no_other_graph_has_them(walk):
         return [tf.convert_to_tensor(value) for value in tape.gradient(loss, model.trainable_variables)]
 
     plain = tf.function(gradients, autograph=False).get_concrete_function()
-    with fused.fusing():
+    with layers.fusing():
         fast = tf.function(gradients, autograph=False).get_concrete_function()
     assert kernels(fast) > 0 and kernels(plain) == 0
     for one, other in zip(plain(), fast(), strict=True):

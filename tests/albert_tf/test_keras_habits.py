@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSpanPredictor
+from albert_tf.base.model import has_adapters
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.layers.base_model import has_adapters
 from tests.albert_tf.tiny import CLASSES, KINDS, POOLED, ROWS, batch, labels, small
 from tfrecords.base.errors import UserError
 

@@ -116,12 +116,12 @@ def test_rotary_positions_are_of_any_length_and_only_distances_count():
 
 def test_bfloat16_turns_by_exact_angles():
     """In bfloat16, position 500 would be 500 or 502."""
-    from albert_tf.extensions.rotary import Rotary, turn
+    from albert_tf.extensions.rotary import Rotary, rotate
 
     heads = RNG.normal(size=(1, 1, 512, 8)).astype("float32")
     rotation = Rotary().rotation(np.arange(512)[np.newaxis], 8)
-    found = turn(keras.ops.cast(heads, "bfloat16"), rotation)
-    np.testing.assert_allclose(keras.ops.cast(found, "float32"), turn(heads, rotation), atol=0.05)
+    found = rotate(keras.ops.cast(heads, "bfloat16"), rotation)
+    np.testing.assert_allclose(keras.ops.cast(found, "float32"), rotate(heads, rotation), atol=0.05)
 
 
 def test_what_is_added_to_a_pre_norm_stream_starts_smaller_the_deeper_it_is():

@@ -52,7 +52,7 @@ def test_at_a_lower_rank_what_is_lost_is_the_truncated_singular_values(changes):
     named, adapted = named_variables(source), 0
     for half in ("attention", "feed_forward"):
         for number, part in enumerate(other.halves_of(half)):
-            for adapter in part.held_layers():
+            for adapter in part.own_extension_layers():
                 name = adapter.name.removeprefix("depth_lora_")
                 kernels = np.stack([np.array(named[f"{half}_{step}/{name}/kernel"]) for step in adapter.steps])
                 values = np.linalg.svd(kernels - kernels.mean(axis=0), compute_uv=False)

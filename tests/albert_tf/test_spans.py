@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertSpanPredictor
-from albert_tf.layers.heads import top_spans
+from albert_tf.models.heads import top_spans
 
 LENGTH = 9
 CONFIG = AlbertConfig(

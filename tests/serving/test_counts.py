@@ -36,8 +36,8 @@ HELP = {
     "serving.client": ({"grpc", "numpy"}, 21),
     "serving.gateway": ({"grpc", "numpy"}, 22),
     "serving.export": ({"numpy"}, 25),
-    "albert_tf.run_pretraining": ({"numpy", "numba"}, 38),
-    "albert_tf.run_finetuning": ({"numpy"}, 28),
+    "albert_tf.run_pretraining": ({"numpy", "numba"}, 40),
+    "albert_tf.run_finetuning": ({"numpy"}, 30),
     "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 41),
 }
 

@@ -10,15 +10,15 @@ from typing import Any
 
 from keras import ops
 
-from albert_tf.extension import Extension, Holder, Spec, Weight, Weights, Work
+from albert_tf.base import Tensor
+from albert_tf.base.layers import plain
+from albert_tf.extension import Extension, RowCost, Weight, WeightLayer
 from albert_tf.extensions.relative.relations import Relations
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Pairs
-from albert_tf.layers.dense import initializer
-from albert_tf.layers.depth import Step, of_step, visit_of
-from albert_tf.layers.depth_loop import Runner
-from albert_tf.layers.lookup import plain
+from albert_tf.layers.block import Pairs, Step
+from albert_tf.layers.depth import Runner, of_step, visit_of
 from albert_tf.layers.padded import PaddedRows
+from albert_tf.layers.weights import initializer
+from albert_tf.registry import Spec, Weights
 from tfrecords.base.errors import UserError
 
 # What the backward pass stores of a pair in place of one number, since distances have scores too: 3.1 GiB, where this
@@ -102,10 +102,10 @@ class Relative(Extension):
         """Returns whether a half that runs at `steps` has biases of each step's own."""
         return self.untie_biases and len(steps) > 1
 
-    def holders(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[Holder]:
+    def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner == "embeddings":
             # Of a target whose word is not to be known (zihangdai/xlnet modeling.py, mask_emb).
-            return [Holder("", "", "", {"mask_embedding": Weight((config.embedding_size,), "normal")})]
+            return [WeightLayer("", "", "", {"mask_embedding": Weight((config.embedding_size,), "normal")})]
         if owner != "attention":
             return []
         shape = (*((len(steps),) if self.is_untied(steps) else ()), config.num_attention_heads, config.head_size)
@@ -113,25 +113,25 @@ class Relative(Extension):
         weights["segment_embeddings"] = Weight((*shape[:-2], 2, *shape[-2:]), "normal", self.untie_biases)
         # Its seed is drawn with those of the other dense layers.
         kernel = {"kernel": Weight((config.hidden_size, config.hidden_size), initializer(config))}
-        return [Holder("relative", "relative", "relative", kernel), Holder("", "", "", weights)]
+        return [WeightLayer("relative", "relative", "relative", kernel), WeightLayer("", "", "", weights)]
 
-    def work(self, config: Any, targets: int, work: Work) -> Work:
+    def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         # A query is multiplied with every distance, too; a pair counts two products, of its key and its value.
-        length = work.length
+        length = cost.length
         distances = 2 * length if self.attention_type == "bi" else length + 1
         pairs = config.num_steps * (length * length + length * distances // 2)
-        stored = _STORED_SCORES * work.stored_steps * (length + targets) * (length + self.memory_length)
-        return work._replace(length=length + targets, pairs=pairs, stored_pairs=stored)
+        stored = _STORED_SCORES * cost.stored_steps * (length + targets) * (length + self.memory_length)
+        return cost._replace(length=length + targets, pairs=pairs, stored_pairs=stored)
 
     def head_weights(self, config: Any) -> int:
         return config.vocab_size
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        mask_embedding = weights.held["embeddings", 0]["mask_embedding"]
+        mask_embedding = weights.by_owner["embeddings", 0]["mask_embedding"]
         return RelatedRows(rows, Relations(self, rows.config, features, rows.dtype, rows.seed), mask_embedding)
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        for (kind, i), own in weights.held.items():
+        for (kind, i), own in weights.by_owner.items():
             if kind == "attention":
                 kernel = own["relative/kernel"]
                 rows.pairs.position_keys[i] = position_keys(kernel, rows.relations.distances, rows.config)
@@ -159,26 +159,24 @@ class _Scores:
     def __init__(self, extension: Relative, weights: Weights):
         self.extension, self.weights = extension, weights
 
-    def __call__(
-        self, attention: Any, query: Tensor, key: Tensor, pairs: "RelatedPairs", step: Tensor, which: Step
-    ) -> Tensor:
+    def __call__(self, attention: Any, query: Tensor, key: Tensor, pairs: "RelatedPairs", step: Step) -> Tensor:
         """Returns [batch, heads, sequence + queries, keys]."""
-        half, relations = ("attention", which.attention), pairs.relations
-        own, steps = self.weights.held[half], self.weights.steps[half]
+        half, relations = ("attention", step.attention), pairs.relations
+        own, steps = self.weights.by_owner[half], self.weights.steps[half]
 
         def of(name: str) -> Tensor:
             weight = ops.cast(ops.convert_to_tensor(own[name]), query.dtype)
             if not self.extension.is_untied(steps):
                 return weight
-            return of_step(weight, visit_of(relations.config, steps, step))
+            return of_step(weight, visit_of(relations.config, steps, step.number))
 
         # Queries are scaled already by `early`; the biases have to be.
         content, position, segment = (
-            query + (of(name)[:, None] if attention.early == 1 else of(name)[:, None] * attention.early)
+            query + (of(name)[:, None] if attention.query_scale == 1 else of(name)[:, None] * attention.query_scale)
             for name in BIASES
         )
         scores = attention.multiply(content, key, transpose_b=True)
-        projected = pairs.position_keys.get(which.attention)
+        projected = pairs.position_keys.get(step.attention)
         if projected is None:
             projected = position_keys(own["relative/kernel"], relations.distances, relations.config)
         of_distances = attention.multiply(position, relations.by_row(projected), transpose_b=True)
@@ -188,7 +186,7 @@ class _Scores:
             same, other = ops.unstack(of("segment_embeddings"), 2, axis=0)
             added = ops.sum(segment * (other - same)[:, None], axis=-1, keepdims=True)
             scores = scores + added * relations.differs
-        return scores if attention.late == 1 else scores * attention.late
+        return scores if attention.score_scale == 1 else scores * attention.score_scale
 
 
 class RelatedPairs(Pairs):
@@ -216,16 +214,15 @@ class RelatedRows(PaddedRows):
             return weights
         return ops.concatenate([weights, ops.ones((ops.shape(weights)[0], queries))], axis=1)
 
-    def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
+    def attended(self, step: Step, inputs: Tensor) -> Tensor:
         content = self.content(self.rectangle(inputs))
         if self.relations.memory is not None:
-            content = ops.concatenate([of_step(self.relations.memory, step), content], axis=1)
+            content = ops.concatenate([of_step(self.relations.memory, step.number), content], axis=1)
         return ops.reshape(content, (-1, self.config.hidden_size))
 
-    def attend(self, projected: tuple, step: Tensor, which: Step, only_summary: bool) -> Tensor:
-        contexts = self.relations.weighed(self.rectangle(super().attend(projected, step, which, False)))
-        contexts = ops.reshape(contexts, (-1, self.config.hidden_size))
-        return self.summary_tokens(contexts) if only_summary else contexts
+    def attend(self, projected: tuple, step: Step) -> Tensor:
+        contexts = self.relations.weighed(self.rectangle(super().attend(projected, step)))
+        return ops.reshape(contexts, (-1, self.config.hidden_size))
 
     def words(self, words: Tensor) -> Tensor:
         if self.relations.queries is None:
@@ -253,9 +250,9 @@ class RememberingRunner(Runner):
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()
 
-    def step(self, step: Tensor, which: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
+    def step(self, step: Step, state: tuple) -> tuple[Any, Tensor]:
         entered = (*state[1], ops.stop_gradient(self.inner.carried(state[0])))
-        after, read = self.inner.step(step, which, state[0], only_summary)
+        after, read = self.inner.step(step, state[0])
         return (after, entered), read
 
     def carried(self, state: tuple) -> Tensor:

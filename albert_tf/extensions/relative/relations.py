@@ -8,9 +8,8 @@ from typing import Any
 
 from keras import ops
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.dropout import dropout, site_seed
-from albert_tf.layers.lookup import check_range, or_nan
+from albert_tf.base import Tensor
+from albert_tf.base.layers import check_range, dropout, or_nan, site_seed
 
 # Added to the score of a pair that must not attend (modeling.py:149), and what a float16 holds of it.
 MASKED, MASKED_HALF = -1e30, -65500.0
@@ -19,7 +18,7 @@ _DISTANCE_SITE, _OUTPUT_SITE = 1 << 18, 1 << 19
 
 
 def sinusoids(distances: Tensor, width: int) -> Tensor:
-    """Gives float32 [n, width] of distances [n]: sines, then cosines, of distance * 10000**(-2i / width).
+    """Returns float32 [n, width] of distances [n]: sines, then cosines, of distance * 10000**(-2i / width).
 
     >>> [round(float(number), 4) for number in sinusoids([1.0, 0.0], 4)[0]]
     [0.8415, 0.01, 0.5403, 0.9999]
@@ -49,9 +48,9 @@ def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor
 
 
 def shifted(scores: Tensor, keys: Any) -> Tensor:
-    """Gives [batch, heads, i, keys] whose column j is column j + i's number - query's of [batch, heads, i, distances].
+    """Returns scores by key, [batch, heads, queries, keys], of scores by distance, [batch, heads, queries, distances].
 
-    That is the score of the distance from query i to key j: the relative shift of Transformer-XL (modeling.py:163-172).
+    Column j of query i is its column j + queries - i: the relative shift of Transformer-XL (modeling.py:163-172).
     """
     batch, heads, queries, count = ops.shape(scores)
     flat = ops.reshape(scores, (batch * heads, queries * count))
@@ -133,17 +132,17 @@ class Relations:
         self._seed = seed
 
     def content(self, rows: Tensor) -> Tensor:
-        """Gives the content stream of [batch, length + queries, ...]."""
+        """Returns the content stream of [batch, length + queries, ...]."""
         return rows if self._targets is None else rows[:, : self.length]
 
     def by_row(self, of_distances: Tensor) -> Tensor:
-        """Gives [1, ...] or [2, ...], of either direction, as what goes with each row: [1 or batch, ...]."""
+        """Returns [1, ...] or [2, ...], of either direction, as what goes with each row: [1 or batch, ...]."""
         if self._is_reversed is None:
             return of_distances
         return ops.take(of_distances, ops.reshape(ops.cast(self._is_reversed, "int32"), (-1,)), axis=0)
 
     def scores(self, of_distances: Tensor) -> Tensor:
-        """Gives scores by key, [batch, heads, length + queries, keys], of those by distance, [..., distances]."""
+        """Returns scores by key, [batch, heads, length + queries, keys], of those by distance, [..., distances]."""
         if self._targets is None:
             return shifted(of_distances, self.keys)
         content, queries = _parted(of_distances, self.length, axis=2)
@@ -156,14 +155,14 @@ class Relations:
         return ops.concatenate([shifted(content, self.keys), queries], axis=2)
 
     def weighed(self, contexts: Tensor) -> Tensor:
-        """Gives contexts [batch, length + queries, width] with zeros for what is no target, as its zero row would."""
+        """Returns contexts [batch, length + queries, width] with zeros for what is no target, as its zero row would."""
         if self._weights is None:
             return contexts
         weights = ops.concatenate([ops.ones_like(contexts[:, : self.length, 0]), self._weights], axis=1)
         return contexts * ops.cast(weights, contexts.dtype)[:, :, None]
 
     def outputs(self, rows: Tensor) -> dict[str, Tensor]:
-        """Gives the streams of what the last step gave, [batch, length + queries, hidden_size], by their names."""
+        """Returns the streams of what the last step gave, [batch, length + queries, hidden_size], by their names."""
         rows = dropout(rows, self.config.hidden_dropout_prob, site_seed(self._seed, _OUTPUT_SITE))
         streams = {"sequence_output": self.content(rows)}
         if self._targets is None:
@@ -172,7 +171,7 @@ class Relations:
         return streams | {"query_output": queries}
 
     def remembered(self, states: Sequence[Tensor]) -> Tensor:
-        """Gives the memory for the rows that follow, [steps, batch, memory, hidden_size] (modeling.py:189-202).
+        """Returns the memory for the rows that follow, [steps, batch, memory, hidden_size] (modeling.py:189-202).
 
         Args:
             states: content, [batch, length, hidden_size], as it enters each step.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.layers.heads import IMPOSSIBLE
+from albert_tf.models.heads import IMPOSSIBLE
 from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import SpanRows, text_of
 from tfrecords.base import files

@@ -1,1 +1,1 @@
-"""Faster forms of extensions for exports, each in the module of its extension's name: see `serving.inference.form`."""
+"""What exports do faster, or need, of some extensions: a module each, with the extension's name."""

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.equilibrium import SolvedRunner
 from albert_tf.extensions.fixed_point import Solution, Solver, solve
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth_loop import DepthLoop, Runner
-from serving.inference.form import Form
+from albert_tf.layers.depth import DepthLoop, Runner
+from serving.inference.kernels import ExportedExtension
 
 
-class Faster(Form):
+class ExportedEquilibrium(ExportedExtension):
     """Has the row of every token computed once, and measures nothing."""
 
     has_one_row = False

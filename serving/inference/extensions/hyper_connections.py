@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.hyper_connections import EPSILON
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Step
-from albert_tf.layers.depth_loop import Runner
-from serving.inference.dense import variable
-from serving.inference.form import Form, Settings
+from albert_tf.layers.block import Step
+from albert_tf.layers.depth import Runner
+from serving.inference.kernels import ExportedExtension, Settings
+from serving.inference.layers import variable
 
 # Tokens whose streams share a product; where padding is skipped their number is rounded up to multiples of it.
 _TOGETHER = 4
 
 
-class Faster(Form):
+class ExportedHyperConnections(ExportedExtension):
     """Reads and writes [tokens, streams, hidden_size] by gates of each step.
 
     Gates and norm are float32. What the streams' content weighs in the gates is folded into the kernel, with the root
@@ -69,25 +69,25 @@ class Faster(Form):
 
 
 class _Connected(Runner):
-    def __init__(self, inner: Runner, form: Faster):
+    def __init__(self, inner: Runner, own: ExportedHyperConnections):
         super().__init__(inner)
-        self.form = form
+        self.own = own
 
     def begin(self, hidden: Tensor) -> Tensor:
-        return tf.tile(self.inner.begin(hidden)[:, tf.newaxis], [1, self.form.streams, 1])
+        return tf.tile(self.inner.begin(hidden)[:, tf.newaxis], [1, self.own.streams, 1])
 
-    def step(self, step: Tensor, which: Step, state: Tensor, only_summary: bool = False) -> tuple[Tensor, Tensor]:
-        hidden, gates = self.form.read(step, state)
-        output, read = self.inner.step(step, which, hidden, only_summary)
-        if only_summary:
+    def step(self, step: Step, state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, gates = self.own.read(step.number, state)
+        output, read = self.inner.step(step, hidden)
+        if step.only_summary:
             state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
-        return self.form.write(step, state, output, gates, only_summary), read
+        return self.own.write(step.number, state, output, gates, step.only_summary), read
 
     def carried(self, state: Tensor) -> Tensor:
-        return self.form.mean(state)
+        return self.own.mean(state)
 
     def result(self, state: Tensor) -> Tensor:
-        return self.form.mean(state)
+        return self.own.mean(state)
 
 
 class Sums:

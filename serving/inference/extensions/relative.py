@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions.relative import BIASES
 from albert_tf.extensions.relative.relations import distance_table
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Attention, Pairs
-from albert_tf.layers.depth import Step
-from albert_tf.layers.depth_loop import Runner
-from serving.inference.dense import array, variable
+from albert_tf.layers.block import Attention, Pairs, Step
+from albert_tf.layers.depth import Runner
 from serving.inference.extensions.relative_memory import RememberingRunner, RowsWithMemory
-from serving.inference.form import Form, Settings
+from serving.inference.kernels import ExportedExtension, Settings
+from serving.inference.layers import array, variable
 from serving.inference.rows import OneRow
 from serving.inference.tables import MASKED_SCORE, longest_block
 
 
-class Faster(Form):
+class ExportedRelative(ExportedExtension):
     """Scores distances by constants; rows may follow others."""
 
     def __init__(self, extension: Any, encoder: Any, settings: Settings):
@@ -37,7 +36,7 @@ class Faster(Form):
         """Adds to the queries the content bias of the first step that runs the half."""
         if what != "bias":
             return parts
-        content = self.weights.held[half]["content_bias"]
+        content = self.weights.by_owner[half]["content_bias"]
         return content.reshape(-1, self.config.hidden_size)[0], *parts[1:]
 
     def specs(self) -> dict[str, tf.TensorSpec]:
@@ -74,18 +73,18 @@ class Faster(Form):
         own = {"attend": _attend_backwards} if self.extension.attention_type == "uni" else {}
         return dataclasses.replace(attention, score=self._score, **own)
 
-    def _score(self, attention: Attention, query: Tensor, key: Tensor, pairs: Pairs, step: Tensor, which: Step):
-        return self.scores[which.attention](attention, query, key, pairs, step)
+    def _score(self, attention: Attention, query: Tensor, key: Tensor, pairs: Pairs, step: Step):
+        return self.scores[step.attention](attention, query, key, pairs, step)
 
     def around(self, runner: Runner) -> Runner:
         return RememberingRunner(runner) if isinstance(runner.rows, RowsWithMemory) else runner
 
 
 def _attend_backwards(
-    attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Tensor, which: Step
+    attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
 ) -> Tensor:
     """Attends to what is not after the query; the first query is so far behind as there are more keys."""
-    scores = attention.score(attention, query, key, pairs, step, which)
+    scores = attention.score(attention, query, key, pairs, step)
     if pairs.summary is None:
         queries, keys = tf.shape(query)[2], tf.shape(key)[2]
         later = tf.range(keys) > tf.range(queries)[:, tf.newaxis] + keys - queries
@@ -94,7 +93,7 @@ def _attend_backwards(
         masked = tf.where(later, tf.constant(MASKED_SCORE, scores.dtype), scores + bias)
     else:
         masked = pairs.masked(scores)
-    return attention.multiply(attention.weigh(masked, step), value)
+    return attention.multiply(attention.softmax(masked, step), value)
 
 
 def differing(segments: Tensor, of_keys: Tensor) -> Tensor:
@@ -139,7 +138,7 @@ class RelativeScores(tf.Module):
         count = tf.minimum(keys + queries, distances - first)
         return tf.slice(self.position_keys.value(), [0, first, 0], [heads, count, size])
 
-    def __call__(self, attention: Attention, query: Tensor, key: Tensor, pairs: Any, step: Tensor) -> Tensor:
+    def __call__(self, attention: Attention, query: Tensor, key: Tensor, pairs: Any, step: Step) -> Tensor:
         """Scores [rows, heads, queries, keys].
 
         Args:
@@ -147,7 +146,7 @@ class RelativeScores(tf.Module):
             query: [rows, heads, queries, head_size], scaled, and with the content bias of the first of the steps.
             key: [rows, heads, keys, head_size].
             pairs: of them. The feature "segments" int32 [rows, queries] and [rows, keys], if there is more than one.
-            step: which of the plan's steps this is.
+            step: the step.
         """
         content = query + self._of_step(self.of_content, step, query) if self.is_untied else query
         scores = attention.multiply(content, key, transpose_b=True)
@@ -176,11 +175,11 @@ class RelativeScores(tf.Module):
         columns = tf.minimum(keys - pairs.summary + tf.range(keys), last)
         return tf.gather(of_distances, columns, axis=3, batch_dims=1)
 
-    def _of_step(self, table: np.ndarray, step: Tensor, like: Tensor) -> Tensor:
+    def _of_step(self, table: np.ndarray, step: Step, like: Tensor) -> Tensor:
         """What a step has of float32 [visits, heads, ...]."""
         if len(table) == 1:
             return tf.constant(table[0], like.dtype)
-        return tf.constant(table, like.dtype)[tf.constant(self.visits)[step]]
+        return tf.constant(table, like.dtype)[tf.constant(self.visits)[step.number]]
 
 
 def shifted(scores: Tensor, keys: Tensor) -> Tensor:

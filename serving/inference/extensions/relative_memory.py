@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions import relative
-from albert_tf.layers import Tensor
-from albert_tf.layers.depth import Step
+from albert_tf.layers.block import Step
 from serving.inference.rows import BatchRows, RowPairs
 from serving.inference.tables import MASKED_SCORE
 
@@ -49,10 +49,10 @@ class RowsWithMemory(BatchRows):
         """Adds values [batch, length] of the rows; those of memory are 0."""
         self.features[name] = values, tf.pad(values, [[0, 0], [self.places, 0]])
 
-    def attended(self, step: Tensor, inputs: Tensor) -> Tensor:
-        return tf.concat([inputs, tf.cast(self._by_step[step], inputs.dtype)], axis=0)
+    def attended(self, step: Step, inputs: Tensor) -> Tensor:
+        return tf.concat([inputs, tf.cast(self._by_step[step.number], inputs.dtype)], axis=0)
 
-    def attend(self, projected: Tensor, step: Tensor, which: Step, only_summary: bool) -> Tensor:
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
         heads, count = self.config.num_attention_heads, self.size * self.length
 
         def by_head(flat: Tensor, length: Tensor) -> Tensor:
@@ -63,9 +63,9 @@ class RowsWithMemory(BatchRows):
         # What padding holds depends on how far the row is padded, and 0 times NaN or infinity is NaN.
         key, value = tf.unstack(tf.where(self.real, tf.concat([past[1:], own[1:]], axis=3), 0))
         pairs = RowPairs(lambda: self.bias, self.features, None, self.hoisted)
-        contexts = self.attention(own[0], key, value, pairs, step, which)
+        contexts = self.attention(own[0], key, value, pairs, step)
         contexts = tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
-        return self.summary_tokens(contexts) if only_summary else contexts
+        return self.summary_tokens(contexts) if step.only_summary else contexts
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         return tf.gather(self.rectangle(hidden), self.summaries, axis=1, batch_dims=1)
@@ -101,9 +101,9 @@ class RememberingRunner(relative.RememberingRunner):
         shape = [None, self.config.hidden_size]
         return self.inner.begin(hidden), tf.TensorArray(hidden.dtype, self.config.num_steps, element_shape=shape)
 
-    def step(self, step: Tensor, which: Step, state: tuple, only_summary: bool = False) -> tuple[Any, Tensor]:
-        entered = state[1].write(step, self.inner.carried(state[0]))
-        after, read = self.inner.step(step, which, state[0], only_summary)
+    def step(self, step: Step, state: tuple) -> tuple[Any, Tensor]:
+        entered = state[1].write(step.number, self.inner.carried(state[0]))
+        after, read = self.inner.step(step, state[0])
         return (after, entered), read
 
     def report(self, state: tuple) -> tuple[dict, list, dict]:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.layers import Tensor
+from albert_tf.base import Tensor
 from albert_tf.layers.block import Attention
-from serving.inference.form import Form
+from serving.inference.kernels import ExportedExtension
 
 
-class Faster(Form):
+class ExportedRotary(ExportedExtension):
     """Has the numbers of a pair next to each other in queries and keys. The scores are the same in any order."""
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
@@ -29,10 +29,10 @@ class Faster(Form):
         return rows
 
     def attention(self, attention: Attention) -> Attention:
-        return dataclasses.replace(attention, turn=turn)
+        return dataclasses.replace(attention, rotate=rotate)
 
 
-def turn(heads: Tensor, rotation: Tensor) -> Tensor:
+def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     """Turns [rows, heads, length, head_size], whose pairs are neighbours, by complex [rows, length, head_size / 2].
 
     Of three axes, the last as long as can be, since broadcasting computes an index for each of them.

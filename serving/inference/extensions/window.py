@@ -5,39 +5,31 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.base import Tensor
 from albert_tf.extensions import window
-from albert_tf.layers import Tensor
-from albert_tf.layers.block import Attention, Pairs, attend_to_all
-from albert_tf.layers.depth import Step
-from serving.inference.form import Form
+from albert_tf.layers.block import Attention, Pairs, Step, attend_to_all
+from serving.inference.kernels import ExportedExtension
 from serving.inference.tables import MASKED_SCORE
 
 
-class Faster(Form):
+class ExportedWindow(ExportedExtension):
     """Chooses within the graph between all tokens, those nearby and parts of the queries."""
 
     def attention(self, attention: Attention) -> Attention:
         return dataclasses.replace(attention, attend=self._attend)
 
     def _attend(
-        self,
-        attention: Attention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        pairs: Pairs,
-        step: Tensor,
-        which: Step,
+        self, attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
     ) -> Tensor:
         def to_all(query: Tensor) -> Tensor:
-            return attend_to_all(attention, query, key, value, pairs, step, which)
+            return attend_to_all(attention, query, key, value, pairs, step)
 
         def nearby() -> Tensor:
             def score(query: Tensor, key: Tensor) -> Tensor:
-                return attention.score(attention, query, key, pairs, step, which)
+                return attention.score(attention, query, key, pairs, step)
 
             def weigh(scores: Tensor, part: int) -> Tensor:
-                return attention.weigh(scores, step, part)
+                return attention.softmax(scores, step, part)
 
             bias = tf.cast(pairs.bias, query.dtype)
             return window.attend_nearby(query, key, value, bias, score, weigh, places, MASKED_SCORE)
@@ -45,7 +37,7 @@ class Faster(Form):
         length, places = tf.shape(key)[2], self.extension.attention_window
         if pairs.summary is not None:
             return to_all(query)
-        if self.extension.is_local(which):
+        if self.extension.is_local(step):
             return tf.cond(length <= places + 1, lambda: to_all(query), nearby)
         return tf.cond(length <= window.PART, lambda: to_all(query), lambda: _by_parts(query, to_all))
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder
-from serving.inference.dense import LayerNorm, OneDnnLayerNorm
+from serving.inference.layers import LayerNorm, OneDnnLayerNorm
 from tests.serving.inference.encoders import (
     CONFIG,
     MODERN,
@@ -62,8 +62,8 @@ def test_an_answer_has_the_same_bits_in_every_batch(compute, hint, changes):
 def test_sums_that_no_step_normalizes_stay_float32_in_bfloat16():
     """Over many steps rounding would add up."""
     twin, dtypes = make_encoder(make_keras(norm_position="pre"), InferenceOptions("bfloat16", other_cpu=True)), []
-    opened = twin.kernels.open
-    twin.kernels.open = lambda *rest: dtypes.append(rest[-1].dtype) or opened(*rest)
+    opened = twin.kernels.half_input
+    twin.kernels.half_input = lambda *rest: dtypes.append(rest[-1].dtype) or opened(*rest)
     compiled(twin).get_concrete_function(*make_batch()[:2])
     assert set(dtypes) == {tf.float32}
 

@@ -1,4 +1,4 @@
-"""Exports run any extension: by its own mathematics, or by a faster form that has the same numbers."""
+"""Exports run any extension: by its own mathematics, or by other mathematics that has the same numbers."""
 
 import dataclasses
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from keras import ops
 
-from albert_tf import extension
+from albert_tf import extension, registry
 from serving.inference import InferenceEncoder, InferenceOptions, make_encoder
 from tests.conftest import ROOT
 from tests.serving.inference.encoders import ENCODERS, both, compiled, features, make_batch, make_keras, require_near
@@ -26,11 +26,11 @@ class Nearness(extension.Extension):
         return rows
 
     def attention(self, attention: Any, weights: Any) -> Any:
-        def score(attention, query, key, pairs, step, which):
+        def score(attention, query, key, pairs, step):
             of_queries, of_keys = (ops.cast(one, query.dtype) for one in pairs.features["positions"])
             distances = ops.abs(of_queries[:, None, :, None] - of_keys[:, None, None, :])
             scores = attention.multiply(query, key, transpose_b=True)
-            return (scores if attention.late == 1 else scores * attention.late) - distances
+            return (scores if attention.score_scale == 1 else scores * attention.score_scale) - distances
 
         return dataclasses.replace(attention, score=score)
 
@@ -38,7 +38,7 @@ class Nearness(extension.Extension):
 @pytest.mark.parametrize("padding", ["skipped", "computed"])
 def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
     """Of batches and of one row, all tokens and the first alone, in graphs that know no sizes."""
-    monkeypatch.setitem(extension.REGISTRY, "nearness", extension.Entry(__name__, ("ponder_cost",)))
+    monkeypatch.setitem(registry.REGISTRY, "nearness", registry.Entry(("ponder_cost",), module=__name__))
     encoder, batch = make_keras(ponder_cost=0.5), make_batch()
     assert [one.name for one in encoder.config.extensions] == ["nearness"]
     answer = compiled(both(make_encoder(encoder, InferenceOptions(padding=padding))), [None, None], [None])

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from albert_tf.layers.lookup import plain
+from albert_tf.base.layers import plain
 from tfrecords.base.errors import UserError
 
 NO_TEXTS = (

@@ -9,11 +9,10 @@ from keras import ops
 from keras.src.backend import compute_output_spec
 from keras.src.backend.common.global_state import get_global_attribute
 
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import NO_QUANTIZATION
-from albert_tf.layers.lookup import plain
-from albert_tf.layers.step_errors import NO_TEXTS, explained, is_text
-from albert_tf.layers.training_state import freeze_all_below, restore, training_state
+from albert_tf.base import Tensor
+from albert_tf.base.layers import NO_QUANTIZATION, plain
+from albert_tf.base.step_errors import NO_TEXTS, explained, is_text
+from albert_tf.base.training_state import freeze_all_below, restore, training_state
 from tfrecords.base.errors import UserError, first_line
 
 _HDF5 = (".h5", ".hdf5")
@@ -59,7 +58,7 @@ class BaseModel(keras.Model):
 
     @property
     def input(self) -> dict[str, keras.KerasTensor]:
-        """Gives symbolic int32 features by the names that `export` calls them."""
+        """Returns symbolic int32 features by the names that `export` calls them."""
         return {name: keras.KerasTensor((None,) * self.input_rank, "int32", name=name) for name in self.feature_names}
 
     @property
@@ -198,6 +197,30 @@ class BaseModel(keras.Model):
             freeze_all_below(self)
 
 
+class Folder(keras.layers.Layer):
+    """A part of a path in a `.keras` file and nothing else: Keras names what a list or dict holds by its class."""
+
+    is_folder = True
+
+
+class Untracked:
+    """Hides layers and variables from Keras, which would track them a second time."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
+    """Sets the path of a layer in the owner's files, whatever other layers there are."""
+    *folders, last = path.split("/")
+    for name in folders:
+        if not isinstance(getattr(owner, name, None), Folder):
+            setattr(owner, name, Folder(name=name))
+            getattr(owner, name).built = True
+        owner = getattr(owner, name)
+    setattr(owner, last, layer)
+
+
 def _renamed(filepath: str | os.PathLike) -> str:
     return f"'{os.path.splitext(filepath)[0].removesuffix('.keras')}.keras'"
 
@@ -228,7 +251,7 @@ def _whole(name: str, feature: Tensor) -> Tensor:
     return keras.KerasTensor(feature.shape, "int32") if averaged else feature
 
 
-def enable_adapters(model: keras.Model, layers: list[keras.layers.Dense], rank: int) -> None:
+def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
     """Freezes a model and gives some of its dense layers low-rank adapters (Hu et al. 2021), which are trained.
 
     Raises:
@@ -258,7 +281,7 @@ def merge_adapters(model: keras.Model) -> None:
 
 
 def has_adapters(model: keras.Model) -> bool:
-    """Tells whether LoRA adapters are trained beside any kernel of the model."""
+    """Returns whether LoRA adapters are trained beside any kernel of the model."""
     return bool(_with_adapters(model))
 
 

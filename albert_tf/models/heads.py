@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from albert_tf.base import Tensor
+from albert_tf.base.layers import LayerNorm, ResumableDropout, activation, gather_positions
 from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.dense import LayerNorm, activation, dense
-from albert_tf.layers.dropout import ResumableDropout
-from albert_tf.layers.embeddings import Embeddings
-from albert_tf.layers.lookup import gather_positions
+from albert_tf.layers.weights import Embeddings, dense
 
 # The score of what cannot be: a position where no answer may be, a span that is none, a choice that is padding.
 IMPOSSIBLE = -1e30
@@ -108,15 +106,15 @@ class TiedLMHead(keras.layers.Layer):
         return (*input_shape[:-1], self.config.vocab_size)
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """Gives the sub-layers that have weights, by the names that checkpoints know them by."""
+        """Returns the sub-layers that have weights, by the names that checkpoints know them by."""
         return {}
 
     def transformed(self, vectors: Tensor) -> Tensor:
-        """Gives what is scored, [n, width], of [n, hidden_size]."""
+        """Returns what is scored, [n, width], of [n, hidden_size]."""
         return vectors
 
     def call(self, vectors: Tensor) -> Tensor:
-        """Takes [..., hidden_size] and gives float32 logits [..., vocab_size]."""
+        """Returns float32 logits [..., vocab_size] of [..., hidden_size]."""
         embeddings = self._embeddings()
         leading = ops.shape(vectors)[:-1]
         words = self.transformed(ops.reshape(vectors, (-1, self.config.hidden_size)))
@@ -204,12 +202,12 @@ class JointSpanHead(keras.layers.Layer):
         return input_shape[:-1]
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """Gives the sub-layers that have weights, by the names that checkpoints know them by."""
+        """Returns the sub-layers that have weights, by the names that checkpoints know them by."""
         names = ("start", "end_hidden", "end_norm", "end", "answer_hidden", "answer")
         return {name: getattr(self, name) for name in names}
 
     def start_logits(self, hidden: Tensor) -> Tensor:
-        """Takes [batch, sequence, hidden_size] and gives [batch, sequence]."""
+        """Returns [batch, sequence] of [batch, sequence, hidden_size]."""
         return self.start(hidden)[..., 0]
 
     def end_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
@@ -223,7 +221,7 @@ class JointSpanHead(keras.layers.Layer):
     def answerable_logits(
         self, hidden: Tensor, start_probabilities: Tensor, training: bool = False, summary: Tensor = None
     ) -> Tensor:
-        """Gives float32 [batch], above 0 where there is no answer, from start probabilities [batch, sequence].
+        """Returns float32 [batch], above 0 where there is no answer, from start probabilities [batch, sequence].
 
         summary: [batch, hidden_size], of the token that stands for a row; None: the first.
         """

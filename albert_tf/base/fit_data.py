@@ -1,28 +1,26 @@
 """Checks the data of `fit`, `evaluate` and `predict`: what no model can read is refused before the first step."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from albert_tf.config import AlbertConfig
-from albert_tf.layers import Tensor
-from albert_tf.layers.features import by_name
-from albert_tf.layers.lookup import check_range, known
-from albert_tf.layers.step_errors import NO_TEXTS, is_text
+from albert_tf.base.layers import check_range, known
+from albert_tf.base.step_errors import NO_TEXTS, is_text
 from tfrecords.base.errors import UserError
 
 _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for label in labels])"
 
 
-def check_data(config: AlbertConfig, features: Any, labels: Any = None) -> None:
-    """Raises UserError where data is of a kind that the models cannot read, or holds an id that is out of range.
+def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) -> None:
+    """Raises UserError where data is of a kind that the models cannot read.
 
     Of a tf.data.Dataset the kinds are known. What generators and datasets hold is known only when they are read.
 
     Args:
-        config: of the encoder.
         features: the first argument of `fit`.
-        labels: the second.
+        labels: the second; None if there are none.
+        check_values: called with features whose values are known, which it checks.
     """
     if is_text(features):
         raise UserError(f"features: {NO_TEXTS}")
@@ -40,7 +38,7 @@ def check_data(config: AlbertConfig, features: Any, labels: Any = None) -> None:
     for values in labels.values() if isinstance(labels, dict) else labels if several else [labels]:
         _check_kind(values, "labels", f"strings are not read; {_TO_NUMBERS}")
     if spec is None:
-        _check_ranges(config, by_name(features))
+        check_values(features)
 
 
 def check_classes(labels: Any, classes: int, sample_weight: Any = None) -> None:
@@ -85,25 +83,3 @@ def _kind(values: Any) -> str:
 
 def _is_array(values: Any) -> bool:
     return hasattr(values, "shape") and hasattr(values, "dtype")
-
-
-def _check_ranges(config: AlbertConfig, features: dict[str, Tensor]) -> None:
-    length, offset = features["input_ids"].shape[-1], config.position_offset
-    for name, (least, most) in _ranges(config, length, offset).items():
-        if name in features:
-            if "float" in str(features[name].dtype):
-                raise UserError(f"{name}: {features[name].dtype} is not read; give whole numbers, such as int32")
-            check_range(features[name], most, name, least)
-
-
-def _ranges(config: AlbertConfig, length: int, offset: int) -> dict[str, tuple[int, int]]:
-    """The least, and what every value is below."""
-    ranges = {"input_ids": (0, config.vocab_size), "masked_lm_ids": (0, config.vocab_size)}
-    ranges["next_sentence_labels"] = (0, 2)
-    places = ("masked_lm_positions", "query_positions", "sequence_starts", "start_positions", "end_positions")
-    ranges |= dict.fromkeys(places, (0, length))
-    if config.spec.has_types and config.type_vocab_size > 1:
-        ranges["segment_ids"] = (0, config.type_vocab_size)
-    if config.spec.has_positions:
-        ranges["position_ids"] = (-offset, config.max_position_embeddings - offset)
-    return ranges

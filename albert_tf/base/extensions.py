@@ -1,0 +1,90 @@
+"""Layers that hold the weights that extensions describe, under the names that files and optimizers know.
+
+What an extension is, and how it describes a layer, says `albert_tf.extension`.
+"""
+
+from typing import Any
+
+import keras
+
+from albert_tf.base.layers import MeasuredMean
+from albert_tf.base.model import Untracked, put
+
+
+class ExtensionLayer(keras.layers.Layer):
+    """Holds weights of an extension, each as an attribute.
+
+    Attributes:
+        extension: the extension.
+        steps: numbers of the plan's steps that run the half that owns the layer.
+        means: the extension's metrics. Here and not in the encoder: Keras ignores metrics of a model in a model.
+    """
+
+    def __init__(self, config: Any, extension: Any, spec: Any, owner: str, steps: tuple, **kwargs: Any):
+        super().__init__(name=spec.layer, **kwargs)
+        self.config, self.extension, self.spec, self.steps = config, extension, spec, tuple(steps)
+        self.means = [MeasuredMean(name=name) for name in (extension.metrics() if owner == "encoder" else ())]
+
+    def build(self, input_shape: Any = None) -> None:
+        _add_weights(self, self.config, self.spec)
+
+
+def _add_weights(layer: keras.layers.Layer, config: Any, spec: Any) -> None:
+    for name, one in spec.weights.items():
+        start = one.initializer
+        if start == "normal":  # Made only here: Keras draws a seed for each one that is made.
+            start = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+        own = {"autocast": one.autocast, "constraint": one.constraint, "initializer": start}
+        setattr(layer, name, layer.add_weight(name=name, shape=one.shape, **own))
+
+
+class ExtensionOwner:
+    """A mixin of layers that may hold weights of extensions: the encoder, its embeddings, the halves of blocks."""
+
+    dtype_policy: Any
+
+    def add_extension_layers(self, config: Any, owner: str, steps: tuple[int, ...] = ()) -> None:
+        """Makes the layers that hold weights of extensions; arguments as of `Extension.weight_layers`."""
+        self._extension_layers = Untracked([])
+        for extension in config.extensions:
+            for spec in extension.weight_layers(config, owner, steps):
+                layer = None
+                if spec.disk:
+                    layer = ExtensionLayer(config, extension, spec, owner, steps, dtype=self.dtype_policy)
+                    setattr(self, spec.attribute, layer)
+                self._extension_layers.value.append((extension, spec, layer))
+
+    def name_on_disk(self) -> None:
+        """Gives these layers their paths in files."""
+        for _, spec, layer in self._extension_layers.value:
+            if layer is not None and spec.disk != spec.attribute:
+                put(self, spec.disk, layer)
+
+    def build_extension_layers(self, config: Any) -> None:
+        """Makes the weights."""
+        for _, spec, layer in self._extension_layers.value:
+            if layer is None:
+                _add_weights(self, config, spec)  # type: ignore[arg-type]
+            elif not layer.built:
+                layer.build(None)
+
+    def own_extension_layers(self) -> list[ExtensionLayer]:
+        """Returns the layers that hold weights of extensions."""
+        return [layer for _, _, layer in self._extension_layers.value if layer is not None]
+
+    def own_extension_weights(self) -> list[tuple[Any, Any, dict[str, Any]]]:
+        """Returns every extension that has weights here, with the description of a layer and its weights by name."""
+        return [
+            (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})
+            for extension, spec, layer in self._extension_layers.value
+        ]
+
+    def weights_of(self, extension: str) -> dict[str, Any]:
+        """Returns the weights of an extension by name; in a half, "layer/name" for those of a layer of its own."""
+        is_half = not isinstance(self, keras.Model)
+        return {
+            f"{spec.layer}/{name}" if spec.disk and is_half else name: weight
+            for one, spec, weights in self.own_extension_weights()
+            if one.name == extension
+            for name, weight in weights.items()
+        }

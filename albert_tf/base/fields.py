@@ -1,0 +1,43 @@
+"""Checks values by the fields of a dataclass: their types, choices and limits."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from tfrecords.base.errors import UserError
+
+
+def check_value(
+    field: dataclasses.Field,
+    value: Any,
+    choices: Mapping[str, tuple] = {},
+    limits: Mapping[str, tuple[str, Callable[[Any], bool]]] = {},
+) -> None:
+    """Raises UserError where a value is not what its field may have: a str, a bool, or a number that is not negative.
+
+    Args:
+        field: an int with a default above 0 must be at least 1; a name that ends in "_prob" is a probability.
+        value: of the field.
+        choices: by field, the values that it may have.
+        limits: by field, what its value must be, as text and as a function.
+    """
+    name = field.name
+    if field.type in (str, bool):
+        if not isinstance(value, cast(type, field.type)):
+            raise UserError(f"{name} must be a {cast(type, field.type).__name__}, not {value!r}")
+        if name in choices and value not in choices[name]:
+            raise UserError(f"{name} '{value}' is none of {', '.join(choices[name])}")
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UserError(f"{name} must be a number, not {value!r}")
+    # Counts of what there may be none of are 0 by default.
+    least = min(cast(float, field.default), 1)
+    if field.type is int and (not isinstance(value, int) or value < least):
+        raise UserError(f"{name} must be a whole number of at least {least}, not {value}")
+    if name.endswith("_prob") and not 0 <= value < 1:
+        raise UserError(f"{name} must be a probability below 1, not {value}")
+    if field.type is float and not (value >= 0 and math.isfinite(value)):
+        raise UserError(f"{name} must be finite and not negative, not {value}")
+    if name in limits and not limits[name][1](value):
+        raise UserError(f"{name} must be {limits[name][0]}, not {value}")

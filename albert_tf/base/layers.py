@@ -1,0 +1,377 @@
+"""Layers and functions that models are made of: dense layers, norms, activations, dropout, lookups, fused kernels."""
+
+import contextlib
+import contextvars
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.base import Tensor
+from tfrecords.base.errors import UserError
+
+# Smaller arrays stay in the cache anyway and do not repay the compilation.
+LEAST_ELEMENTS = 1 << 17
+
+_ON = contextvars.ContextVar("fused", default=False)
+
+
+@contextlib.contextmanager
+def fusing() -> Iterator[None]:
+    """Fuses the functions under `fuse` in TensorFlow graphs traced within; without effect on other backends."""
+    before = _ON.set(keras.backend.backend() == "tensorflow")
+    try:
+        yield
+    finally:
+        _ON.reset(before)
+
+
+def fuse(function: Callable) -> Callable:
+    """Decorates a function of tensors that returns a tensor, or several, with no state and no Python arguments.
+
+    The backward pass computes the function anew from its inputs.
+    """
+
+    @functools.wraps(function)
+    def choose(*inputs):
+        large = _ON.get() and any(_elements(array) >= LEAST_ELEMENTS for array in inputs)
+        return _fused(function)(*inputs) if large else function(*inputs)
+
+    return choose
+
+
+def _elements(array) -> int:
+    """0 where the shape is not known when the graph is built: XLA would compile anew for every one."""
+    return 0 if None in array.shape else math.prod(array.shape)
+
+
+@functools.cache
+def _fused(function: Callable) -> Callable:
+    import tensorflow as tf
+
+    forward = tf.function(function, jit_compile=True, autograph=False)
+
+    @functools.partial(tf.function, jit_compile=True, autograph=False)
+    def backward(inputs, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = function(*inputs)
+        return tape.gradient(outputs, inputs, upstream)
+
+    @tf.custom_gradient
+    def apply(*inputs):
+        return forward(*inputs), lambda *upstream: backward(inputs, upstream if len(upstream) > 1 else upstream[0])
+
+    return apply
+
+
+# In float32 whatever the dtype: XLA rounds every intermediate of a narrower one, which takes four times as long.
+@fuse
+def gelu_tanh(inputs: Tensor) -> Tensor:
+    """Computes the tanh approximation of GELU (modeling.py:299 of google-research/albert)."""
+    return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=True), inputs.dtype)
+
+
+@fuse
+def gelu_erf(inputs: Tensor) -> Tensor:
+    """Computes the exact GELU, x times the normal distribution's cumulative function of x."""
+    return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=False), inputs.dtype)
+
+
+NO_QUANTIZATION = "for 8-bit kernels use `python -m serving.export --compute=int8`"
+
+_ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
+
+
+def activation(name: str) -> Callable:
+    """Returns the function behind a configuration's `hidden_act`."""
+    return _ACTIVATIONS.get(name) or keras.activations.get(name)
+
+
+class Dense(keras.layers.Dense):
+    """Keras's Dense layer, whose files also hold a LoRA adapter apart from its kernel, so that training goes on.
+
+    The entries that Keras writes stay: the kernel with the adapter added. A layer without an adapter reads those. A
+    layer with an adapter that reads a file without one takes its kernel, and the adapter begins anew.
+    """
+
+    _refusal: UserError | None = None
+
+    def quantized_build(self, *args: Any, **kwargs: Any) -> None:
+        """Raises UserError: a dtype such as "int8_from_float32" asks for rounded kernels, which nothing here reads."""
+        raise UserError(f"a dtype of quantized kernels is not offered for these models; {NO_QUANTIZATION}")
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        if self.lora_enabled:
+            for name, value in self._apart().items():
+                store[name] = value
+            store["lora_alpha"] = np.array(self.lora_alpha, "float32")
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads what `save_own_variables` or Keras's Dense wrote.
+
+        Raises:
+            UserError: the file has an adapter of another rank or alpha than the layer.
+        """
+        saved = set(store.keys())
+        if self._refusal and not saved:
+            raise self._refusal  # Keras comes again by another attribute, finds nothing, and shows the last error.
+        begun = ops.convert_to_numpy(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables({name: store[name] for name in saved if name.isdigit()})
+        if not self.lora_enabled:
+            return
+        if "lora_alpha" in saved:
+            theirs = int(store["lora_kernel_a"].shape[-1]), float(np.array(store["lora_alpha"]))
+            if theirs != (self.lora_rank, float(self.lora_alpha)):
+                self._refusal = UserError(
+                    f"the file has an adapter of rank {theirs[0]} (alpha {theirs[1]:g}) for '{self.path}', the model "
+                    f"one of rank {self.lora_rank} (alpha {self.lora_alpha:g}); call enable_lora({theirs[0]}), or load "
+                    "into a model without adapters"
+                )
+                raise self._refusal
+            for name, variable in self._apart().items():
+                variable.assign(store[name])
+        else:
+            self.lora_kernel_a.assign(begun)  # Keras sets both factors to 0, where neither has a gradient.
+
+    def _apart(self) -> dict[str, keras.Variable]:
+        names = {"base_kernel": "_kernel", "lora_kernel_a": "lora_kernel_a", "lora_kernel_b": "lora_kernel_b"}
+        return {name: getattr(self, attribute) for name, attribute in names.items()}
+
+
+@functools.cache
+def _normalizer(epsilon: float, shifts: bool) -> Callable:
+    """Returns the function of (gamma, beta if it shifts, inputs, residual if any) to the normalised sum."""
+
+    @fuse
+    def normalize(gamma, *others):
+        beta, values = (others[0], others[1:]) if shifts else (None, others)
+        exact = _sum(*values)
+        mean, variance = ops.moments(exact, axes=-1, keepdims=True)
+        scale = ops.rsqrt(variance + epsilon) * ops.cast(gamma, "float32")
+        normalised = (exact - mean) * scale
+        if shifts:
+            normalised = normalised + ops.cast(beta, "float32")
+        return ops.cast(normalised, values[0].dtype)
+
+    return normalize
+
+
+@functools.cache
+def _rms_normalizer(epsilon: float) -> Callable:
+    """Returns the function of (scale, inputs, residual if any) to the normalised sum."""
+
+    @fuse
+    def normalize(scale, *values):
+        return ops.cast(ops.rms_normalization(_sum(*values), scale, axis=-1, epsilon=epsilon), values[0].dtype)
+
+    return normalize
+
+
+def _sum(inputs, residual=None):
+    exact = ops.cast(inputs, "float32")
+    return exact if residual is None else exact + ops.cast(residual, "float32")
+
+
+def _epsilon(layer: keras.layers.Layer, inputs: Tensor) -> float:
+    return layer.epsilon if inputs.dtype == "float32" else max(layer.epsilon, 1e-7)
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class LayerNorm(keras.layers.Layer):
+    """Normalises the last axis to mean 0 and variance 1, then scales and shifts.
+
+    Mean and variance are float32 whatever the dtype policy: ALBERT's epsilon of 1e-12 (modeling.py:429) is zero in
+    float16. In half precision epsilon is at least 1e-7, since the gradient of a constant row grows with
+    1 / sqrt(epsilon) and must fit a float16. Without `shifts` there is no beta.
+    """
+
+    def __init__(self, epsilon: float = 1e-12, shifts: bool = True, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.epsilon, self.shifts = epsilon, shifts
+        self.beta: Any = None
+
+    def build(self, input_shape: tuple) -> None:
+        self.gamma = self.add_weight(name="gamma", shape=input_shape[-1:], initializer="ones")
+        if self.shifts:
+            self.beta = self.add_weight(name="beta", shape=input_shape[-1:], initializer="zeros")
+
+    def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
+        """Normalises `inputs`, or their sum with `residual`."""
+        values = (inputs,) if residual is None else (inputs, residual)
+        weights = (self.gamma, self.beta) if self.shifts else (self.gamma,)
+        return _normalizer(_epsilon(self, inputs), self.shifts)(*map(ops.convert_to_tensor, weights), *values)
+
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "epsilon": self.epsilon, "shifts": self.shifts}
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class RMSNorm(keras.layers.RMSNormalization):
+    """Divides the last axis by its root mean square, then scales; float32 inside, with LayerNorm's epsilon.
+
+    Keras's own layer, which can take a residual and is one kernel in training.
+    """
+
+    def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
+        """Normalises `inputs`, or their sum with `residual`."""
+        values = (inputs,) if residual is None else (inputs, residual)
+        return _rms_normalizer(_epsilon(self, inputs))(ops.convert_to_tensor(self.scale), *values)
+
+
+class _Given(keras.random.SeedGenerator):
+    """Hands out the one seed it was made from: Keras draws random numbers from a SeedGenerator only."""
+
+    def __init__(self, seed: Tensor):
+        self.seed = seed
+
+    def next(self, ordered: bool = True) -> Tensor:
+        return self.seed
+
+
+def site_seed(seed: Tensor, site: Tensor) -> Tensor:
+    """Returns the seed of one dropout site, from a call's seed (uint32 [2], or None) and the site's number.
+
+    A call's seed is (constant, counter). The site goes into the constant, so no two sites of any two calls meet.
+    """
+    if seed is None:
+        return None
+    return seed + ops.cast(ops.stack([ops.cast(site, "int32") + 1, 0]), seed.dtype)
+
+
+def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
+    """Zeroes elements with probability `rate` and scales the rest by 1 / (1 - rate). No-op where seed is None."""
+    if rate == 0 or seed is None:
+        return inputs
+    return keras.random.dropout(inputs, rate, seed=_Given(seed))
+
+
+class SeedInFiles:
+    """A mixin of layers whose files hold how far their seed generator has counted, which Keras leaves out."""
+
+    seed_generator: Any = None
+
+    def save_own_variables(self, store: Any) -> None:
+        if self.seed_generator is not None:
+            store["seed_generator_state"] = ops.convert_to_numpy(self.seed_generator.state)
+
+    def load_own_variables(self, store: Any) -> None:
+        if self.seed_generator is not None and "seed_generator_state" in set(store.keys()):
+            self.seed_generator.state.assign(store["seed_generator_state"])
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class ResumableDropout(SeedInFiles, keras.layers.Dropout):
+    """keras.layers.Dropout that goes on with the masks that it would have drawn after its file was loaded."""
+
+
+def plain(error: UserError) -> UserError:
+    """Marks an error so that Keras passes it on as it is."""
+    # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
+    error._keras_call_info_injected = True  # type: ignore[attr-defined]
+    return error
+
+
+def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor:
+    """Returns the rows of a table at given indices.
+
+    An index that the table does not have is a UserError where its value is known, and an error of TensorFlow in graphs
+    that run on a CPU. XLA and GPUs raise no errors; there its row is NaN, and so are answer and loss.
+
+    Args:
+        table: [n, width].
+        indices: int [...].
+        name: of the indices, for the error.
+        first: added to every index: how many rows of the table lie before index 0.
+
+    Returns:
+        [..., width].
+
+    Raises:
+        UserError: an index is below -first, or n - first or more.
+    """
+    table, size = ops.convert_to_tensor(table), ops.shape(table)[0]
+    check_range(indices, size - first, name, least=-first)
+    indices = ops.convert_to_tensor(indices) + first
+    is_row = in_range(indices, size)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Keras's `take` counts negative indices from the end.
+        rows = tf.gather(table, indices)
+    else:
+        rows = ops.take(table, ops.where(is_row, indices, 0), axis=0)
+    return ops.where(is_row[..., None], rows, np.nan)
+
+
+def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "masked_lm_positions") -> Tensor:
+    """Picks vectors by their positions: [batch, sequence, hidden] and int [batch, n] give [batch, n, hidden].
+
+    Raises:
+        UserError: a position is outside its row, as for `rows_at`.
+    """
+    batch, length, width = ops.shape(sequence_output)
+    check_range(positions, length, name)
+    positions = ops.cast(positions, "int32")
+    rows = positions + length * ops.arange(batch, dtype="int32")[:, None]
+    # A position outside its row must not be one of the next row's.
+    rows = ops.where(in_range(positions, length), rows, -1)
+    return rows_at(ops.reshape(sequence_output, (-1, width)), rows, name)
+
+
+def or_nan(values: Tensor, indices: Tensor, size: Any) -> Tensor:
+    """Returns values, [...] as the indices they were looked up by, times NaN where an index is not below `size`."""
+    return values * ops.cast(ops.where(in_range(indices, size), 1.0, np.nan), values.dtype)
+
+
+def in_range(indices: Tensor, size: Any) -> Tensor:
+    """Returns whether each index is from 0 to size - 1: bool [...]."""
+    return ops.logical_and(indices >= 0, indices < size)
+
+
+def check_range(indices: Any, most: Any, name: str, least: int = 0) -> None:
+    """Raises UserError where an index is known, and is not from `least` to most - 1."""
+    values = known(indices)
+    if values is None or not isinstance(most, int) or not values.size:
+        return
+    wrong = (values < least) | (values >= most)
+    if wrong.any():
+        place = ", ".join(map(str, np.argwhere(wrong)[0]))
+        raise plain(UserError(f"{name}: {values[wrong][0]} at [{place}] is not from {least} to {most - 1}"))
+
+
+def known(values: Any) -> np.ndarray | None:
+    """Returns what an array or an eager tensor holds; None of anything else."""
+    if isinstance(values, np.ndarray):
+        return values
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return values.numpy() if isinstance(values, tf.__internal__.EagerTensor) else None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        is_known = isinstance(values, jax.Array) and not isinstance(values, jax.core.Tracer)
+        return np.asarray(values) if is_known else None
+    return None
+
+
+class MeasuredMean(keras.metrics.Mean):
+    """Returns the mean of what was measured; a model that never measures shows no figure, where a Mean would show 0."""
+
+    _is_measured = False
+
+    def update_state(self, values: Any, sample_weight: Any = None) -> None:
+        self._is_measured = True
+        super().update_state(values, sample_weight)
+
+    def result(self) -> Any:
+        return super().result() if self._is_measured else {}

@@ -1,0 +1,174 @@
+"""Which extensions of the encoder there are, and what asks for each.
+
+The registry names modules and imports none. An extension is imported when a configuration asks for it, so a plain
+encoder imports none, nor `albert_tf.extension`, which says what an extension is.
+"""
+
+import functools
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tfrecords.base.errors import UserError
+
+if TYPE_CHECKING:
+    from albert_tf.config import AlbertConfig
+    from albert_tf.extension import Extension
+
+
+class Spec(NamedTuple):
+    """What embeddings and blocks consist of."""
+
+    has_positions: bool = True  # embeddings add a vector for each position
+    has_types: bool = True  # embeddings add a vector for each segment
+    has_norm: bool = True  # embeddings are normalized
+    attention_bias: bool = True  # the dense layers of attention have biases
+    drops_inside: bool = False  # there is dropout inside the feed-forward network
+    attention_name: str = "self_attention"  # of attention layers in `.keras` files
+    last_token: bool = False  # the last token represents a row; otherwise the first
+
+
+class Weights:
+    """The tensors of one extension: Keras variables in training, arrays in an export.
+
+    Attributes:
+        by_owner: weights by name, by owner: ("encoder", 0), ("embeddings", 0), ("attention", i) or ("feed_forward", i).
+            A weight of a layer in a half is called "layer/name".
+        steps: by half, the numbers of the steps that run it.
+    """
+
+    def __init__(self, by_owner: dict[tuple[str, int], dict[str, Any]], steps: dict[tuple[str, int], tuple[int, ...]]):
+        self.by_owner, self.steps = by_owner, steps
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a weight of the encoder."""
+        return self.by_owner["encoder", 0][name]
+
+    def map(self, function: Any) -> "Weights":
+        """Returns the same weights with a function applied to each."""
+        by_owner = {owner: {name: function(one) for name, one in own.items()} for owner, own in self.by_owner.items()}
+        return Weights(by_owner, self.steps)
+
+
+class Entry(NamedTuple):
+    """Says what asks for an extension, and where it is."""
+
+    keys: tuple[str, ...]  # of a configuration, that it reads; the first one asks for it
+    values: tuple[str, ...] = ()  # of the first key, that ask for it; (): every value but `off`
+    off: str | int = 0  # the value of the first key that asks for nothing
+    walk: str = ""  # the encoder's `walk` that asks for it as well, with the first of `values`
+    features: tuple[str, ...] = ()  # of a batch, that only this extension reads
+    module: str = ""  # "": albert_tf.extensions has one of its name
+
+    @property
+    def requested_by(self) -> str:
+        """Returns what asks for it, for messages."""
+        return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
+
+    def is_off(self, value: Any) -> bool:
+        """Returns whether a value of the first key asks for nothing. One of another type, such as False, is no such."""
+        return type(value) is type(self.off) and value == self.off
+
+
+_FOLDER = "albert_tf.extensions"
+# In the order of their variables. A new extension comes last, its layers below "depth_layers" on disk.
+REGISTRY = {
+    "step_signal": Entry(("step_signal", "gate_init"), off="none"),
+    "hyper_connections": Entry(("hyper_connections", "gate_init")),
+    "halting": Entry(("halting", "halting_threshold", "ponder_cost", "gate_init"), off="none"),
+    "equilibrium": Entry(
+        (
+            *("equilibrium_solver", "equilibrium_tolerance", "equilibrium_max_steps", "equilibrium_gradient"),
+            *("equilibrium_phantom_steps", "equilibrium_damping", "gate_init"),
+        ),
+        ("fixed_point", "anderson"),
+        off="none",
+        walk="equilibrium",
+    ),
+    "depth_lora": Entry(("depth_lora_rank", "depth_lora_target")),
+    "random_depth": Entry(("random_depth_min",)),
+    "rotary": Entry(("position_type", "rotary_theta"), ("rotary",), off="absolute"),
+    "relative": Entry(
+        ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases"),
+        ("relative",),
+        off="absolute",
+        features=("perm_mask", "target_mapping", "query_positions", "memory", "is_reversed"),
+    ),
+    "window": Entry(("attention_window", "global_attention_every")),
+    "distance_buckets": Entry(("relative_attention_num_buckets",)),
+    "residual_scaling": Entry(("residual_scaling",), off="none"),
+}
+# All keys that extensions read, each once.
+KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))
+POSITION_TYPES = (
+    "absolute",
+    *(value for entry in REGISTRY.values() if entry.keys[0] == "position_type" for value in entry.values),
+)
+
+
+def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:
+    """Makes the extensions that a configuration's keys ask for, in the registry's order.
+
+    Raises:
+        UserError: one is not installed.
+    """
+    found = []
+    for name, entry in REGISTRY.items():
+        value = values.get(entry.keys[0], entry.off)
+        if value in entry.values if entry.values else not entry.is_off(value):
+            cls = extension_class(name)
+            found.append(cls(**{key: values[key] for key in entry.keys if key in values}))
+    return tuple(found)
+
+
+@functools.cache
+def extension_class(name: str) -> type["Extension"]:
+    """Imports an extension and returns its class: the dataclass that its module defines with the extension's name.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    entry = REGISTRY[name]
+    try:
+        module = importlib.import_module(entry.module or f"{_FOLDER}.{name}")
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith(_FOLDER):
+            raise  # The extension is there, and what it needs is not.
+        raise UserError(f"{entry.requested_by} needs the extension '{name}', which is not installed") from error
+    return next(one for one in vars(module).values() if isinstance(one, type) and getattr(one, "name", "") == name)
+
+
+def owner_of(key: str) -> tuple[Entry, type["Extension"]]:
+    """Returns the first extension that reads a key."""
+    name, entry = next((name, entry) for name, entry in REGISTRY.items() if key in entry.keys)
+    return entry, extension_class(name)
+
+
+def default_of(key: str) -> Any:
+    """Returns the default value of a key of extensions."""
+    return owner_of(key)[1].__dataclass_fields__[key].default
+
+
+def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
+    """Returns the key that asks for an extension of a configuration, and its value, for messages."""
+    key = REGISTRY[extension.name].keys[0]
+    return f"{key} {getattr(config, key)!r}"
+
+
+def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
+    """Returns a configuration and a walk that agree, where an extension has a walk of its own.
+
+    Raises:
+        UserError: the configuration asks for such an extension, and the walk is another on purpose.
+    """
+    for name, entry in REGISTRY.items():
+        if entry.walk and entry.walk == walk and config.extension(name) is None:
+            config = config.replace(**{entry.keys[0]: entry.values[0]})
+    for one in config.extensions:
+        if one.walk and walk not in ("unrolled", one.walk):
+            raise UserError(
+                f"walk '{walk}' runs the plan's steps, {setting_of(config, one)} does not; leave out the walk, or set"
+                f" {REGISTRY[one.name].keys[0]} to 'none'"
+            )
+        walk = one.walk or walk
+    return config, walk
