@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from albert_tf.base.layers import check_range, known
-from albert_tf.base.step_errors import NO_TEXTS, is_text
+from albert_tf.base.model import NO_TEXTS, is_text
 from tfrecords.base.errors import UserError
 
 _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for label in labels])"

@@ -11,10 +11,14 @@ from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import NO_QUANTIZATION, plain
-from albert_tf.base.step_errors import NO_TEXTS, explained, is_text
+from albert_tf.base.step_errors import explained
 from albert_tf.base.training_state import freeze_all_below, restore, training_state
 from tfrecords.base.errors import UserError, first_line
 
+NO_TEXTS = (
+    "texts are not read; call loaded.predict(texts) of what albert_tf.load returns, or "
+    "albert_tf.Preprocessor(tokenizer)(texts)"
+)
 _HDF5 = (".h5", ".hdf5")
 
 
@@ -195,6 +199,13 @@ class BaseModel(keras.Model):
         super()._post_build()
         if not self.trainable:
             freeze_all_below(self)
+
+
+def is_text(data: Any) -> bool:
+    """Returns whether data is a string, or a list of strings."""
+    return isinstance(data, (str, bytes)) or (
+        isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], (str, bytes))
+    )
 
 
 class Folder(keras.layers.Layer):

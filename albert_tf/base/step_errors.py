@@ -3,27 +3,15 @@
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from albert_tf.base.layers import plain
 from tfrecords.base.errors import UserError
 
-NO_TEXTS = (
-    "texts are not read; call loaded.predict(texts) of what albert_tf.load returns, or "
-    "albert_tf.Preprocessor(tokenizer)(texts)"
-)
 # What its kernels say of an index: of a lookup, and of the cross-entropy.
 _SAID = (
     (re.compile(r"indices\[[\d,]*\] = (-?\d+) is not in \[0, (\d+)\)"), "an id or a position"),
     (re.compile(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)"), "labels"),
 )
-
-
-def is_text(data: Any) -> bool:
-    """Returns whether data is a string, or a list of strings."""
-    return isinstance(data, (str, bytes)) or (
-        isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], (str, bytes))
-    )
 
 
 @contextlib.contextmanager
