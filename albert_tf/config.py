@@ -138,7 +138,7 @@ class AlbertConfig:
 
     @property
     def unpublished(self) -> list[str]:
-        """Returns the keys that ask for what no published ALBERT, BERT, RoBERTa or XLNet has."""
+        """Returns the keys that ask for what no published model has."""
         names = [name for name in _LATER if name != "position_offset" and getattr(self, name) != _CORE[name].default]
         published = {key for one in self.extensions for key in one.published}
         return names + [key for key in self._of_extensions() if key not in published]
@@ -164,7 +164,7 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Reads our own fields, google's files of an ALBERT or BERT, XLNet's, or HuggingFace's of these and RoBERTa.
+        """Reads our own fields, or a published model's file: google-research's, another official code's, HuggingFace's.
 
         >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
         'gelu_erf'
@@ -244,6 +244,11 @@ _CHOICES = {
 def begins_plain(key: str) -> bool:
     """Returns whether a model that sets a key begins as the one that does not."""
     return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
+
+
+def is_free(key: str) -> bool:
+    """Returns whether a run may set a key otherwise than the configuration of the weights that it begins with."""
+    return key in KEYS and key in owner_of(key)[1].free
 
 
 def _is_set(key: str, value: Any) -> bool:

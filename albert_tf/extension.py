@@ -80,6 +80,7 @@ class Extension:
     limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {}  # what a key's value must be: text, function
     needed: ClassVar[tuple[str, ...]] = ()  # keys that mean nothing without it, and are refused then
     published: ClassVar[tuple[str, ...]] = ()  # keys that a published model has
+    free: ClassVar[tuple[str, ...]] = ()  # keys that a run may set otherwise than the configuration of its weights
     begins_plain: ClassVar[bool] = False  # a new model equals the one without it, whose weights can start it
     order: ClassVar[int] = 0  # of `around`: lower ones are nearer to the block
     walk: ClassVar[str] = ""  # the value of the encoder's `walk` that asks for it

@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["MANIFEST", "ExportSettings", "export", "export_loaded", "save", "write_manifest"]
 
 MANIFEST = "assets.extra/manifest.json"
-# What the signature `stateful` returns for the next row.
-_MEMORY = {
-    "axes": ["batch", "steps", "places", "hidden_size"],
-    "memory_lengths": "how many of the last places hold something",
-    "first_row": "zeros, with memory_lengths 0",
-}
 _CALIBRATION_ROWS = 64
 _WRITING = ".writing-"
 
@@ -176,7 +170,7 @@ def write_manifest(
         "advice": advise(exportable.encoder.options.compute),
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
         "signatures": {name: signature.describe() for name, signature in signatures.items()},
-        "memory": _MEMORY if "stateful" in signatures else None,
+        "memory": exportable.encoder.memory if "stateful" in signatures else None,
         "check": differences,
         "export": settings,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

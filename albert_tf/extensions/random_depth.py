@@ -31,7 +31,7 @@ class RandomDepth(Extension):
     """
 
     name, order, draws, for_litert = "random_depth", 8, True, True
-    published = ("random_depth_min",)
+    published = free = ("random_depth_min",)
     random_depth_min: int = 0
 
     def check(self, config: Any) -> None:

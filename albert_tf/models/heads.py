@@ -87,7 +87,7 @@ def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, project
 
 
 class TiedLMHead(keras.layers.Layer):
-    """Scores the vocabulary with the word embeddings, transposed, and a bias: XLNet's head (modeling.py, lm_loss).
+    """Scores the vocabulary with the word embeddings, transposed, and a bias: the head of permutations.
 
     Where the embeddings are projected, it goes back to words through the projection, transposed. The embeddings belong
     to the encoder: they are held, not owned, so that no weight is counted or saved twice.
@@ -177,7 +177,7 @@ class ExitGate(keras.layers.Layer):
 
 
 class JointSpanHead(keras.layers.Layer):
-    """Scores starts, ends given a start, and whether there is an answer (squad_utils.py:1428-1575, after XLNet)."""
+    """Scores starts, ends given a start, and whether there is an answer (squad_utils.py:1428-1575)."""
 
     def __init__(self, config: AlbertConfig, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)

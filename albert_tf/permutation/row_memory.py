@@ -33,7 +33,7 @@ class RowMemory(keras.metrics.Metric):
 
     @property
     def is_kept(self) -> bool:
-        """Says whether it was begun."""
+        """Whether it was begun."""
         return self._rows is not None
 
     def begin(self, shape: tuple[int, ...]) -> None:
@@ -50,7 +50,7 @@ class RowMemory(keras.metrics.Metric):
         self._rows.assign(value)
 
     def result_of_turn(self) -> Tensor:
-        """Gives what the batch before left, of those whose turn it is: [steps, batch, memory, hidden_size]."""
+        """Returns what the batch before left, of those whose turn it is: [steps, batch, memory, hidden_size]."""
         return self._rows[0]
 
     def update_state(self, memory: Tensor) -> None:
@@ -66,5 +66,5 @@ class RowMemory(keras.metrics.Metric):
             super().reset_state()
 
     def to_numpy(self) -> np.ndarray:
-        """Gives it as an array."""
+        """Returns it as an array."""
         return ops.convert_to_numpy(self._rows)

@@ -8,7 +8,7 @@ import keras
 from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.config import AlbertConfig, begins_plain, read_config
+from albert_tf.config import AlbertConfig, begins_plain, is_free, read_config
 from albert_tf.hub import find_model
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.own_tokenizer import difference_from_own
@@ -189,9 +189,7 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     free = [
         name
         for name in names
-        if name in ("random_depth_min", "memory_length", "reuse_length")
-        or name.endswith("dropout_prob")
-        or (begins_plain(name) and name not in set_before)
+        if is_free(name) or name.endswith("dropout_prob") or (begins_plain(name) and name not in set_before)
     ]
     ignored = {"vocab_size", "initializer_range", "gate_init", *free}
     different = [

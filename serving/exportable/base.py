@@ -26,7 +26,6 @@ from serving.exportable.inputs import (
 from serving.exportable.options import ExportOptions
 from serving.exportable.samples import Arrays, as_array
 from serving.inference import ExitRule, InferenceEncoder, make_encoder
-from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, TextFramer, TokenBatch, encode
 
@@ -77,7 +76,7 @@ def exported_part(model):
 
 
 class _Solved:
-    """What was noted last of the rows, while a signature is traced; no attribute that would be saved."""
+    """Holds outputs and truncation of the rows that a signature is traced for; it is not saved."""
 
     outputs: dict[str, tf.Tensor] = {}
     truncation: dict[str, tf.Tensor] = {}
@@ -129,14 +128,18 @@ class Exportable(tf.Module, abc.ABC):
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
         self._solved = _Solved()
-        # Behind a closure: what is a module's attribute is saved with it.
+        # A closure holds them, since attributes of a module are saved.
         exits = self._exits(model)
         self.exit_heads = lambda: exits
         if options.exit_rule != "learned":
             self.encoder.exit_gate = None
+        self.add_head(model)
+
+    def add_head(self, model) -> None:
+        """Adds what a kind has besides the encoder; subclasses extend it."""
 
     def _exits(self, model) -> list:
-        """The heads to leave by, one a step; where nothing needs training, the one that there is, for every step."""
+        """Returns a head for each step that rows may leave after; by movement a model's only head serves all steps."""
         if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
             raise UserError("early exit by movement is not offered with relative positions; leave it out")
         if self.options.exit_rule == "learned":
@@ -201,7 +204,7 @@ class Exportable(tf.Module, abc.ABC):
         return self._shared(self.encoder.pooled)
 
     def _shared(self, method):
-        """One graph that all signatures call; behind a closure as the exit heads are."""
+        """Returns a function that runs one graph for all signatures; a closure holds it, so that it is not saved."""
 
         def call(input_ids, input_mask, segment_ids, lengths):
             return method(self._checked(input_ids), lengths, segment_ids, input_mask)
@@ -222,10 +225,10 @@ class Exportable(tf.Module, abc.ABC):
 
     def without_graphs(self) -> Self:
         """Returns a copy that traces the encoder anew."""
-        twin = copy.copy(self)
+        untraced = copy.copy(self)
         for traced in ("_encode", "_pool"):
-            twin.__dict__.pop(traced, None)
-        return twin
+            untraced.__dict__.pop(traced, None)
+        return untraced
 
     def _checked(self, input_ids: tf.Tensor) -> tf.Tensor:
         limit = self.options.max_seq_length
@@ -263,7 +266,7 @@ class Exportable(tf.Module, abc.ABC):
         return ids_formats(self.encoder.config.spec.last_token)
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the column of the token that stands for each row, int32 [batch]."""
+        """Returns the column of the token that represents each row, int32 [batch]."""
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
     def text_signatures(self) -> dict[str, Signature]:
@@ -281,14 +284,14 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def text_answers(self) -> dict[str, Callable[[TokenBatch], dict[str, tf.Tensor]]]:
-        """What else single texts are asked for, with or without options, by the names of signatures."""
+        """Further answers to single texts, with or without options, by the names of their signatures."""
         return {}
 
     def with_options(self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]) -> Signature:
-        """Returns the signature of an answer that has as inputs what a request may ask besides.
+        """Returns the signature of an answer with the options of a request as further inputs.
 
-        These are `truncate_left`, bool [batch]: whether a text that is too long is cut at its beginning; and those that
-        a subclass adds. Further outputs are `lengths`, int32 [batch], and what was truncated.
+        The option is `truncate_left`, bool [batch]: whether a text that is too long is cut at its beginning; subclasses
+        add their own. Further outputs are `lengths`, int32 [batch], and what was truncated.
         """
         format_ = InputFormat(format_.inputs | specs("truncate_left", dtype=tf.bool), format_.read)
         return format_.to(lambda batch: answer(batch) | {"lengths": batch.lengths})
@@ -331,11 +334,11 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def _reports(self) -> set[str]:
-        """Names of what the encoder says of each row besides its vectors."""
+        """The names of the encoder's outputs for each row, apart from its vectors."""
         return self.encoder.reports | self.encoder.specs.keys()
 
     def _reporting(self, signature: Signature) -> Signature:
-        """Adds what the encoder says of each row (`_reports`) to what a signature for Predict gives."""
+        """Adds the encoder's own outputs (`_reports`) to those of a Predict signature."""
         if signature.method != PREDICT or not self.rows_are_answers:
             return signature
 
@@ -346,7 +349,7 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _checking(self, signature: Signature) -> Signature:
-        """Has a signature fail, where that is asked for, in whose outputs a number is none."""
+        """Makes a signature fail if an output holds NaN or infinity and `check_numbers` is set."""
         if not self.options.check_numbers:
             return signature
 
@@ -360,9 +363,9 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _counting(self, signature: Signature) -> Signature:
-        """Adds to what a signature of texts gives how many of their tokens the model did not read.
+        """Adds the number of tokens that the model did not read to the outputs of a signature of texts.
 
-        A single output stays alone: REST answers with plain values in place of objects by name then.
+        A single output stays alone, since REST then answers with plain values instead of objects.
         """
         if signature.method != PREDICT:
             return signature
@@ -394,14 +397,3 @@ class Exportable(tf.Module, abc.ABC):
         """Reads pairs of strings, each [batch]; `truncate_left` as in `single`."""
         tokens = self.framer.tokenize(first, second)
         return self.framed(self.framer.pair(tokens[0], tokens[1], truncate_left), *tokens)
-
-
-class DenseHeadExportable(Exportable):
-    """A model with one dense layer on top, in float32; its `outputs` are of that layer on pooled_output."""
-
-    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
-        super().__init__(model, options, encoder)
-        self.head = dense(model.head, tf.float32)
-
-    def answer(self, batch: TokenBatch):
-        return self.outputs(self.head(self.pool(batch)), batch)

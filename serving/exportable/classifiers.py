@@ -6,13 +6,23 @@ import keras
 import tensorflow as tf
 
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, AlbertTokenClassifier
-from serving.exportable.base import THRESHOLD, DenseHeadExportable
+from serving.exportable.base import THRESHOLD, Exportable
 from serving.exportable.inputs import CLASSIFY, REGRESS, InputFormat, InputFormats, specs
 from serving.exportable.options import ExportOptions
 from serving.exportable.samples import as_array
-from serving.inference import InferenceEncoder
+from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
+
+
+class DenseHeadExportable(Exportable):
+    """A model with one dense layer on top, in float32; its `outputs` are of that layer on pooled_output."""
+
+    def add_head(self, model) -> None:
+        self.head = dense(model.head, tf.float32)
+
+    def answer(self, batch: TokenBatch):
+        return self.outputs(self.head(self.pool(batch)), batch)
 
 
 class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
@@ -24,10 +34,10 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
 
     for_litert = True
 
-    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
-        super().__init__(model, options, encoder)
-        self.labels = labels_of(options, model)
-        self.multi_label, self.threshold = model.multi_label, options.task.get("threshold", 0.5)
+    def add_head(self, model) -> None:
+        super().add_head(model)
+        self.labels = labels_of(self.options, model)
+        self.multi_label, self.threshold = model.multi_label, self.options.task.get("threshold", 0.5)
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
         label = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
@@ -52,8 +62,8 @@ class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
     exit_kind = "regression"
     for_litert = True
 
-    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
-        super().__init__(model, options, encoder)
+    def add_head(self, model) -> None:
+        super().add_head(model)
         self.activation, self.is_linear = keras.activations.get(model.activation), model.activation == "linear"
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
@@ -81,9 +91,9 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
 
     exit_kind = "tagging"
 
-    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
-        super().__init__(model, options, encoder)
-        self.labels = labels_of(options, model)
+    def add_head(self, model) -> None:
+        super().add_head(model)
+        self.labels = labels_of(self.options, model)
         # Tagging is of words in one text, whatever the task calls its columns.
         self.takes_pairs = False
 

@@ -10,9 +10,7 @@ from albert_tf.models.heads import mean_pool, pool, unit_length
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable
 from serving.exportable.inputs import FollowingBatch, InputFormat, InputFormats, Signature, specs
-from serving.exportable.options import ExportOptions
 from serving.exportable.samples import as_array
-from serving.inference import InferenceEncoder
 from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
@@ -28,16 +26,15 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     exit_kind = "states"
     has_dimensions, for_litert = True, True
 
-    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
-        super().__init__(model, options, encoder)
+    def add_head(self, model) -> None:
         self.poolings, self.projections, self.normalize = ["mean"], [], False
         self.gives_pooled_output = self.encoder.pooler is not None
         size = self._vector_size(model)
-        if options.dimensions > size:
+        if self.options.dimensions > size:
             raise UserError(
-                f"--dimensions={options.dimensions} must be from 1 to the {size} numbers of the model's vectors"
+                f"--dimensions={self.options.dimensions} must be from 1 to the {size} numbers of the model's vectors"
             )
-        self.dimensions = options.dimensions or size
+        self.dimensions = self.options.dimensions or size
 
     def _vector_size(self, model) -> int:
         return self.encoder.config.hidden_size
@@ -146,8 +143,8 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
 class EmbedderExportable(EncoderExportable, model=AlbertSentenceEmbedder):
     """An AlbertSentenceEmbedder: `embedding` float32 [batch, dimensions], all of them unless fewer are asked for."""
 
-    def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
-        super().__init__(model, options, encoder)
+    def add_head(self, model) -> None:
+        super().add_head(model)
         self.poolings, self.normalize, self.gives_pooled_output = model.poolings, model.normalize, False
         self.projections = [
             dense(layer, tf.float32, keras.activations.serialize(layer.activation)) for layer in model.projections

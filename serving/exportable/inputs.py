@@ -97,7 +97,7 @@ def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> d
 
 
 def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.Tensor | None = None) -> TokenBatch:
-    """Reads ids [batch, length] by int [batch], the tokens of each row; columns behind the longest row are cut off.
+    """Reads ids [batch, length] by int [batch], the tokens of each row; columns after the longest row are cut off.
 
     It fails where a row would have no token, or more than it has columns.
     """
@@ -116,7 +116,7 @@ def batch_of_mask(
 ) -> TokenBatch:
     """Reads ids by a mask of ones and then zeros; one with holes is not supported. Else as `batch_of_lengths`.
 
-    All from a row's first 0 on is padding, whatever a server has put behind it. In a row without a 0, a run of the
+    Everything from a row's first 0 on is padding, whatever a server filled it with. In a row without a 0, a run of the
     row's first id ([CLS]) at its end is. Where rows may be `padded_in_front`, zeros before the first 1 are padding too.
     """
     input_ids = _checked(input_ids, input_mask=input_mask, segment_ids=segment_ids)
@@ -153,7 +153,7 @@ def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
 
 
 def _first_run(mask: tf.Tensor) -> tf.Tensor:
-    """The first ones of each row of bool [batch, length], up to the 0 behind them."""
+    """The first ones of each row of bool [batch, length], up to the next 0."""
     begun = tf.math.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
     return begun & (tf.math.cumsum(tf.cast(begun & ~mask, tf.int32), axis=1) == 0)
 

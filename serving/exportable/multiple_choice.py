@@ -5,7 +5,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.models.classifiers import AlbertMultipleChoice
-from serving.exportable.base import NO_ANSWER, DenseHeadExportable
+from serving.exportable.base import NO_ANSWER
+from serving.exportable.classifiers import DenseHeadExportable
 from serving.exportable.inputs import InputFormat, specs
 from tfrecords.framing import TokenBatch
 
@@ -42,7 +43,7 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
 
     def ids_signatures(self):
         def by_mask(inputs):
-            # The first position alone: behind it may stand what a server padded with; unless padding may be in front.
+            # The first position alone, since a server may have padded after it; unless padding may be in front.
             mask = inputs["input_mask"]
             return tf.reduce_max(mask, axis=-1) if self.encoder.config.spec.last_token else mask[..., 0]
 
@@ -54,14 +55,14 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
         return {name: format_.to(self.answer) for name, format_ in formats.items()}
 
     def _of_choices(self, rows_of: InputFormat, sizes) -> InputFormat:
-        """The same format with an axis of choices; where `sizes` of its tensors is 0, a choice is none."""
+        """The same format with an axis of choices; where `sizes` of its tensors is 0, there is no choice."""
         shapes = {name: (None, self.options.num_choices, *spec.shape[1:]) for name, spec in rows_of.inputs.items()}
         inputs = {name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in rows_of.inputs.items()}
 
         def read(**tensors):
             rows = {name: _flat(value) for name, value in tensors.items()}
             if "lengths" in rows:
-                # A choice that is none has a row all the same.
+                # A missing choice has a row, too.
                 rows["lengths"] = tf.where(rows["lengths"] == 0, 1, rows["lengths"])
             return Choices(rows_of.read(**rows), sizes(tensors) > 0)
 
@@ -78,7 +79,7 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
         """Reads strings [batch], [batch] and [batch, choices].
 
         A row is [CLS] context [SEP] question and choice [SEP], the choice in place of each "_" in the question or
-        behind it (google-research/albert race_utils.py); the second part keeps its last 128 tokens, the context is cut.
+        after it (google-research/albert race_utils.py); the second part keeps its last 128 tokens, the context is cut.
         """
         contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
         contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
@@ -108,7 +109,7 @@ def _flat(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _fill_in(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-    """Each choice in the blanks of its question, or behind it; [batch, choices]."""
+    """Each choice in the blanks of its question, or after it; [batch, choices]."""
     parts = tf.strings.split(question, "_")
     place = tf.range(parts.bounding_shape()[1])
     inserted = (place > 0) & (place < parts.row_lengths()[:, tf.newaxis])

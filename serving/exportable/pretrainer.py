@@ -10,9 +10,7 @@ from albert_tf.models.heads import vocabulary_logits
 from albert_tf.models.pretrainer import AlbertPretrainer
 from serving.exportable.embedders import EncoderExportable
 from serving.exportable.inputs import InputFormat, InputFormats, specs
-from serving.exportable.options import ExportOptions
 from serving.exportable.samples import Arrays, as_array, model_features, whole_words
-from serving.inference import InferenceEncoder
 from serving.inference.layers import LayerNorm, dense
 from tfrecords.framing import TokenBatch, encode
 
@@ -25,8 +23,8 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
     sample_numbers = {"masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2)}
 
-    def __init__(self, model: AlbertPretrainer, options: ExportOptions, encoder: InferenceEncoder | None = None):
-        super().__init__(model, options, encoder)
+    def add_head(self, model) -> None:
+        super().add_head(model)
         head = model.masked_lm_head
         self.masked_lm_dense = dense(head.dense, tf.float32, self.encoder.config.hidden_act)
         self.masked_lm_norm = LayerNorm(head.layer_norm)
@@ -54,7 +52,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
 
     def fill_positions(self, batch: TokenBatch, masked_lm_positions: tf.Tensor):
         """Returns the likeliest pieces at positions: `ids` int32 and `probabilities` [batch, positions, top_k]."""
-        # A position behind its row means nothing, but must not fail the rest of the batch.
+        # A position after its row means nothing, but must not fail the rest of the batch.
         positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
         vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)
         best, ids = tf.math.top_k(tf.nn.softmax(self._masked_lm(vectors)), self.options.top_k)

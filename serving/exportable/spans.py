@@ -7,9 +7,7 @@ from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.squad.edges import edge_pattern
 from serving.exportable.base import NO_ANSWER, Exportable
 from serving.exportable.inputs import InputFormat, Signature, specs
-from serving.exportable.options import ExportOptions
 from serving.exportable.samples import as_array
-from serving.inference import InferenceEncoder
 from tfrecords.framing import TokenBatch
 
 
@@ -29,15 +27,14 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         "context": lambda size: size - 2 * max(size // 8, 1),
     }
 
-    def __init__(self, model: AlbertSpanPredictor, options: ExportOptions, encoder: InferenceEncoder | None = None):
-        super().__init__(model, options, encoder)
+    def add_head(self, model) -> None:
         self.joint, self.max_answer_length = model.joint, model.max_answer_length
         self.start_top, self.count = model.start_top, model.start_top * model.end_top
         self.head = lambda: model.head
         # The variables alone: a tracked Keras layer would be stored a second time.
         self.head_variables = [variable.value for variable in model.head.variables]
         self.takes_pairs = True
-        self.null_threshold = options.task.get("null_threshold")
+        self.null_threshold = self.options.task.get("null_threshold")
 
     def answer(self, rows: TokenBatch):
         # As the Keras model's own default: anywhere in segment 1.

@@ -152,6 +152,11 @@ class InferenceEncoder(tf.Module):
         """Returns the inputs and outputs of rows that follow others, by name; {} if nothing is remembered."""
         return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What the values of `specs` mean, as a manifest says it."""
+        return {name: text for one in self.extensions for name, text in one.memory.items()}
+
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, Tensor]:

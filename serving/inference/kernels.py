@@ -73,6 +73,11 @@ class ExportedExtension(tf.Module):
         """See `Extension.low_rank`."""
         return self.extension.low_rank(self.weights, half, product)
 
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What the values of `specs` mean, as a manifest says it."""
+        return {}
+
     def specs(self) -> dict[str, tf.TensorSpec]:
         """Returns the inputs of a signature whose rows follow others; {} if the extension remembers nothing."""
         return {}

@@ -114,7 +114,7 @@ def test_times_are_of_the_row_and_of_the_machine_that_they_were_taken_of(folder,
     main(settings(folder, stages="time,page"), settings_folder)
     (line, *_) = lines(folder / "pair-tiny.csv")
     assert (line["seconds_per_step"], line["inference_ms"], line["timed_on"]) == ("1", "7", runs.machine())
-    assert f"on a machine; timed on {runs.machine()}." in (folder / "pair-tiny.md").read_text()
+    assert f"on a machine; timed on {runs.machine()}" in (folder / "pair-tiny.md").read_text()
     main(settings(folder, stages="time,page"), settings_folder)
     assert len(timed) == 1
     kept = json.loads((folder / "pair-tiny-timings.json").read_text())

@@ -45,7 +45,7 @@ class Tokenizer(abc.ABC):
         separators_between: how many `sep_id` stand between the two texts of a pair: 2 of RoBERTa.
         second_segment_id: the segment id of a pair's second text: 0 of RoBERTa, which tells texts by separators alone.
         word_prefix: what goes before a word that is tokenized by itself: a blank of byte-level BPE.
-        cls_last: whether rows end with `cls_id`, a segment of its own, as XLNet's do, and do not begin with it. That is
+        cls_last: whether rows end with `cls_id`, a segment of its own, and do not begin with it. That is
             the model's to say; see `with_cls_last`.
         knows_case: whether the vocabulary file said itself whether text is lower-cased.
         cut_tokens: added tokens whose strings are cut out of a text.

@@ -101,7 +101,7 @@ class FolderFiles:
 
     def default(self, key: str) -> bool | None:
         """What transformers takes where the key is missing; of Unigram classes, accents go."""
-        of_class = {"do_lower_case": False} if self._class == "xlnet" or self.is_of_xlm else {}
+        of_class = {"do_lower_case": False} if self._class in other_files.CASED or self.is_of_xlm else {}
         of_class |= {"strip_accents": not self.is_of_xlm} if self._kind == "Unigram" else {}
         return (_DEFAULTS | of_class).get(key)
 

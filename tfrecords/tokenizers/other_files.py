@@ -20,6 +20,8 @@ SENTENCE_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+# Classes of tokenizers that keep the case where their files do not say.
+CASED = ("xlnet",)
 ANY = None
 
 

@@ -15,7 +15,7 @@ def pair_rules(separators: int, segment: int) -> dict[str, int]:
 def framing(
     steps: Sequence[dict[str, Any]], ids: dict[str, int], where: str, may_end_with_cls: bool = False
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last, as XLNet's are.
+    """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
 
     Args:
         steps: of a post_processor.

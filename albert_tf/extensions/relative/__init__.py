@@ -55,6 +55,7 @@ class Relative(Extension):
     no_exits = "exits look at a row's first token, and [CLS] is the last"
     published = ("position_type", "attention_type", "clamp_length", "memory_length", "reuse_length")
     choices = {"attention_type": ("bi", "uni")}
+    free = ("memory_length", "reuse_length")
     needed = ("attention_type", "clamp_length", "memory_length", "reuse_length", "untie_biases")
     position_type: str = "absolute"
     attention_type: str = "bi"

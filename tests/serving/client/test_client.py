@@ -4,6 +4,7 @@
 
 import asyncio
 import http.server
+import inspect
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -251,3 +252,16 @@ def test_command_line_describes_and_answers_without_tensorflow(run_module):
         ]
         assert command("--text=a film", "--text=é").splitlines() == ["a film", "  text  a film", "é", "  text  é"]
         assert command("--text=x", "--json") == '{"text": "x"}\n'
+
+
+def test_both_clients_have_the_same_methods_with_their_documentation():
+    names = [name for name, method in vars(Client).items() if inspect.isfunction(method) and name[0] != "_"]
+    shared = sorted(set(names) - {"close", "raw_stub"})
+    assert {"predict", "predict_ids", "embed", "served_version"} <= set(shared)
+    for name in shared:
+        blocking, awaited = getattr(Client, name), getattr(AsyncClient, name)
+        assert inspect.iscoroutinefunction(awaited) and not inspect.iscoroutinefunction(blocking)
+        assert blocking.__name__ == awaited.__name__ == name and blocking.__doc__ == awaited.__doc__
+        assert "Returns" in blocking.__doc__
+        assert inspect.signature(blocking) == inspect.signature(awaited)
+        assert "Generator" not in str(inspect.signature(blocking).return_annotation)
