@@ -14,7 +14,7 @@ Classes without names are called by their numbers, as strings.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -28,16 +28,15 @@ from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor, Albe
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
-from albert_tf.preprocessing import Preprocessor, pairs, strings
+from albert_tf.preprocessing import Preprocessor, items, pairs, strings
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
-from albert_tf.tasks.tables import whole_characters
 from albert_tf.tasks.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loading import Loaded
+    from albert_tf.loaded import Loaded
 
 _TOP = 5
 # Of masked words, that are in memory at a time: half a gigabyte.
@@ -53,13 +52,56 @@ def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, ba
     return _ANSWERS[kind](loaded, loaded.preprocessor(), texts, seconds, batch_size)
 
 
-def _outputs(model: keras.Model, rows: FeatureRows, preprocess: Preprocessor, batch_size: int) -> list:
+def embed(
+    loaded: "Loaded", texts: Any, batch_size: int, show_progress: bool = False, prompt_name: str = ""
+) -> np.ndarray:
+    """Makes vectors, as the model gives them, float32 [texts, dimensions]; `Loaded.encode` says how."""
+    model = loaded.embedder
+    if not isinstance(model, AlbertSentenceEmbedder):
+        raise UserError(f"an {type(model).__name__} makes no vectors; call predict, or load an encoder or embedder")
+    prompts = loaded.task.get("prompts", {})
+    if prompt_name and prompt_name not in prompts:
+        known = ", ".join(prompts) or "none"
+        raise UserError(f"prompt_name '{prompt_name}' is no prompt of the model; it has {known}")
+    prompt, preprocess = prompts[prompt_name] if prompt_name else default_prompt(loaded.task), loaded.preprocessor()
+    rows = preprocess.rows([prompt + text for text in strings(texts, "texts")])
+    outputs = _outputs(model, rows, preprocess, batch_size, show_progress)
+    return np.array(outputs, "float32").reshape(-1, model.dimensions)
+
+
+# How vectors are compared, by sentence-transformers' names (its util/similarity.py): first [n, d], second [m, d].
+_SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "cosine": lambda first, second: _unit(first) @ _unit(second).T,
+    "dot": lambda first, second: first @ second.T,
+    "euclidean": lambda first, second: -np.linalg.norm(first[:, None] - second[None], axis=-1),
+    "manhattan": lambda first, second: -np.abs(first[:, None] - second[None]).sum(axis=-1),
+}
+
+
+def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Compares vectors [n, dimensions] with vectors [m, dimensions]: float32 [n, m]."""
+    if name not in _SIMILARITIES:
+        raise UserError(f"similarity '{name}' is not known; known are {', '.join(_SIMILARITIES)}")
+    if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
+        raise UserError(f"vectors of shape {first.shape} and {second.shape} cannot be compared; give [n, dimensions]")
+    return _SIMILARITIES[name](first, second)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def _outputs(
+    model: keras.Model, rows: FeatureRows, preprocess: Preprocessor, batch_size: int, show_progress: bool = False
+) -> list:
+    if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise UserError(f"batch_size={batch_size!r} must be a whole number of 1 or more")
     # Imported here: it needs TensorFlow, which the models do not.
     from albert_tf.training.batches import predict as outputs
 
     if rows.truncation.truncated_texts:
         logging.warning("truncated to rows of %d tokens: %s", preprocess.max_seq_length, rows.truncation)
-    return outputs(model, rows, batch_size, preprocess.max_seq_length) if len(rows) else []
+    return outputs(model, rows, batch_size, preprocess.max_seq_length, show_progress) if len(rows) else []
 
 
 def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
@@ -102,9 +144,7 @@ def _numbers(loaded, preprocess, texts, seconds, batch_size) -> list[float]:
 
 def _vectors(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
     _refuse_seconds(seconds)
-    model, prompt = loaded.embedder, default_prompt(loaded.task)
-    rows = preprocess.rows([prompt + text for text in strings(texts, "texts")])
-    return np.array(_outputs(model, rows, preprocess, batch_size), "float32").reshape(-1, model.dimensions)
+    return embed(loaded, texts, batch_size)
 
 
 def _refuse_seconds(seconds) -> None:
@@ -116,9 +156,8 @@ def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
     from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 
     _refuse_seconds(seconds)
-    if isinstance(texts, str):
-        strings(texts, "texts")
-    words = whole_characters([text.split() if isinstance(text, str) else list(text) for text in texts])
+    listed = items(texts, "texts")
+    words = [strings(text.split() if isinstance(text, str) else text, f"texts[{i}]") for i, text in enumerate(listed)]
     examples = [TaggedExample(of_text, None) for of_text in words]
     if any(not example.words for example in examples):
         raise UserError("a text has no words to tag; leave it out")

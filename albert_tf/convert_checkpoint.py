@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from albert_tf.choices import FORMATS
-from albert_tf.model_files import TASK_FILE, check_model, load_task
+from albert_tf.hub import check_model
+from albert_tf.model_files import TASK_FILE, load_task
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next

@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,12 @@ WITHOUT_EFFECT = {
 
 def unknown_files(folder: Path) -> list[str]:
     """Returns the names of files in a folder that this library neither reads nor knows to change no answer."""
+    return unknown_names(sorted(path.name for path in folder.iterdir() if path.is_file()))
+
+
+def unknown_names(names: Iterable[str]) -> list[str]:
+    """Returns those names of files that this library neither reads nor knows to change no answer."""
     known = " ".join((*READ.values(), *WITHOUT_EFFECT.values())).split()
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
     return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in known)]
 
 
@@ -79,6 +84,11 @@ def detect(path: str | os.PathLike) -> str:
     if path.suffix == ".index" or Path(f"{path}.index").is_file() or any(path.glob("*.index")):
         return "official"
     check_is_here(path)
+    if not path.exists():
+        raise UserError(
+            f"no model at '{path}': there is no such file or folder; give one, or a model of the Hugging Face hub by "
+            "its whole name, such as albert/albert-base-v2"
+        )
     raise UserError(
         f"no model at '{path}'; expected a .keras file, a TensorFlow checkpoint's prefix, or a folder with"
         f" {MODEL_FILE}, model.safetensors, pytorch_model.bin, model.weights.h5 or one TensorFlow checkpoint"
@@ -101,14 +111,10 @@ def check_is_here(path: str | os.PathLike) -> None:
         raise UserError(f"there is no folder '{path}'; {hint}")
 
 
-def check_model(path: str | os.PathLike) -> None:
-    """Raises UserError where there is nothing at `path` that could be a model; what is there may still be damaged."""
-    if not Path(path).exists():
-        detect(path)
-
-
 def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
     """Reads the task.json of a model folder, or beside a `.keras` file; None where there is none."""
     path = Path(path)
     file = (path if path.is_dir() else path.parent) / TASK_FILE
-    return files.read_json(file) if file.is_file() else None
+    values = files.read_json(file) if file.is_file() else None
+    # keras-hub writes the class of its model into a file of the same name.
+    return None if values is None or "class_name" in values else values

@@ -14,6 +14,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 # [CLS] text [SEP] text [SEP].
 _LEAST = 5
+FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 
 class Preprocessor:
@@ -26,9 +27,10 @@ class Preprocessor:
     Args:
         tokenizer: of the model.
         max_seq_length: of the longest row, in tokens.
+        features: names of those to give, for a head of your own that takes fewer; pairs need their segment_ids.
 
     Raises:
-        UserError: rows too short for two texts.
+        UserError: rows too short for two texts, or a feature of another name.
 
     Example:
         >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -38,7 +40,10 @@ class Preprocessor:
         [[2, 5, 6, 7, 3, 0, 0, 0], [2, 7, 3, 0, 0, 0, 0, 0]]
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512):
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512, features: Sequence[str] = FEATURES):
+        if isinstance(features, str) or not features or not set(features) <= set(FEATURES):
+            raise UserError(f"features={features!r} must be a list of some of {', '.join(FEATURES)}")
+        self.features = tuple(features)
         if max_seq_length < _LEAST:
             raise UserError(f"max_seq_length={max_seq_length} leaves no room for text; give {_LEAST} or more")
         self.tokenizer = tokenizer
@@ -54,11 +59,15 @@ class Preprocessor:
         Raises:
             UserError: a lone string, anything but strings, or unequal numbers of texts.
         """
+        if seconds is not None and "segment_ids" not in self.features:
+            raise UserError("of pairs segment_ids say whose a token is; ask for them too, or give single texts")
         if _is_symbolic(texts):
-            return self._in_graph(texts, seconds)
-        rows = self.rows(texts, seconds)
-        indices = list(range(len(rows)))
-        return rows.batch(indices, padded_length(int(rows.lengths.max(initial=1)), self.max_seq_length))[0]
+            given = self._in_graph(texts, seconds)
+        else:
+            rows = self.rows(texts, seconds)
+            indices = list(range(len(rows)))
+            given = rows.batch(indices, padded_length(int(rows.lengths.max(initial=1)), self.max_seq_length))[0]
+        return {name: given[name] for name in self.features}
 
     def rows(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> FeatureRows:
         """Gives the same features, each row as long as it is.
@@ -85,20 +94,55 @@ def _is_symbolic(texts: Any) -> bool:
     return hasattr(texts, "dtype") and hasattr(texts, "graph") and not hasattr(texts, "numpy")
 
 
-def strings(texts: Any, name: str) -> list[str]:
-    """Makes a list of str of anything that holds strings, with U+FFFD for half a character.
+def is_one(texts: Any) -> bool:
+    """Returns whether `texts` is one string."""
+    return isinstance(texts, (str, bytes))
 
-    Raises UserError for what holds none, and calls it `name`.
+
+def items(texts: Any, name: str) -> list[Any]:
+    """Makes a list of a column: a list, an array, a tensor, a pandas Series, a pyarrow column or what else iterates.
+
+    Raises UserError for what has no order or several columns, and for what does not iterate; it is called `name`.
     """
-    if isinstance(texts, (str, bytes)):
+    if is_one(texts):
         raise UserError(f"{name} is one string; give a list of strings: [{texts!r}]")
-    if hasattr(texts, "numpy"):
-        texts = texts.numpy()
-    strings = [text.decode("utf-8") if isinstance(text, bytes) else text for text in texts]
-    wrong = next((text for text in strings if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise UserError(f"{name} must be strings, not {wrong!r}, a {type(wrong).__name__}")
-    return whole_characters(strings)
+    kind = type(texts).__name__
+    if hasattr(texts, "columns") or hasattr(texts, "column_names"):
+        raise UserError(f"{name} is a {kind}, a table; give one of its columns, such as table['text']")
+    if isinstance(texts, (dict, set, frozenset)):
+        raise UserError(f"{name} is a {kind}; give a list of strings")
+    for method in ("to_pylist", "numpy"):
+        if hasattr(texts, method):
+            texts = getattr(texts, method)()
+    try:
+        return list(texts)
+    except TypeError:
+        raise UserError(f"{name} is a {kind}, {_shown(texts)}; give a list of strings") from None
+
+
+def strings(texts: Any, name: str) -> list[str]:
+    """Makes a list of str of a column of strings, with U+FFFD for half a character.
+
+    Raises UserError for what holds anything else, and calls it `name`.
+    """
+    found = items(texts, name)
+    for number, text in enumerate(found):
+        if isinstance(text, bytes):
+            found[number] = _decoded(text, f"{name}[{number}]")
+        elif not isinstance(text, str):
+            raise UserError(f"{name}[{number}] is {_shown(text)}, a {type(text).__name__}; give strings")
+    return whole_characters(found)
+
+
+def _decoded(text: bytes, name: str) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} is no UTF-8 (byte {error.start}); decode it, and give strings") from None
+
+
+def _shown(value: Any) -> str:
+    return " ".join(repr(value).split())[:60]
 
 
 def pairs(texts: Any, seconds: Any) -> list[list[str]]:

@@ -5,7 +5,7 @@ python -m albert_tf.run_ensemble --task=sst2 --data_dir=glue/SST-2 --models=sst2
 
 from pathlib import Path
 
-from albert_tf.model_files import check_model
+from albert_tf.hub import check_model
 from albert_tf.tasks.settings import EnsembleSettings, check_data_dir
 from tfrecords.base.script import run_main
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from albert_tf.choices import DEPTH_HELP
-from albert_tf.model_files import check_model, load_task
+from albert_tf.hub import check_model, find_model
+from albert_tf.model_files import load_task
 from albert_tf.tasks.data_file import FileOptions
 from albert_tf.tasks.resolving import check_labelled_file
 from tfrecords.base import files
@@ -84,10 +85,15 @@ def main(settings: EvaluationSettings) -> None:
 
 
 def _evaluate_file(settings: EvaluationSettings) -> None:
-    folder = Path(settings.model) if Path(settings.model).is_dir() else Path(settings.model).parent
+    place = find_model(settings.model)
+    folder = place if place.is_dir() else place.parent
+    if place != Path(settings.model) and not settings.output_dir:
+        raise UserError(
+            f"'{settings.model}' lies in the hub's cache, where nothing is written; give --output_dir=FOLDER"
+        )
     run = folder / "run.json"
     label_column = files.read_json(run).get("label_column", "") if run.is_file() else ""
-    check_labelled_file(settings.options, load_task(settings.model), label_column)
+    check_labelled_file(settings.options, load_task(place), label_column)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.file_evaluation import evaluate_file

@@ -153,6 +153,14 @@ def serve_and_measure(arguments: argparse.Namespace, road: Road, corpus: str) ->
         + [f"--output_dir={work}/benchmark/{name}", *_what_is_sent(name, corpus, work)]
         for name in MODELS
     }
+    learned = [
+        sys.executable,
+        "-m",
+        "scripts.learned",
+        f"--data={work}/data",
+        f"--run={work}/run",
+        f"--output_dir={work}",
+    ]
     server = server_command(models, work, arguments.port or 8500)
     road.commands.append(("6. Serve both models", shell_line(server)))
     for name, flags in benchmarks.items():
@@ -165,6 +173,8 @@ def serve_and_measure(arguments: argparse.Namespace, road: Road, corpus: str) ->
                 command = [sys.executable, "-m", "serving.benchmark", f"--target={target}", *flags]
                 print(f"$ {shell_line(command)}", flush=True)
                 subprocess.run(command, check=True)
+            print("Masking words of held-out text, and asking the server for them ...", flush=True)
+            subprocess.run([*learned, f"--target={target}"], check=True)
 
     road.step(
         "6. and 7. Serve both models and measure them over gRPC", work / "benchmark", f"{server[0]} {benchmarks}", run

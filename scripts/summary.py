@@ -1,27 +1,32 @@
-"""One table at the end of the road: what was learned, how large it is, how fast it answers."""
+"""What the quickstart prints at its end: sizes, accuracy, latency, and words that the model filled in."""
 
 import json
 from pathlib import Path
 
+from scripts.learned import table
 from scripts.stages import Road
 
 
 def print_summary(work: Path, road: Road) -> None:
     print("\n" + "=" * 78)
-    _print_accuracy(json.loads((work / "evaluation.json").read_text()))
     _print_sizes(work)
     for name in ("ids", "text"):
         _print_latency(name, json.loads((work / "benchmark" / name / "report.json").read_text()))
-    print("\nWhere things lie")
+    print("\nFiles")
     for title, path in (
+        ("loss by step", f"{work}/loss.png"),
         ("TensorBoard logs", f"{work}/run/tensorboard   (.venv/bin/tensorboard --logdir {work}/run/tensorboard)"),
         ("SavedModels", f"{work}/models/ids and {work}/models/text"),
         ("latency plots", f"{work}/benchmark/ids/latency.png and {work}/benchmark/text/latency.png"),
     ):
-        print(f"  {title:18}{path}")
+        print(f"  {title:20}{path}")
     print(f"\nEach stage alone, from {Path.cwd()}")
     for title, command in road.commands:
         print(f"  # {title}\n  {command}")
+    print("\n" + "=" * 78)
+    _print_accuracy(json.loads((work / "evaluation.json").read_text()))
+    print(table(json.loads((work / "filled_words.json").read_text())))
+    print("\nTry it in a browser: bash scripts/quickstart.sh --keep_serving")
 
 
 def _print_accuracy(figures: dict) -> None:
@@ -32,6 +37,7 @@ def _print_accuracy(figures: dict) -> None:
     ):
         model, trivial = figures["model"][key], figures["baseline"][key]
         print(f"  {label:32}{model:>12.1%}{trivial:>22.1%}  ({baseline})")
+    print("  The order of sentences is learned from far more text and steps than a quick start has.")
 
 
 def _print_sizes(work: Path) -> None:

@@ -14,8 +14,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albert_tf.model_files import check_model
-from serving.export_settings import ExportSettings
+from albert_tf.hub import check_model
+from serving.export_settings import ExportSettings, settings_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -23,10 +23,10 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import check_tokenizer
 
 if TYPE_CHECKING:
-    from albert_tf.loading import Loaded
+    from albert_tf.loaded import Loaded
     from serving.exportable import Exportable, ExportOptions
 
-__all__ = ["MANIFEST", "ExportSettings", "export", "save", "write_manifest"]
+__all__ = ["MANIFEST", "ExportSettings", "export", "export_loaded", "save", "write_manifest"]
 
 MANIFEST = "assets.extra/manifest.json"
 # What the signature `stateful` returns for the next row.
@@ -62,22 +62,49 @@ def export(settings: ExportSettings) -> Path:
     '1'
     >>> folder.cleanup()
     """
-    lengths = _read_lengths(settings.warm_up_lengths)
+    _read_lengths(settings.warm_up_lengths)
     check_model(settings.model)
     if settings.tokenizer:
         check_tokenizer(settings.tokenizer)
-    lines = _calibration_lines(settings.calibration_text)
+    _calibration_lines(settings.calibration_text)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.loading import load
-    from serving.check import check
-    from serving.exportable import make_exportable
-    from serving.exportable.samples import write_warm_up
 
     loaded = load(
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
         settings.other_tokenizer,
     )  # fmt: skip
+    return _write(settings, loaded)
+
+
+def export_loaded(loaded: "Loaded", folder: str | os.PathLike, **options: Any) -> Path:
+    """Writes a model in memory as the next version of a servable, as `export` does.
+
+    Args:
+        loaded: what `albert_tf.load` returned, as it is now.
+        folder: base path of the servable.
+        **options: fields of ExportSettings but those of loading; `inputs` is "text" where there is a tokenizer.
+
+    Returns:
+        The folder of the version.
+
+    Raises:
+        UserError: as `export`, and for an option that is none.
+    """
+    # Not at the top: it needs TensorFlow.
+    from albert_tf.saving import task_of
+
+    settings = settings_of(folder, loaded.source, loaded.tokenizer is not None, options)
+    return _write(settings, dataclasses.replace(loaded, task=task_of(loaded)))
+
+
+def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
+    from serving.check import check
+    from serving.exportable import make_exportable
+    from serving.exportable.samples import write_warm_up
+
+    lengths, lines = _read_lengths(settings.warm_up_lengths), _calibration_lines(settings.calibration_text)
     exportable = make_exportable(loaded.model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1

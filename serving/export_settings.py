@@ -1,11 +1,13 @@
 """The settings of an export, which are the flags of its command."""
 
 import dataclasses
-from typing import ClassVar
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from albert_tf.choices import DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
 from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.settings import CheckedSettings, setting
 
 # What not every x86 CPU can run.
@@ -23,7 +25,9 @@ class ExportSettings(CheckedSettings):
         "Output": "warm_up_lengths check check_numbers",
     }
 
-    model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
+    model: str = setting(
+        help="folder that training wrote, a .keras file in one, a published checkpoint, or a model's name on the hub"
+    )
     output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")
     inputs: str = setting(
         "ids", help="token ids and lengths, or strings, tokenized in the graph", choices=("ids", "text")
@@ -91,3 +95,33 @@ class ExportSettings(CheckedSettings):
             raise UserError("--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni")
         if self.check and self.other_cpu:
             raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")
+
+
+# Those that `albert_tf.load` has answered.
+_OF_LOADING = ("model", "output_dir", "depth", "tokenizer", "other_tokenizer", "lower_case", "keep_accents")
+
+
+def settings_of(
+    folder: str | os.PathLike, source: str, has_tokenizer: bool, options: Mapping[str, Any]
+) -> ExportSettings:
+    """Makes the settings of the export of a model in memory.
+
+    Args:
+        folder: base path of the servable.
+        source: where the model was loaded from; "" where nowhere.
+        has_tokenizer: whether it reads texts, unless the options say otherwise.
+        options: values by the names of the fields.
+
+    Raises:
+        UserError: an option is none, is one of loading, or has a value of another type.
+    """
+    fields = {field.name: field for field in dataclasses.fields(ExportSettings) if field.name not in _OF_LOADING}
+    for name, value in options.items():
+        if name in _OF_LOADING:
+            raise UserError(f"'{name}' is of albert_tf.load, and the model is loaded already; give it there")
+        if name not in fields:
+            raise UserError(f"export has no option '{name}'{nearest(name, fields)}; known: {', '.join(fields)}")
+        if type(value) is not (kind := type(fields[name].default)):
+            raise UserError(f"{name}={value!r} must be of type {kind.__name__}")
+    values = {"inputs": "text" if has_tokenizer else "ids"} | dict(options)
+    return ExportSettings(source or "a model in memory", os.fspath(folder), **values)

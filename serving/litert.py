@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model_files import check_model
+from albert_tf.hub import check_model
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main

@@ -26,15 +26,30 @@ def room(path: str) -> str:
     return path.split("/")[0]
 
 
+# `Loaded.export` hands its model on to the room above, inside of the method: whoever calls it wants that room.
+ALLOWED_UPWARD = {"albert_tf/loaded.py imports serving/export.py"}
+
+
 def test_no_room_imports_upward(sources):
     """tfrecords < albert_tf < serving < experiments; and no room imports scripts, benchmarks or tests."""
-    upward = [
+    upward = {
         f"{path} imports {target}"
         for path, targets in sources.graph.items()
         for target in sorted(targets)
         if room(path) in ROOMS and room(target) not in ROOMS[: ROOMS.index(room(path)) + 1]
+    }
+    assert upward == ALLOWED_UPWARD
+    at_load = [taken for taken in sources.files["albert_tf/loaded.py"].imports if taken.at_load]
+    assert not [taken for taken in at_load if taken.module.startswith("serving")]
+
+
+def test_the_hub_is_imported_when_a_name_is_given(sources):
+    importers = [
+        path
+        for path, source in sources.files.items()
+        if room(path) in ROOMS and any(taken.module == "huggingface_hub" and taken.at_load for taken in source.imports)
     ]
-    assert upward == []
+    assert importers == []
 
 
 def test_base_imports_nothing_of_the_rooms(sources):

@@ -10,7 +10,7 @@ import dataclasses
 
 from albert_tf.analysis.layer_distances import read_texts
 from albert_tf.choices import LONGEST_PERIOD, OTHER_TOKENIZER_HELP
-from albert_tf.model_files import check_model
+from albert_tf.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from albert_tf.choices import DEPTH_HELP, OTHER_TOKENIZER_HELP
-from albert_tf.model_files import check_model
+from albert_tf.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, replacing
 from tfrecords.base.plotting import fonts_for, legend_beside

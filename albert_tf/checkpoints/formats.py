@@ -1,6 +1,7 @@
 """Every checkpoint format by name: how to tell which one a path holds, to load it, and to write it with a tokenizer."""
 
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,8 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     file = Path(path) / MODEL_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise UserError(f"no Keras model '{file}'; give a .keras file or a folder that training wrote")
+    if not zipfile.is_zipfile(file):
+        raise UserError(f"'{file}' is not whole: {file.stat().st_size:,} bytes that are no .keras file; copy it again")
     try:
         model = keras.saving.load_model(file, compile=compile)
     except Exception as error:

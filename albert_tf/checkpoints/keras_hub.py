@@ -1,5 +1,6 @@
-"""Weights of keras-hub's AlbertBackbone and BertBackbone, live or as preset folders."""
+"""Weights of keras-hub's AlbertBackbone, BertBackbone and RobertaBackbone, live or as preset folders."""
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -10,20 +11,19 @@ from absl import logging
 
 from albert_tf.checkpoints.variables import Source, build_model, check_published, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
-from albert_tf.models.base import variables_of
-from albert_tf.models.classifiers import AlbertClassifier
+from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import make_output_dir, read_json
 
 
 def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
-    """Loads a keras-hub ALBERT or BERT, with the head of a TextClassifier; a warning names the head of another task.
+    """Loads a keras-hub ALBERT, BERT or RoBERTa with a TextClassifier's head; a warning names the head of another task.
 
     Args:
-        preset: an AlbertBackbone or BertBackbone, a task model with one, or what its `from_preset` takes: a folder
-            that `save_to_preset` wrote, or a preset's name.
-        model: an AlbertEncoder, or any model here, to be filled. Where None, an AlbertEncoder is built, or an
-            AlbertClassifier.
+        preset: an AlbertBackbone, BertBackbone or RobertaBackbone, a task model with one, or what its `from_preset`
+            takes: a folder that `save_to_preset` wrote, or a preset's name.
+        model: an AlbertEncoder, or any model here, to be filled. Where None, an AlbertEncoder is built, or of a
+            TextClassifier an AlbertClassifier; of one number an AlbertRegressor.
 
     Returns:
         The model.
@@ -33,16 +33,17 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
     """
     task = _task(preset)
     backbone = getattr(task, "backbone", task)
-    variables = _variables(backbone)
+    layers = _layers(backbone)
     if task is not backbone and (head := getattr(task, "output_dense", None)) is not None:
-        variables |= variables_of("classifier", head)
+        layers["classifier"] = head
+        layers |= {"pooler": pooled} if (pooled := getattr(task, "pooled_dense", None)) is not None else {}
     elif task is not backbone:
         logging.warning("the head of keras-hub's %s is not read, its backbone alone", type(task).__name__)
-    tensors = {name: keras.ops.convert_to_numpy(variable) for name, variable in variables.items()}
+    tensors = _tables(backbone) | {name: values for key, one in layers.items() for name, values in _arrays(key, one)}
     config = _config(backbone)
     sources = {name: Source(name) for name in tensors}
-    if model is None and "classifier/kernel" in tensors:
-        model = AlbertClassifier(config, tensors["classifier/kernel"].shape[1], dropout=task.dropout)
+    if model is None and "classifier" in layers:
+        model = _with_head(config, task)
     elif model is None:
         model = build_model(config, sources, tensors, "sop")
     # keras-hub keeps heads on axes of their own; in memory the numbers lie in the same order.
@@ -95,12 +96,55 @@ def _task(preset: Any) -> Any:
         if kind and not kind.endswith("TextClassifier"):
             logging.warning("the head of the %s in '%s' is not read, its backbone alone", kind, described.parent)
     backbone = getattr(preset, "backbone", preset)
-    if not isinstance(backbone, (keras_hub.models.AlbertBackbone, keras_hub.models.BertBackbone)):
-        raise UserError(f"{type(backbone).__name__} is neither keras-hub's AlbertBackbone nor its BertBackbone")
+    models = keras_hub.models
+    if not isinstance(backbone, (models.AlbertBackbone, models.BertBackbone, models.RobertaBackbone)):
+        raise UserError(
+            f"{type(backbone).__name__} is none of keras-hub's AlbertBackbone, BertBackbone and RobertaBackbone"
+        )
     return preset
 
 
+# By whether there is one number, and what it or the scores pass through.
+_HEADS: dict[tuple[bool, str], Any] = {
+    (False, "linear"): AlbertClassifier,
+    (False, "softmax"): AlbertClassifier,
+    (False, "sigmoid"): functools.partial(AlbertClassifier, multi_label=True),
+    (True, "linear"): AlbertRegressor,
+    (True, "sigmoid"): functools.partial(AlbertRegressor, activation="sigmoid"),
+}
+
+
+def _with_head(config: AlbertConfig, task: Any) -> keras.Model:
+    classes, activation = task.num_classes, getattr(task.activation, "__name__", str(task.activation))
+    make = _HEADS.get((classes == 1, activation))
+    if make is None:
+        known = ", ".join(name for is_one, name in _HEADS if is_one == (classes == 1))
+        raise UserError(f"{classes} scores that pass through '{activation}' are not known here; known are {known}")
+    if getattr(task, "hidden_dim", None) not in (None, config.hidden_size):
+        raise UserError(f"its head has hidden_dim {task.hidden_dim}; known is the backbone's {config.hidden_size}")
+    return make(config, dropout=task.dropout, **({} if classes == 1 else {"num_classes": classes}))
+
+
+# Of RoBERTa, whose rows of positions count from the one after padding's.
+_OFFSET = 2
+
+
 def _config(backbone: Any) -> AlbertConfig:
+    if not hasattr(backbone, "num_segments"):
+        return AlbertConfig(
+            **AlbertConfig.named("roberta_base").to_dict()
+            | dict(
+                vocab_size=backbone.vocabulary_size,
+                embedding_size=backbone.hidden_dim,
+                hidden_size=backbone.hidden_dim,
+                num_hidden_layers=backbone.num_layers,
+                num_attention_heads=backbone.num_heads,
+                intermediate_size=backbone.intermediate_dim,
+                hidden_dropout_prob=backbone.dropout,
+                attention_probs_dropout_prob=backbone.dropout,
+                max_position_embeddings=backbone.max_sequence_length + _OFFSET,
+            )
+        )
     is_bert = not hasattr(backbone, "embedding_dim")
     table = backbone.token_embedding.embeddings
     return AlbertConfig(
@@ -147,15 +191,48 @@ def _new_backbone(config: AlbertConfig) -> Any:
 
 
 def _variables(backbone: Any) -> dict[str, keras.Variable]:
-    """keras-hub's variables by our names."""
+    """keras-hub's variables by our names; those of a new AlbertBackbone or BertBackbone."""
     variables = {
         "embeddings/word_embeddings": backbone.token_embedding.embeddings,
         "embeddings/position_embeddings": backbone.position_embedding.position_embeddings,
         "embeddings/token_type_embeddings": backbone.segment_embedding.embeddings,
     }
-    layers = {"embeddings/layer_norm": backbone.embeddings_layer_norm, "pooler": backbone.pooled_dense}
-    if hasattr(backbone, "embeddings_projection"):
-        layers["embeddings/projection"] = backbone.embeddings_projection
+    for prefix, layer in _layers(backbone).items():
+        variables |= {f"{prefix}/{variable.name}": variable for variable in layer.variables}
+    return variables
+
+
+def _tables(backbone: Any) -> dict[str, np.ndarray]:
+    """The embedding tables by our names; RoBERTa's get rows before its positions, and a segment without effect."""
+    words = backbone.token_embedding.embeddings
+    if hasattr(backbone, "segment_embedding"):
+        positions, segments = backbone.position_embedding.position_embeddings, backbone.segment_embedding.embeddings
+    else:
+        positions = backbone.embeddings.position_embedding.position_embeddings
+        positions = np.pad(_array(positions), ((_OFFSET, 0), (0, 0)))
+        segments = np.zeros((1, backbone.hidden_dim), "float32")
+    tables = {"word": words, "position": positions, "token_type": segments}
+    return {f"embeddings/{name}_embeddings": _array(table) for name, table in tables.items()}
+
+
+def _arrays(prefix: str, layer: keras.layers.Layer) -> list[tuple[str, np.ndarray]]:
+    """A layer's values by our names, whether they train or not; a kernel with what its LoRA adapters add to it."""
+    names = [variable.name for variable in layer.variables if not variable.name.startswith("lora_")]
+    if getattr(layer, "quantization_mode", None):
+        raise UserError(f"{prefix} is quantized to {layer.quantization_mode}; load the model before it was")
+    values = {variable.name: variable for variable in layer.variables}
+    return [(f"{prefix}/{name}", _array(layer.kernel if name == "kernel" else values[name])) for name in names]
+
+
+def _array(values: Any) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(values), "float32")
+
+
+def _layers(backbone: Any) -> dict[str, keras.layers.Layer]:
+    """keras-hub's layers by our names."""
+    layers = {"embeddings/layer_norm": backbone.embeddings_layer_norm}
+    for ours, theirs in (("pooler", "pooled_dense"), ("embeddings/projection", "embeddings_projection")):
+        layers |= {ours: getattr(backbone, theirs)} if hasattr(backbone, theirs) else {}
     groups = backbone.transformer_layers
     blocks = [block for group in groups for block in (group if isinstance(group, (list, tuple)) else [group])]
     for i, block in enumerate(blocks):
@@ -166,6 +243,4 @@ def _variables(backbone: Any) -> dict[str, keras.Variable]:
         layers[f"feed_forward_{i}/intermediate"] = block._feedforward_intermediate_dense
         layers[f"feed_forward_{i}/output"] = block._feedforward_output_dense
         layers[f"feed_forward_{i}/layer_norm"] = block._feedforward_layer_norm
-    for prefix, layer in layers.items():
-        variables |= {f"{prefix}/{variable.name}": variable for variable in layer.trainable_variables}
-    return variables
+    return layers

@@ -69,8 +69,6 @@ FIXED: dict[str, dict[str, tuple]] = {
         "__version__": (),
         "requirements": (),
         "model_type": ("SentenceTransformer", "CrossEncoder"),
-        # How vectors are compared is the caller's business.
-        "similarity_fn_name": (),
         "keep_in_fp32_modules": (),
     },
 }
@@ -78,7 +76,7 @@ READ = {
     "Pooling": (*_POOLING_KEYS, "pooling_mode", "include_prompt"),
     "Dense": ("out_features", "bias", "activation_function"),
     "Transformer": ("max_seq_length",),
-    _SETTINGS: ("prompts", "default_prompt_name", "activation_fn"),
+    _SETTINGS: ("prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
 }
 
 
@@ -103,8 +101,8 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
         inside: of its transformer.
 
     Returns:
-        A dict of those that are said: `max_seq_length` (tokens), `prompts` (texts by their names) and
-        `default_prompt_name` (whose text is put before every text).
+        A dict of those that are said: `max_seq_length` (tokens), `prompts` (texts by their names),
+        `default_prompt_name` (whose text is put before every text) and `similarity_fn_name` (where not the cosine).
 
     Raises:
         UserError: a key asks for what is not known here.
@@ -118,6 +116,8 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
     values = _read(_SETTINGS, folder / _SETTINGS)
     if prompts := values.get("prompts") or {}:
         found["prompts"] = {name: text or "" for name, text in prompts.items()}
+    if (compared := values.get("similarity_fn_name")) not in (None, "cosine"):
+        found["similarity_fn_name"] = compared
     if (name := values.get("default_prompt_name")) is not None:
         if name not in prompts:
             raise UserError(f"'{folder / _SETTINGS}': default_prompt_name '{name}' is none of its prompts")

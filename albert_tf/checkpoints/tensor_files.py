@@ -28,7 +28,10 @@ def read_tensors(file: Path) -> dict[str, np.ndarray]:
         with safe_open(file, framework="np") as reader:
             return {_modern(name): reader.get_tensor(name).astype("float32") for name in reader.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, TypeError, ValueError) as error:
-        raise UserError(f"cannot read '{file}' as safetensors: {error}") from error
+        size = f"{file.stat().st_size:,} bytes"
+        raise UserError(
+            f"'{file}' is not whole, or no safetensors: {size} ({first_line(error)}); copy or download it again"
+        ) from error
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:

@@ -11,8 +11,10 @@ from keras.src.backend.common.global_state import get_global_attribute
 
 from albert_tf.layers import Tensor
 from albert_tf.layers.dense import NO_QUANTIZATION
+from albert_tf.layers.lookup import plain
+from albert_tf.layers.step_errors import NO_TEXTS, explained, is_text
 from albert_tf.layers.training_state import freeze_all_below, restore, training_state
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, first_line
 
 _HDF5 = (".h5", ".hdf5")
 
@@ -36,6 +38,8 @@ class BaseModel(keras.Model):
     _graph_output: Callable[[], Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if args and is_text(args[0]):
+            raise plain(UserError(NO_TEXTS))
         if not any(isinstance(value, keras.KerasTensor) for value in keras.tree.flatten((args, kwargs))):
             return super().__call__(*args, **kwargs)
         # A functional model repeats this call with the arguments that it recorded.
@@ -87,13 +91,25 @@ class BaseModel(keras.Model):
         self.is_exported = True
         try:
             return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
+        except Exception as error:
+            if keras.backend.backend() == "tensorflow" or isinstance(error, (ImportError, OSError)):
+                raise
+            # Of rows of any length other backends can make no graph, and say so in hundreds of lines.
+            raise plain(
+                UserError(
+                    f"export under KERAS_BACKEND={keras.backend.backend()} failed ({first_line(error)[:100]}); save "
+                    "a .keras file, and: KERAS_BACKEND=tensorflow python -m serving.export --model=FILE "
+                    "--output_dir=FOLDER"
+                )
+            ) from None
         finally:
             self.is_exported = False
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains as keras.Model does; UserError for data that no model here reads."""
         self._check_data(x, y, kwargs.get("sample_weight"))
-        return super().fit(x, y, *args, **kwargs)
+        with explained():
+            return super().fit(x, y, *args, **kwargs)
 
     def evaluate(
         self,
@@ -106,12 +122,14 @@ class BaseModel(keras.Model):
     ) -> Any:
         """Evaluates as keras.Model does; UserError as of `fit`."""
         self._check_data(x, y, sample_weight)
-        return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
+        with explained():
+            return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predicts as keras.Model does; UserError as of `fit`."""
         self._check_data(x)
-        return super().predict(x, *args, **kwargs)
+        with explained():
+            return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
         """Trains on a batch as keras.Model does; UserError as of `fit`."""

@@ -20,6 +20,7 @@ from albert_tf.layers.features import by_name, check_features
 from albert_tf.layers.fit_data import check_data
 from albert_tf.layers.halves import Half, HolderLayer, Owner, TransformerBlock, Untracked, collect, put
 from albert_tf.layers.padded import LayerKernels, PaddedRows
+from albert_tf.layers.precision import warn_of_bfloat16
 from tfrecords.base.errors import UserError
 
 # The dense layers that LoRA may adapt.
@@ -59,6 +60,8 @@ class AlbertEncoder(BaseModel, Owner):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        if self.compute_dtype == "bfloat16":
+            warn_of_bfloat16()
         if walk not in WALKS:
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config

@@ -8,9 +8,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers import Tensor
 from albert_tf.layers.features import by_name
 from albert_tf.layers.lookup import check_range, known
+from albert_tf.layers.step_errors import NO_TEXTS, is_text
 from tfrecords.base.errors import UserError
 
-_TO_FEATURES = "turn them into features: albert_tf.Preprocessor(tokenizer)(texts)"
 _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for label in labels])"
 
 
@@ -24,6 +24,8 @@ def check_data(config: AlbertConfig, features: Any, labels: Any = None) -> None:
         features: the first argument of `fit`.
         labels: the second.
     """
+    if is_text(features):
+        raise UserError(f"features: {NO_TEXTS}")
     spec = getattr(features, "element_spec", None)
     if spec is not None:
         features, labels, _ = keras.utils.unpack_x_y_sample_weight(spec)
@@ -33,7 +35,7 @@ def check_data(config: AlbertConfig, features: Any, labels: Any = None) -> None:
     if isinstance(features, (list, tuple)):
         raise UserError(_of_list(features))
     for name, values in features.items() if isinstance(features, dict) else [("input_ids", features)]:
-        _check_kind(values, name, f"texts are not read; {_TO_FEATURES}")
+        _check_kind(values, name, NO_TEXTS)
     several = isinstance(labels, (list, tuple)) and any(_is_array(values) for values in labels)
     for values in labels.values() if isinstance(labels, dict) else labels if several else [labels]:
         _check_kind(values, "labels", f"strings are not read; {_TO_NUMBERS}")
@@ -66,8 +68,6 @@ def _check_kind(values: Any, name: str, no_strings: str) -> None:
 
 
 def _of_list(features: Any) -> str:
-    if features and isinstance(features[0], str):
-        return f"features: texts are not read; {_TO_FEATURES}"
     if any(_is_array(values) and len(values.shape) > 1 for values in features):
         return (
             f"features: a {_kind(features)} of {len(features)} arrays is not read; name them, such as"

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, padded_length
+from tfrecords.base.script import progress_bar
 from tfrecords.randomness import derive
 
 # Rows of this many batches are sorted together: enough for batches of nearly one length, and few enough that the
@@ -167,7 +168,9 @@ def signature(rows: FeatureRows, length: int | None = None) -> tuple:
     return (specs, *(spec(name, array) for name, array in zip(names, roles)))
 
 
-def predict(model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_length: int) -> list[Any]:
+def predict(
+    model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_length: int, show_progress: bool = False
+) -> list[Any]:
     """Returns for each row what the model gives it, in the order of the rows: an array, or a dict of arrays.
 
     A row's arrays are as long as the batch was padded for; entries past its own length are of padding.
@@ -175,7 +178,10 @@ def predict(model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_leng
     outputs: list[Any] = [None] * len(rows)
     is_jax = keras.backend.backend() == "jax"
     call = _compiled(model) if is_jax else _graph(model, rows)
-    for indices, features in evaluation_batches(rows, batch_size, max_seq_length, full=is_jax):
+    batches: Any = evaluation_batches(rows, batch_size, max_seq_length, full=is_jax)
+    if show_progress:
+        batches = progress_bar(batches, total=-(-len(rows) // batch_size), unit="batch")
+    for indices, features in batches:
         answers = keras.tree.map_structure(np.asarray, call(features))
         if isinstance(answers, dict):
             answers.pop("memory", None)  # Of the encoder's steps, and of no use to whoever asks for a row's answer.

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from albert_tf.checkpoints.vocabulary import keep_pieces
+from albert_tf.hub import find_model
 from albert_tf.loading import load
 from albert_tf.model_files import load_task
 from albert_tf.models.classifiers import AlbertRegressor
@@ -75,7 +76,7 @@ def load_teacher(
             f"--max_seq_length={max_seq_length} is more than --teacher={path} takes, {positions}; give less, or make "
             f"the teacher longer: {longer_command(path, max_seq_length)}, and then --teacher=longer"
         )
-    task = load_task(path)
+    task = load_task(find_model(path))
     if task is not None and labels is not None and task["labels"] != list(labels):
         raise UserError(f"--teacher={path} has the labels {task['labels']}, the student {list(labels)}")
     return teacher

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from albert_tf.config import AlbertConfig
+from albert_tf.hub import find_model
 from albert_tf.loading import load
 from albert_tf.model_files import load_task
 from albert_tf.tasks.ensemble import combine, reduced
@@ -33,7 +34,7 @@ def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
     Raises:
         UserError: models that do not go together, or no file to answer.
     """
-    folders = [Path(folder) for folder in settings.models.split(",") if folder]
+    folders = [find_model(folder) for folder in settings.models.split(",") if folder]
     if not folders:
         raise UserError("--models names no folder; give several, separated by commas")
     task = _task(settings, folders[0])

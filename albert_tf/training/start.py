@@ -1,7 +1,6 @@
 """What training starts from: weights from anywhere, and their tokenizer."""
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -10,6 +9,7 @@ from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.config import AlbertConfig, begins_plain, read_config
+from albert_tf.hub import find_model
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.own_tokenizer import difference_from_own
 from tfrecords.base.errors import UserError
@@ -113,7 +113,8 @@ def load_pretraining_start(
 
 def _check_vocabulary(start: Start, init_from: str, records: Tokenizer) -> None:
     """Raises UserError where the records are of another vocabulary than the weights."""
-    folder = Path(init_from) if Path(init_from).is_dir() else Path(init_from).parent
+    place = find_model(init_from)
+    folder = place if place.is_dir() else place.parent
     assert start.model is not None
     if found := difference_from_own(start.model, records, folder, start.tokenizer):
         raise UserError(

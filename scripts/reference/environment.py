@@ -26,6 +26,11 @@ VARIABLES = {
     "NUMBA_CACHE_DIR": ("tfrecords", "Where compiled kernels are stored."),
     "XDG_CACHE_HOME": ("tfrecords", "The user's cache folder, where kernels are stored if the package is read-only."),
     "RAY_ADDRESS": ("`--runner=ray`", "The cluster that gets the tasks; without it Ray starts here."),
+    "HF_HOME": ("models of the Hugging Face hub", "The folder of `huggingface_hub`'s cache and login."),
+    "HF_HUB_CACHE": ("models of the Hugging Face hub", "The cache alone."),
+    "HF_TOKEN": ("models of the Hugging Face hub", "The login, for models that need one."),
+    "HF_HUB_OFFLINE": ("models of the Hugging Face hub", "`1` forbids downloads."),
+    "HF_ENDPOINT": ("models of the Hugging Face hub", "The address of another hub."),
     "CUDA_VISIBLE_DEVICES": ("all", "Which GPUs TensorFlow and JAX see."),
     "TF_FORCE_GPU_ALLOW_GROWTH": ("all", "`true`: GPU memory is taken as needed, not at once."),
     "ALBERT_TF_PYTHON": (

@@ -26,7 +26,7 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
-        self.labels = labels_of(options, model.num_classes)
+        self.labels = labels_of(options, model)
         self.multi_label, self.threshold = model.multi_label, options.task.get("threshold", 0.5)
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch):
@@ -83,7 +83,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
 
     def __init__(self, model, options: ExportOptions, encoder: InferenceEncoder | None = None):
         super().__init__(model, options, encoder)
-        self.labels = labels_of(options, model.num_classes)
+        self.labels = labels_of(options, model)
         # Tagging is of words in one text, whatever the task calls its columns.
         self.takes_pairs = False
 
@@ -167,13 +167,14 @@ class Words(NamedTuple):
     ends: tf.Tensor
 
 
-def labels_of(options: ExportOptions, count: int) -> list[str]:
-    """Returns the names of the classes; their numbers where the task has no names.
+def labels_of(options: ExportOptions, model: keras.Model) -> list[str]:
+    """Returns the names of the classes: the task's, or the model's own, or their numbers where neither has names.
 
     Raises:
         UserError: the task has another number of labels.
     """
-    labels = list(options.task.get("labels") or map(str, range(count)))
+    count = model.num_classes
+    labels = list(options.task.get("labels") or model.labels or map(str, range(count)))
     if len(labels) != count:
         raise UserError(
             f"the task names {len(labels)} labels ({', '.join(labels[:5])}{', ...' if len(labels) > 5 else ''}), "

@@ -83,7 +83,7 @@ def test_texts_train_a_model_as_lists_and_as_a_pipeline_of_the_same_features(tex
 def test_what_is_no_list_of_texts_is_refused():
     for texts, message in (
         (["good"], r"give a list of strings: \['good'\]"),
-        ([["good", 3]], "texts must be strings, not 3, a int"),
+        ([["good", 3]], r"texts\[1\] is 3, a int; give strings"),
         ([["good"], ["a", "b"]], "1 texts but 2 second ones"),
     ):
         with pytest.raises(UserError, match=message):
@@ -112,7 +112,7 @@ def test_a_classifier_names_its_answers(tmp_path):
         np.testing.assert_allclose([answer["probabilities"][name] for name in ("no", "yes")], expected, rtol=1e-4)
     for texts, message in (
         ((TEXTS, OTHERS), r"trained on single texts: predict\(texts\), with text"),
-        (("a good film",), "give a list of strings"),
+        (({"a good film"},), "a set; give a list of strings"),
     ):
         with pytest.raises(UserError, match=message):
             loaded.predict(*texts)
@@ -188,7 +188,7 @@ def test_masked_words_are_guessed(tmp_path, monkeypatch):
 
 def test_what_answers_no_texts_says_so(tmp_path):
     AlbertClassifier(CONFIG, 2).save(tmp_path / "model.keras")
-    with pytest.raises(UserError, match="there is no tokenizer beside the model"):
+    with pytest.raises(UserError, match="there is no tokenizer next to the model"):
         albert_tf.load(tmp_path).predict(["a"])
     with pytest.raises(UserError, match="predict takes no texts for an AlbertMultipleChoice"):
         saved(AlbertMultipleChoice(CONFIG), tmp_path).predict(["a"])

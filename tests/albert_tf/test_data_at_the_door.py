@@ -77,7 +77,7 @@ def test_fit_fails_where_data_is_known_only_as_it_runs():
     model = AlbertClassifier(CONFIG.replace(num_hidden_layers=1), 2)
     model.compile("sgd")
     data = tf.data.Dataset.from_tensors((with_value(PLAIN, "input_ids", -1), LABELS))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[1,0\] = -1 is not in \[0, 40\)"):
+    with pytest.raises(UserError, match=r"^an id or a position: -1 in a batch of the data is not from 0 to 39$"):
         model.fit(data, verbose=0)
 
 

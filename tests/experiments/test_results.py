@@ -11,6 +11,7 @@ from scipy import stats
 from experiments import page, session
 from experiments.picture import picture
 from experiments.results import Result, read_results, write_results
+from experiments.run import TableSettings, main
 from experiments.tables import Comparison, Scale, Table
 from experiments.verdicts import verdicts
 from tfrecords.base.errors import UserError
@@ -167,6 +168,21 @@ def test_the_legend_is_that_of_the_tables():
     """docs/results/reading_the_tables.md describes the columns and the scale for all published tables."""
     text = (session.DOCS / "reading_the_tables.md").read_text("utf-8")
     assert page.LEGEND in text and page.RULE in text and Scale.read("small").description in text
+
+
+def test_published_pages_are_those_of_their_results(tmp_path, monkeypatch):
+    docs = session.DOCS
+    monkeypatch.setattr(session, "DOCS", tmp_path / "results")
+    monkeypatch.setattr(session, "picture", lambda *_: b"")
+    pages = {path.name: path.read_text("utf-8") for path in docs.glob("*.md") if "experiments.run" in path.read_text()}
+    (tmp_path / "results").mkdir()
+    for name, text in pages.items():
+        (tmp_path / "results" / name).write_text(re.sub(r"(: begin -->).*?(<!--)", r"\1\n\2", text, flags=re.DOTALL))
+    for csv in docs.glob("experiments/*-small.csv"):
+        given = {"table": csv.name.removesuffix("-small.csv"), "results": str(csv), "output_dir": str(tmp_path)}
+        main(TableSettings(**given, publish=True))
+    made = {path.name: path.read_text("utf-8") for path in (tmp_path / "results").glob("*.md")}
+    assert {name for name in pages if made[name] != pages[name]} == set(), "run experiments.run --results --publish"
 
 
 def test_a_page_is_put_between_its_markers(tmp_path):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import quickstart
+from scripts import learned, quickstart
 from serving.benchmark.stand_in import TEXT, StandIn
+from tfrecords.tokenizers.loading import load_tokenizer
 
 
 class Listed:
@@ -84,3 +85,25 @@ def test_it_goes_on_serving_with_a_page(tmp_path, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         quickstart.keep_serving(argparse.Namespace(output_dir=tmp_path, port=0))
     assert "model text version 1: embed" in (tmp_path / "gateway.log").read_text()
+
+
+def test_words_of_held_out_rows_are_masked_and_shown_beside_the_truth(tiny_data):
+    tokenizer = load_tokenizer(tiny_data)
+    rows = learned.held_out_rows(str(tiny_data), 20)
+    masked = learned.masked_words(rows, tokenizer, 1)
+    assert masked and masked == learned.masked_words(rows, tokenizer, 1) != learned.masked_words(rows, tokenizer, 2)
+    whole = [" ".join(tokenizer.decode(ids.tolist()).split()) for ids in rows]
+    for text, truth in masked:
+        assert text.count(learned.MASK) == 1 and truth.isalpha() and len(truth) >= learned.SHORTEST_WORD
+        assert " ".join(text.replace(learned.MASK, truth).split()) in whole
+    answers = [{"text": text, "truth": truth, "proposed": [truth, "x"]} for text, truth in masked[:1]]
+    answers += [{"text": text, "truth": truth, "proposed": ["x", truth]} for text, truth in masked[1:2]]
+    shown = learned.table(answers)
+    assert "____" in shown and "1 of 2 right at once, 2 among its first 2" in shown
+    assert sum(line.endswith(" right") for line in shown.splitlines()) == 1
+
+
+def test_the_loss_is_drawn(tmp_path):
+    (tmp_path / "history.csv").write_text("step,loss,val_loss\n1,3.0,\n2,2.0,2.5\n")
+    learned.draw_loss(tmp_path / "history.csv", tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")

@@ -111,7 +111,7 @@ def test_columns_that_no_row_needs_do_not_count(serve):
         served(input_ids=wide, lengths=[4, 9])
 
 
-def test_labels_are_the_tasks_or_numbers(serve):
+def test_labels_are_the_tasks_or_the_models_or_numbers(serve):
     model, served = serve("classifier")
     answers = served(**ROWS)
     best = answers["logits"].argmax(axis=1)
@@ -120,6 +120,10 @@ def test_labels_are_the_tasks_or_numbers(serve):
     names = ["bad", "so so", "good"]
     named = serve(model, task={"labels": names})[1](**ROWS)
     assert named["label"].tolist() == [names[one].encode() for one in best]
+    model.name_classes(3, names)
+    own = serve(model)[1](**ROWS)
+    model.name_classes(3, None)
+    assert own["label"].tolist() == named["label"].tolist()
     _, tags = serve("token classifier", task={"labels": ["O", "PER", "LOC", "ORG"]})
     answers = tags(**ROWS)
     # No padding is labelled.

@@ -70,6 +70,7 @@ SIGNATURES = {
     "telling classifier": answers(STRINGS, CLASSES | TOLD, TOLD),
     "telling regressor": answers(PAIR, VALUE, TOLD),
     "telling embedder": answers(STRINGS, VECTOR, TOLD),
+    "embedder of tokens": answers(STRINGS, VECTOR, tokens=(STRINGS, TOKENS)),
     "prompted embedder": answers(
         STRINGS,
         VECTOR,
@@ -246,7 +247,7 @@ def words(rows):
 # Of which kind a model is that can do what a route needs.
 KINDS = {
     "classify": "classifier", "rerank": "cross-encoder", "answer": "spans", "tag": "tagger",
-    "embed_all": "prompted embedder", "decode": "prompted embedder",
+    "embed_all": "embedder of tokens", "decode": "prompted embedder",
     "fill_mask": "pretrainer", "sentence_order": "pretrainer", "embed_sparse": "pretrainer", "early_exit": "pretrainer",
 }  # fmt: skip
 

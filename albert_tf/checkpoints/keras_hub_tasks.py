@@ -1,0 +1,138 @@
+"""keras-hub's models with their preprocessors, in memory or by a preset's name, as a model and its tokenizer."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import keras
+from absl import logging
+
+from albert_tf.checkpoints.keras_hub import load_keras_hub
+from tfrecords.base.errors import UserError, first_line
+from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.loading import tokenizer_in
+
+_MODELS = "AlbertTextClassifier, BertTextClassifier or RobertaTextClassifier, or a backbone of theirs"
+# Of pairs. "waterfall" cuts the second text first.
+_TRUNCATE = "round_robin"
+# Texts by what they try; keras-hub must read the first ones as they are read here, and of the others a warning tells.
+_PLAIN = {
+    "letters": "The quick Brown fox isn't here",
+    "signs": "WHY?! (yes) it's 3.14, $5 e-mail a_b c++ #x",
+    "accents": "café Ünïcode naïve São Łódź ñ",
+    "quotes and dashes": "\u201cquotes\u201d \u2013 dash \u2014 \u2018x\u2019",
+    "spaces": "  a  b\tc\nd ",
+    "other scripts": "日本語 text Привет العربية हिन्दी",
+    "emoji": "good 😀 👍🏽 ok",
+}
+_OTHERS = {
+    "the name of a special token": "a [MASK] and [CLS] <mask> </s> b",
+    "an ellipsis or ligature": "so… the ﬁnal ① ²",
+    "a word of more than 100 characters": "a " + "x" * 120 + " b",
+    "invisible characters": "zero\u200bwidth soft\u00adhyphen line\u2028end",
+    "Turkish capitals": "İstanbul",
+}
+
+
+def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any]]:
+    """Reads a task or backbone of keras-hub, in memory or by its preset's name.
+
+    Args:
+        preset: the model, or a name that begins with kaggle:// or hf://, which keras-hub downloads.
+
+    Returns:
+        A model of this library with the weights, its tokenizer, None where there is none, and its task: the longest
+        row that the preprocessor makes.
+
+    Raises:
+        UserError: keras-hub has no such preset, or the model, its activation or its tokenizer is not known here.
+    """
+    import keras_hub
+
+    if isinstance(preset, str):
+        preset, preprocessor = _download(preset)
+    else:
+        preprocessor = getattr(preset, "preprocessor", None)
+    if not isinstance(preset, (keras_hub.models.Task, keras_hub.models.Backbone)):
+        raise UserError(f"load takes a path, a name, or a model: an {_MODELS}; not a {type(preset).__name__}")
+    return load_keras_hub(preset), *read_preprocessor(preprocessor)
+
+
+def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, Any]]:
+    """Reads keras-hub's preprocessor, or a tokenizer of its alone: our tokenizer, and the longest row.
+
+    Raises:
+        UserError: it cuts pairs otherwise, or its ids are not those of any tokenizer here; a warning tells of rare
+            characters that differ.
+    """
+    if preprocessor is None:
+        return None, {}
+    if getattr(preprocessor, "truncate", _TRUNCATE) != _TRUNCATE:
+        raise UserError(f"its preprocessor cuts pairs by '{preprocessor.truncate}'; only '{_TRUNCATE}' is known here")
+    theirs = getattr(preprocessor, "tokenizer", preprocessor)
+    tokenizer, found = _nearest(theirs)
+    if tokenizer is None or found:
+        raise UserError(
+            f"keras-hub's {type(theirs).__name__} reads {', '.join(found) or 'texts'} otherwise than any tokenizer "
+            "here; give the model's preprocessor its usual options, or load(..., tokenizer=FOLDER)"
+        )
+    if found := _differing(tokenizer, theirs, _OTHERS):
+        logging.warning("keras-hub's tokenizer gives other ids to texts with %s", ", or ".join(found))
+    length = getattr(preprocessor, "sequence_length", None)
+    return tokenizer, {"max_seq_length": length} if length else {}
+
+
+def _nearest(theirs: Any) -> tuple[Tokenizer | None, list[str]]:
+    """The first of our readings of its files that gives its ids, or else the last, and what differs then."""
+    rules: list[tuple[bool | None, bool | None]] = [(None, None), (None, True), (False, True)]
+    if isinstance(getattr(theirs, "lowercase", None), bool):
+        rules = [(theirs.lowercase, not theirs.strip_accents)]
+    tokenizer, found = None, list[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_to_preset(folder)
+        for lower_case, keep_accents in rules:
+            with contextlib.suppress(UserError):  # A SentencePiece model may say its case itself.
+                tokenizer = tokenizer_in(folder, lower_case, keep_accents)
+                if tokenizer is not None and not (found := _differing(tokenizer, theirs, _PLAIN)):
+                    break
+    return tokenizer, found
+
+
+def _differing(tokenizer: Tokenizer, theirs: Any, texts: dict[str, str]) -> list[str]:
+    rows = theirs(list(texts.values()))
+    rows = rows.to_list() if hasattr(rows, "to_list") else rows
+    return [what for (what, text), row in zip(texts.items(), rows) if tokenizer.encode(text) != [int(i) for i in row]]
+
+
+def folder_preprocessor(folder: str | os.PathLike) -> Any:
+    """Loads the preprocessor of a preset's folder, or its tokenizer alone; None where there is none that loads."""
+    import keras_hub
+
+    models, folder = keras_hub.models, Path(folder)
+    kinds = {"preprocessor.json": models.TextClassifierPreprocessor, "tokenizer.json": models.Tokenizer}
+    kind = next((kind for name, kind in kinds.items() if (folder / name).is_file()), None)
+    try:
+        return kind and kind.from_preset(str(folder))
+    except Exception as error:
+        # keras-hub passes on what each part of a preset raises.
+        logging.warning("keras-hub cannot load the tokenizer of '%s', and its vocabulary alone is read: %s", folder,
+                        first_line(error))  # fmt: skip
+        return None
+
+
+def _download(name: str) -> tuple[Any, Any]:
+    import keras_hub
+
+    models = keras_hub.models
+    try:
+        task = models.TextClassifier.from_preset(name)
+        return task, task.preprocessor
+    except Exception as error:
+        # keras-hub passes on what its downloaders and each part of a preset raise; a backbone alone is no classifier.
+        logging.debug("'%s' is no classifier: %s", name, first_line(error))
+    try:
+        return models.Backbone.from_preset(name), models.Tokenizer.from_preset(name)
+    except Exception as error:
+        raise UserError(f"keras-hub cannot load the preset '{name}': {first_line(error)}") from error

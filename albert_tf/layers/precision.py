@@ -1,0 +1,32 @@
+"""Whether bfloat16 is worth computing in on this machine."""
+
+import functools
+from pathlib import Path
+
+import keras
+from absl import logging
+
+from tfrecords.base.cpu import OWN_CPU_INFO, cpu_flags
+
+_FAST = ("avx512_bf16", "amx_bf16")
+
+
+@functools.cache
+def warn_of_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> None:
+    """Warns, once, where a model computes in bfloat16 on an x86 CPU that has no instructions for it, and no GPU."""
+    flags = cpu_flags(cpu_info)
+    if flags and not flags & set(_FAST) and not _has_accelerator():
+        logging.warning(
+            "this CPU has neither %s: bfloat16 is slower there than float32; give dtype_policy float32",
+            " nor ".join(_FAST),
+        )
+
+
+def _has_accelerator() -> bool:
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.default_backend() != "cpu"
+    import tensorflow as tf
+
+    return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())

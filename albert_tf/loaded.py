@@ -1,0 +1,181 @@
+"""What `albert_tf.load` returns: a model with its tokenizer and task, and what one does with them."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import answers, saving
+from albert_tf.checkpoints.variables import encoder_of
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.preprocessing import FEATURES, Preprocessor, is_one
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Loaded:
+    """Holds a model and what lies next to it.
+
+    Attributes:
+        model: a model of this library, not compiled; `fit` trains it.
+        tokenizer: the one that the model was trained with; None where there is none.
+        task: what fine-tuning wrote of it, with its "metrics"; the labels alone where a published checkpoint names
+            its classes; {} where nothing is said.
+        source: the path or name that it was loaded from; "" where there is none.
+    """
+
+    model: keras.Model
+    tokenizer: Tokenizer | None
+    task: dict[str, Any]
+    source: str = ""
+
+    @functools.cached_property
+    def embedder(self) -> keras.Model:
+        """The model that makes vectors: itself, or of an encoder or pre-trainer the mean of its tokens' states.
+
+        It is one for all calls: its graph goes with it, and to trace an encoder takes seconds.
+        """
+        if isinstance(self.model, (AlbertEncoder, AlbertPretrainer)):
+            return AlbertSentenceEmbedder(encoder_of(self.model), normalize=False)
+        return self.model
+
+    def preprocessor(self, max_seq_length: int = 0, features: Sequence[str] = FEATURES) -> Preprocessor:
+        """Makes what turns texts into the model's features.
+
+        Args:
+            max_seq_length: of the longest row, in tokens; 0: the task's, or else all that the encoder takes.
+            features: names of those to give, for a head of your own that takes fewer.
+
+        Raises:
+            UserError: there is no tokenizer, or the encoder takes no rows of that length.
+        """
+        if self.tokenizer is None:
+            raise UserError("there is no tokenizer next to the model; give it: load(..., tokenizer='folder')")
+        limit = getattr(self.model, "encoder", self.model).config.max_seq_length
+        if not isinstance(max_seq_length, (int, np.integer)) or max_seq_length < 0:
+            raise UserError(f"max_seq_length={max_seq_length!r} must be a whole number of tokens")
+        if max_seq_length > limit:
+            raise UserError(f"max_seq_length={max_seq_length} is more than the model's {limit} positions")
+        length = max_seq_length or min(self.task.get("max_seq_length") or limit, limit)
+        return Preprocessor(self.tokenizer, length, features)
+
+    def predict(self, texts: Any, seconds: Any = None, batch_size: int = 32) -> Any:
+        """Answers texts, as the kind of the model does; see `albert_tf.answers`.
+
+        Args:
+            texts: one string, or a list, array, pandas Series or pyarrow column of strings; of a tagger the words of
+                each, or a text whose words spaces separate; of a span predictor the questions.
+            seconds: where the task is on pairs the other text of each; of a span predictor the contexts.
+            batch_size: rows that the model sees at a time.
+
+        Returns:
+            An answer for each text, in their order, as a list or an array; of one string its answer.
+
+        Raises:
+            UserError: without a tokenizer, or for texts that are not what the model was trained on.
+        """
+        if not is_one(texts) and not is_one(seconds):
+            return answers.predict(self, texts, seconds, batch_size)
+        if not is_one(texts) or not (seconds is None or is_one(seconds)):
+            raise UserError("of texts and seconds one is a string and the other is not; give two strings, or two lists")
+        return answers.predict(self, [texts], None if seconds is None else [seconds], batch_size)[0]
+
+    def encode(
+        self,
+        texts: Any,
+        normalize: bool = True,
+        batch_size: int = 32,
+        show_progress: bool = False,
+        prompt_name: str = "",
+    ) -> np.ndarray:
+        """Makes a vector of each text.
+
+        Args:
+            texts: strings, as of `predict`.
+            normalize: whether vectors have length 1; otherwise they are as the model gives them.
+            batch_size: rows that the model sees at a time.
+            show_progress: whether a bar on stderr counts the texts.
+            prompt_name: which of the model's prompts goes before each text; empty: its default, if it has one.
+
+        Returns:
+            float32 [texts, dimensions]; of one string [dimensions].
+
+        Raises:
+            UserError: without a tokenizer, for a model that makes no vectors, or for what is no text.
+
+        An encoder gives the mean of its tokens' last hidden states, as sentence-transformers does for such a model.
+        """
+        listed = [texts] if is_one(texts) else texts
+        vectors = answers.embed(self, listed, batch_size, show_progress, prompt_name)
+        if normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        return vectors[0] if is_one(texts) else vectors
+
+    def similarity(self, first: Any, second: Any, batch_size: int = 32) -> Any:
+        """Compares texts, or vectors of `encode`, by the cosine, or by what the model's own files name.
+
+        Args:
+            first: strings as of `predict`, or vectors [n, dimensions].
+            second: likewise, [m, dimensions].
+            batch_size: rows that the model sees at a time.
+
+        Returns:
+            float32 [n, m]; of two single texts one float.
+
+        Raises:
+            UserError: as `encode`, or vectors of different lengths.
+        """
+        sides = [self._as_vectors(side, batch_size) for side in (first, second)]
+        scores = answers.similarity(self.task.get("similarity_fn_name", "cosine"), *(np.atleast_2d(s) for s in sides))
+        return float(scores[0, 0]) if all(side.ndim == 1 for side in sides) else scores
+
+    def _as_vectors(self, side: Any, batch_size: int) -> np.ndarray:
+        is_numeric = hasattr(side, "dtype") and getattr(side.dtype, "kind", "") == "f"
+        return np.asarray(side, "float32") if is_numeric else self.encode(side, False, batch_size)
+
+    def save(self, folder: str | os.PathLike, overwrite: bool = False) -> Path:
+        """Writes a folder that `albert_tf.load`, `serving.export` and `--init_from` read: the same model to the bit.
+
+        It holds the weights, the tokenizer, the task with its labels, and a model card (README.md).
+
+        Args:
+            folder: to write, whole or not at all.
+            overwrite: whether a folder that holds a model is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            UserError: it cannot be written, or holds something already.
+        """
+        return saving.save_folder(self, folder, overwrite)
+
+    def export(self, folder: str | os.PathLike, **options: Any) -> Path:
+        """Writes a SavedModel for TensorFlow Serving, as the command `serving.export` does.
+
+        Args:
+            folder: base path of the servable; the version becomes a numbered folder in it.
+            **options: flags of the command, such as `compute`, `version` or `check`; `inputs` is "text" where there is
+                a tokenizer.
+
+        Returns:
+            The folder of the version.
+
+        Raises:
+            UserError: an option that the command does not have, or whatever the command refuses.
+        """
+        # The one import upward, which a test allows: whoever calls this wants `serving`, and nobody else loads it.
+        from serving.export import export_loaded
+
+        return export_loaded(self, folder, **options)
+
+    def __repr__(self) -> str:
+        return saving.describe(self)

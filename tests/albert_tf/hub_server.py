@@ -1,0 +1,131 @@
+"""A server of models on this machine that speaks the hub's routes: information on a model, and `resolve`."""
+
+import contextlib
+import hashlib
+import http.server
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+_LARGE = (".safetensors", ".h5", ".bin", ".keras")
+_INFO = re.compile(r"/api/models/(?P<name>[^/]+/[^/]+)(/revision/(?P<revision>.+))?")
+_RESOLVE = re.compile(r"/(?P<name>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<file>.+)")
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """Serves folders by their models' names; large files are redirected, as the hub's are.
+
+    Attributes:
+        folders: of models by name.
+        statuses: of names that are not served, such as 401 for a gated one; of "name/" those of its files alone.
+        cut: how many of the next large answers break off in the middle.
+        requests: lines "METHOD path", and the Range of a request that has one.
+    """
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.folders: dict[str, Path] = {}
+        self.statuses: dict[str, int] = {}
+        self.cut = 0
+        self.requests: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Hub]:
+    hub = Hub()
+    threading.Thread(target=hub.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield hub
+    finally:
+        hub.shutdown()
+        hub.server_close()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Hub
+
+    def log_message(self, *_):
+        pass
+
+    def do_HEAD(self):
+        self.do_GET(with_body=False)
+
+    def do_GET(self, with_body: bool = True):
+        asked = self.headers.get("Range", "")
+        self.server.requests.append(f"{self.command} {self.path} {asked}".strip())
+        if self.path.startswith("/cdn/"):
+            return self._send_large(with_body)
+        found = _INFO.fullmatch(self.path.split("?")[0]) or _RESOLVE.fullmatch(self.path)
+        if found is None:
+            return self._refuse(404, "EntryNotFound")
+        name, revision = found["name"], found["revision"] or "main"
+        if status := self.server.statuses.get(
+            name if found.re is _INFO else f"{name}/", self.server.statuses.get(name)
+        ):
+            return self._refuse(status, "GatedRepo" if status in (401, 403) else "")
+        if name not in self.server.folders:
+            return self._refuse(401 if "Authorization" not in self.headers else 404, "RepoNotFound")
+        if revision not in ("main", "v1", COMMIT):
+            return self._refuse(404, "RevisionNotFound")
+        folder = self.server.folders[name]
+        if found.re is _INFO:
+            files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+            values = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]}
+            return self._send(json.dumps(values).encode(), {"Content-Type": "application/json"}, with_body)
+        path = folder / found["file"]
+        if not path.is_file():
+            return self._refuse(404, "EntryNotFound")
+        content = path.read_bytes()
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha1(content).hexdigest()}"'}
+        if path.suffix not in _LARGE:
+            return self._send(content, headers, with_body)
+        digest = hashlib.sha256(content).hexdigest()
+        headers |= {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": str(len(content))}
+        # Another host, as the hub's own redirects lead to.
+        elsewhere = self.server.url.replace("127.0.0.1", "localhost")
+        headers["Location"] = f"{elsewhere}/cdn/{name}/{found['file']}"
+        return self._send(b"", headers, with_body, 302)
+
+    def _send_large(self, with_body: bool) -> None:
+        owner, name, file = self.path.removeprefix("/cdn/").split("/", 2)
+        content = (self.server.folders[f"{owner}/{name}"] / file).read_bytes()
+        headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Accept-Ranges": "bytes"}
+        first = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if first:
+            start = int(first[1])
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            return self._send(content[start:], headers, with_body, 206)
+        if with_body and self.server.cut:
+            self.server.cut -= 1
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2])
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return None
+        return self._send(content, headers, with_body)
+
+    def _refuse(self, status: int, code: str) -> None:
+        headers = {"X-Error-Code": code, "X-Error-Message": f"no: {code}"}
+        headers |= {"X-Repo-Commit": COMMIT} if code == "EntryNotFound" else {}
+        self._send(b"{}", headers, self.command == "GET", status)
+
+    def _send(self, content: bytes, headers: dict[str, str], with_body: bool, status: int = 200) -> None:
+        self.send_response(status)
+        for key, value in {"Content-Length": str(len(content))}.items() | headers.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(content)

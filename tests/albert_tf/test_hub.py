@@ -1,0 +1,207 @@
+"""Models by name: what is downloaded, once and whole, from a server that speaks the hub's routes; and every refusal."""
+
+import json
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from albert_tf import hub, loading
+from albert_tf.hub import find_model
+from tests.albert_tf import hub_server
+from tests.albert_tf.hub_server import COMMIT
+from tests.albert_tf.test_loading import PIECES, encoder, write_modules, written
+from tfrecords.base.errors import UserError
+
+VOCABULARY = "".join(f"{piece}\n" for piece in PIECES)
+WEIGHTS = {"weight": np.arange(200_000, dtype="float32")}
+NAMES = "me/model"
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    hub._download.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    with hub_server.running() as found:
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        yield found
+    hub._download.cache_clear()
+
+
+def publish(server, *files: str, name: str = NAMES, **configuration) -> Path:
+    """Puts a model on the server, whose files have a few bytes, and its weights 0.8 MB."""
+    folder = Path("published") / name
+    for file in ("config.json", "vocab.txt", *files):
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".safetensors":
+            save_file(WEIGHTS, path)
+        elif file.endswith("index.json"):
+            path.write_text(json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}))
+        else:
+            path.write_text(VOCABULARY if file == "vocab.txt" else json.dumps({"model_type": "bert"} | configuration))
+    server.folders[name] = folder.resolve()
+    return folder
+
+
+def downloaded(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ("model.safetensors pytorch_model.bin tf_model.h5 onnx/model.onnx .gitattributes", "model.safetensors"),
+        ("model.safetensors.index.json model-1.safetensors model-2.safetensors model-3.safetensors",
+         "model-1.safetensors model-2.safetensors model.safetensors.index.json"),
+        ("model.keras task.json albert_tokenizer.json", "albert_tokenizer.json model.keras task.json"),
+        ("metadata.json model.weights.h5 task.json task.weights.h5 preprocessor.json assets/tokenizer/vocabulary.txt",
+         "assets/tokenizer/vocabulary.txt metadata.json model.weights.h5 preprocessor.json task.json task.weights.h5"),
+    ],
+    ids=["one file", "shards", "our own", "keras-hub"],
+)  # fmt: skip
+def test_only_the_files_that_are_read_are_downloaded_and_once(server, files, expected):
+    publish(server, *files.split())
+    folder = find_model(NAMES)
+    assert downloaded(folder) == sorted(["config.json", "vocab.txt", *expected.split()])
+    assert folder.name == COMMIT and folder.is_relative_to(Path("cache").resolve())
+    count = len(server.requests)
+    assert find_model(NAMES) == folder and len(server.requests) == count
+    hub._download.cache_clear()
+    assert find_model(NAMES) == folder
+    # The next process asks which commit it is, and for no file.
+    assert [line.split("?")[0] for line in server.requests[count:]] == [f"GET /api/models/{NAMES}"]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_model_by_name_is_the_model_of_the_folder(server):
+    """With sentence-transformers' modules, whose transformer lies in a folder of its own."""
+    folder = Path("published") / NAMES
+    written(folder / "0_Transformer", 8, VOCABULARY)
+    write_modules(folder, "pooling_mode_cls_token", "Normalize", path="0_Transformer")
+    (folder / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
+    server.folders[NAMES] = folder.resolve()
+    loaded, expected = loading.load(NAMES), loading.load(folder)
+    assert (loaded.model.pooling, loaded.task) == ("cls", expected.task) and loaded.task["max_seq_length"] == 12
+    assert loaded.source == NAMES
+    np.testing.assert_array_equal(loaded.encode(["a b", "b"]), expected.encode(["a b", "b"]))
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(server, monkeypatch):
+    publish(server, "model.safetensors")
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100_000)
+    server.cut = 1
+    folder = find_model(NAMES)
+    assert (folder / "model.safetensors").read_bytes() == (Path("published") / NAMES / "model.safetensors").read_bytes()
+    assert [line for line in server.requests if "bytes=" in line and "bytes=0-" not in line]
+
+
+def _find_in_a_process(url: str, cache: str) -> str:
+    import os
+
+    os.environ["HF_ENDPOINT"] = url
+    huggingface_hub.constants.HF_HUB_CACHE = cache
+    return str(find_model(NAMES))
+
+
+def test_two_processes_may_write_the_same_cache(server):
+    publish(server, "model.safetensors")
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        found = pool.starmap(_find_in_a_process, [(server.url, str(Path("cache").resolve()))] * 2)
+    assert found[0] == found[1] == str(find_model(NAMES))
+    assert len([line for line in server.requests if line.startswith("GET /cdn/")]) == 1
+
+
+def test_without_network_the_cache_answers_where_it_is_whole(server, monkeypatch, caplog):
+    publish(server, "model.safetensors")
+    folder = find_model(NAMES)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    hub._download.cache_clear()
+    assert find_model(NAMES) == folder
+    assert f"from the cache, since the hub cannot be asked: commit {COMMIT}" in caplog.text
+    assert "may lack" not in caplog.text
+    hub._download.cache_clear()
+    assert find_model(f"{NAMES}@{COMMIT}") == folder
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    hub._download.cache_clear()
+    assert find_model(NAMES) == folder
+    # What another program left may lack the list of modules, of which the cache then knows nothing.
+    shutil.rmtree(Path("cache") / "models--me--model" / ".no_exist")
+    hub._download.cache_clear()
+    assert find_model(NAMES) == folder and "may lack files that its page has (modules.json)" in caplog.text
+    # A part alone is no model.
+    (folder / "model.safetensors").unlink()
+    hub._download.cache_clear()
+    with pytest.raises(UserError, match=r"not in the cache .* and http://127.0.0.1:9 cannot be reached"):
+        find_model(NAMES)
+
+
+def test_a_folder_wins_over_a_name_and_a_revision_names_the_hub(server):
+    publish(server, "model.safetensors")
+    Path(NAMES).mkdir(parents=True)
+    assert find_model(NAMES) == Path(NAMES) and server.requests == []
+    assert find_model(f"{NAMES}@v1").name == COMMIT
+    assert find_model("me/other@main.index.json") == Path("me/other@main.index.json")
+
+
+def prepare_redirected_pickle(server):
+    publish(server, "pytorch_model.bin")
+
+
+CASES = {
+    "no such model": (lambda s: None, "a/b", {}, r"no folder 'a/b', and http\S+ has no model of this name"),
+    "gated": (lambda s: s.statuses.update({"a/b": 403}), "a/b", {}, "'a/b' is gated: accept its terms"),
+    "gated, no token": (lambda s: s.statuses.update({"a/b": 401}), "a/b", {}, "is gated: .* HF_TOKEN"),
+    "gated files": (lambda s: s.statuses.update({f"{publish(s, 'model.safetensors') and NAMES}/": 403}), NAMES, {},
+                    "'me/model' is gated: .*its file 'config.json'"),
+    "server error": (lambda s: s.statuses.update({"a/b": 500}), "a/b", {}, r"cannot be reached \(status 500\)"),
+    "no revision": (lambda s: publish(s), NAMES, {"revision": "v9"}, "'me/model' has no revision 'v9'"),
+    "no revision after @": (lambda s: publish(s), f"{NAMES}@v9", {}, "'me/model' has no revision 'v9'"),
+    "another family": (lambda s: publish(s, "model.safetensors", model_type="gpt2"), NAMES, {}, "of type 'gpt2';"),
+    "pickle": (prepare_redirected_pickle, NAMES, {}, "has its weights as a pickle alone"),
+    "no weights": (lambda s: publish(s, "tf_model.h5"), NAMES, {}, "has no weights that are read here .*tf_model.h5"),
+    "adapter": (lambda s: publish(s, "adapter_config.json"), NAMES, {}, "is a PEFT adapter"),
+    "missing shard": (lambda s: publish(s, "model.safetensors.index.json"), NAMES, {}, "lacks the file 'model-1.safe"),
+    "in a folder": (lambda s: Path("runs/sst2").mkdir(parents=True), "runs/sst3", {}, "no 'sst3' in the folder 'runs'; "
+                    "did you mean 'sst2'"),
+    "revision of a path": (lambda s: None, "runs", {"revision": "v1"}, "revision 'v1' is for models of the hub"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_be_had_is_said_in_one_line(server, case):
+    prepare, name, options, message = CASES[case]
+    prepare(server)
+    with pytest.raises(UserError, match=message) as caught:
+        find_model(name, **options)
+    assert "\n" not in str(caught.value)
+    # Nothing large was fetched for it.
+    assert not [line for line in server.requests if "/cdn/" in line]
+
+
+def test_a_pickle_comes_when_it_is_asked_for(server):
+    prepare_redirected_pickle(server)
+    assert "pytorch_model.bin" in downloaded(find_model(NAMES, allow_pickle=True))
+
+
+def test_without_network_or_with_it_forbidden_one_line_says_so(server, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=r"'a/b' is no folder, is not in the cache .* cannot be reached .*refused"):
+        find_model("a/b")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE=1 forbids"):
+        find_model("a/b")
+
+
+def test_the_saved_folder_of_a_loaded_model_loads_by_name_too(server):
+    loaded = loading.Loaded(encoder(), None, {})
+    loaded.save(Path("published") / NAMES)
+    server.folders[NAMES] = (Path("published") / NAMES).resolve()
+    np.testing.assert_array_equal(loading.load(NAMES).model.get_weights()[0], loaded.model.get_weights()[0])

@@ -1,0 +1,185 @@
+"""A fitted keras-hub classifier with its preprocessor is a model here, with the same answers to texts, by one call."""
+
+import io
+
+import keras
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from albert_tf import AlbertClassifier, AlbertRegressor, loading
+from albert_tf.checkpoints.keras_hub_tasks import read_preprocessor
+from tests.albert_tf.test_loading import VOCABULARY
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.byte_bpe_file import byte_characters
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+hub = pytest.importorskip("keras_hub").models
+
+SIZES = dict(num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=16)
+WORDS = [
+    *VOCABULARY.split(),
+    "caf",
+    "##é",
+    "##e",
+    "café",
+    "the",
+    "The",
+    "(",
+    ")",
+    "!",
+    ".",
+    ",",
+    "日",
+    "本",
+    "x",
+    "##x",
+]
+TEXTS = ["a b", "The café (the b)!", "日本 a", "b " * 20, ""]
+
+
+def bert(lowercase=True, length=12, **head):
+    tokenizer = hub.BertTokenizer(vocabulary=WORDS, lowercase=lowercase)
+    preprocessor = hub.BertTextClassifierPreprocessor(tokenizer, sequence_length=length)
+    backbone = hub.BertBackbone(vocabulary_size=len(WORDS), num_segments=2, **SIZES)
+    return hub.BertTextClassifier(backbone, preprocessor=preprocessor, **{"num_classes": 3} | head)
+
+
+def roberta(**head):
+    characters = list(dict.fromkeys(byte_characters()))
+    pieces = ["<s>", "<pad>", "</s>", "<mask>", *characters, "Ġa", "Ġt"]
+    tokenizer = hub.RobertaTokenizer({piece: i for i, piece in enumerate(pieces)}, ["Ġ a", "Ġ t"])
+    preprocessor = hub.RobertaTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    backbone = hub.RobertaBackbone(vocabulary_size=len(pieces), **SIZES)
+    return hub.RobertaTextClassifier(backbone, preprocessor=preprocessor, **{"num_classes": 2} | head)
+
+
+def albert(**head):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*TEXTS[:3], "the quick brown fox"] * 8), model_writer=model, vocab_size=60, pad_id=0,
+        hard_vocab_limit=False, unk_id=1, bos_id=2, eos_id=3, pad_piece="<pad>", unk_piece="<unk>", bos_piece="[CLS]",
+        eos_piece="[SEP]", user_defined_symbols="[MASK]", minloglevel=2,
+    )  # fmt: skip
+    tokenizer = hub.AlbertTokenizer(model.getvalue())
+    preprocessor = hub.AlbertTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    more = dict(num_groups=1, num_inner_repetitions=1, embedding_dim=8, num_segments=2)
+    backbone = hub.AlbertBackbone(vocabulary_size=tokenizer.vocabulary_size(), **more, **SIZES)
+    return hub.AlbertTextClassifier(backbone, preprocessor=preprocessor, **{"num_classes": 2} | head)
+
+
+def fitted(task):
+    """With weights as training leaves them: none is 0, or 1."""
+    random = np.random.default_rng(0)
+    for variable in task.weights:
+        if "float" in variable.dtype:
+            variable.assign(variable + 0.2 * random.normal(size=variable.shape))
+    return task
+
+
+def answers(task, texts):
+    features = task.preprocessor(x=texts)
+    return np.asarray(keras.Model.__call__(task, features))
+
+
+def ours(loaded, texts):
+    return np.asarray(loaded.model(loaded.preprocessor()(*([texts] if isinstance(texts, list) else texts))))
+
+
+@pytest.mark.parametrize(
+    "make", [bert, roberta, albert, lambda: bert(False)], ids=["bert", "roberta", "albert", "cased"]
+)
+def test_the_answers_are_those_of_keras_hub(make):
+    task = fitted(make())
+    loaded = loading.load(task)
+    assert loaded.task == {"max_seq_length": 12}
+    np.testing.assert_allclose(ours(loaded, TEXTS), answers(task, TEXTS), atol=2e-5)
+    firsts, seconds = ["a b a b a b a b a", "b", "the b a"], ["b", "a b a b a b a b a b", "b a the b a b a b a b"]
+    pairs = answers(task, (tf.constant(firsts), tf.constant(seconds)))
+    np.testing.assert_allclose(ours(loaded, (firsts, seconds)), pairs, atol=2e-5)
+
+
+def test_frozen_layers_and_adapters_are_read_as_they_compute():
+    task = fitted(bert())
+    task.backbone.trainable = False
+    for layer in task.backbone.transformer_layers:
+        layer._feedforward_intermediate_dense.enable_lora(2)
+        layer._feedforward_intermediate_dense.lora_kernel_b.assign(np.full((2, 24), 0.3))
+    np.testing.assert_allclose(ours(loading.load(task), TEXTS), answers(task, TEXTS), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "is_probability"),
+    [
+        (dict(num_classes=3, activation="softmax"), AlbertClassifier, True),
+        (dict(num_classes=3, activation="sigmoid"), AlbertClassifier, True),
+        (dict(num_classes=1, activation="sigmoid"), AlbertRegressor, True),
+        (dict(num_classes=1), AlbertRegressor, False),
+    ],
+    ids=str,
+)
+def test_what_scores_pass_through_is_followed(head, kind, is_probability):
+    task = fitted(bert(**head))
+    loaded = loading.load(task, labels=["x", "y", "z"]) if kind is AlbertClassifier else loading.load(task)
+    found, expected = loaded.predict(TEXTS), answers(task, TEXTS)
+    if kind is AlbertClassifier:
+        assert loaded.model.multi_label == (head["activation"] == "sigmoid")
+        found = [list(answer["probabilities"].values()) for answer in found]
+    np.testing.assert_allclose(np.reshape(found, expected.shape), expected, atol=2e-5)
+
+
+def test_it_is_served_text_in_by_one_call_and_its_preset_folder_is_the_same(tmp_path):
+    # The one export of this file; a graph that reads texts takes seconds to make.
+    task = fitted(bert())
+    loaded = loading.load(task, labels=["x", "y", "z"])
+    version = loaded.export(tmp_path / "served", warm_up_lengths="")
+    served = tf.saved_model.load(str(version)).signatures["serving_default"](text=tf.constant(TEXTS))
+    np.testing.assert_allclose(served["probabilities"], tf.nn.softmax(answers(task, TEXTS)), atol=2e-5)
+    task.save_to_preset(str(tmp_path / "preset"))
+    again = loading.load(tmp_path / "preset")
+    assert again.task["max_seq_length"] == 12
+    np.testing.assert_array_equal(ours(again, TEXTS), ours(loaded, TEXTS))
+
+
+class Odd:
+    """A tokenizer that reads another vocabulary's ids."""
+
+    def __init__(self, inside):
+        self.inside, self.lowercase, self.strip_accents = inside, inside.lowercase, inside.strip_accents
+
+    def save_to_preset(self, folder):
+        self.inside.save_to_preset(folder)
+
+    def __call__(self, texts):
+        return [[0, *row] for row in self.inside(texts)]
+
+
+def waterfall():
+    task = bert()
+    task.preprocessor.truncate = "waterfall"
+    return task
+
+
+REFUSED = {
+    "another activation": (lambda: loading.load(bert(activation="relu")), "'relu' are not known .* softmax"),
+    "one class by softmax": (lambda: loading.load(bert(num_classes=1, activation="softmax")), "are linear, sigmoid"),
+    "a wider head": (lambda: loading.load(roberta(hidden_dim=24)), "its head has hidden_dim 24"),
+    "pairs cut otherwise": (lambda: loading.load(waterfall()), "cuts pairs by 'waterfall'"),
+    "another model of Keras": (lambda: loading.load(keras.Sequential()), "not a Sequential"),
+    "another family": (
+        lambda: loading.load(hub.DistilBertBackbone(vocabulary_size=8, **SIZES)), "DistilBertBackbone is none of"
+    ),
+    "another tokenizer": (
+        lambda: read_preprocessor(Odd(hub.BertTokenizer(vocabulary=WORDS))), "reads letters, .* otherwise than any"
+    ),
+    "no such preset": (lambda: loading.load("hf://"), "keras-hub cannot load the preset 'hf://'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_known_is_one_line(case):
+    call, message = REFUSED[case]
+    with pytest.raises(UserError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
