@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from sentencepiece import SentencePieceTrainer
 
-from albert_tf import AlbertClassifier, AlbertConfig, AlbertTokenClassifier, loading
+from albert_tf import AlbertClassifier, AlbertTokenClassifier, loading
 from albert_tf.checkpoints import formats, load_huggingface, save_huggingface
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.convert_checkpoint import convert
@@ -168,15 +168,3 @@ def test_without_pytorch_its_files_say_what_to_do(published, monkeypatch):
     for path in (published, published / "pytorch_model.bin"):
         with pytest.raises(UserError, match=r"pip install torch; or download the same model's model\.safetensors"):
             loading.load(path)
-
-
-def test_names_of_the_hub_are_told_how_to_get_here():
-    hint = "hf download albert/albert-base-v2 --local-dir albert-base-v2"
-    for fails in (
-        lambda: load_tokenizer("albert/albert-base-v2"),
-        lambda: AlbertConfig.named("albert/albert-base-v2"),
-        lambda: convert("albert/albert-base-v2", "out", "official", "huggingface"),
-        lambda: convert("albert/albert-base-v2", "out", "official"),
-    ):
-        with pytest.raises(UserError, match=hint):
-            fails()

@@ -27,14 +27,15 @@ def openai_client(shared_gateway):
     "options", [{}, {"encoding_format": "float"}, {"encoding_format": "base64"}, {"dimensions": 3}]
 )
 def test_openai_client_embeds(openai_client, options):
-    answer = openai_client.embeddings.create(model="default", input=TEXTS, **options)
-    assert [one.index for one in answer.data] == [0, 1, 2, 3] and answer.model == "default"
+    asked = [number for number, text in enumerate(TEXTS) if text]
+    answer = openai_client.embeddings.create(model="default", input=[TEXTS[number] for number in asked], **options)
+    assert [one.index for one in answer.data] == [0, 1, 2] and answer.model == "default"
     vectors = [one.embedding for one in answer.data]
     if options.get("encoding_format") == "base64":
         vectors = [np.frombuffer(base64.b64decode(one), "<f4") for one in vectors]
-    np.testing.assert_allclose(vectors, unit(VECTORS[:, : options.get("dimensions")]), rtol=1e-6)
+    np.testing.assert_allclose(vectors, unit(VECTORS[asked, : options.get("dimensions")]), rtol=1e-6)
     # [CLS] and [SEP] count, as OpenAI counts what its models read.
-    assert answer.usage.prompt_tokens == answer.usage.total_tokens == (3 + 2) + (5 + 2) + 2 + (3 + 2)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == (3 + 2) + (5 + 2) + (3 + 2)
 
 
 def test_openai_client_reads_errors_and_lists_models(openai_client):

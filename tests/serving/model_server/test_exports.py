@@ -207,9 +207,10 @@ def test_the_gateway_embeds_alike_alone_and_together(server, gateway, by_functio
     # The gateway's are of unit length, as its clients expect.
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     openai_client = openai.OpenAI(base_url=f"{server.gateway}/v1", api_key="x")
-    answer = openai_client.embeddings.create(model="pretrainer", input=LONG)
-    assert_close([one.embedding for one in answer.data], expected)
-    assert answer.usage.prompt_tokens == lengths.sum() and lengths.max() == 48
+    asked = [number for number, text in enumerate(LONG) if text]
+    answer = openai_client.embeddings.create(model="pretrainer", input=[LONG[number] for number in asked])
+    assert_close([one.embedding for one in answer.data], expected[asked])
+    assert answer.usage.prompt_tokens == lengths[asked].sum() and lengths.max() == 48
     assert_close(gateway("/embed", inputs=LONG[1], model="pretrainer")[0], expected[1])
 
 
