@@ -38,7 +38,7 @@ class BuildSettings(CheckedSettings):
     tfrecords.base.errors.UserError: --max_seq_length=4 must be from 8 to 1048576
     """
 
-    seed: int = setting(12345, help="Decides every random choice.", at_least=-(1 << 63), at_most=(1 << 63) - 1)
+    seed: int = setting(12345, help="Seed of all random choices.", at_least=-(1 << 63), at_most=(1 << 63) - 1)
     max_seq_length: int = setting(
         512, help="Tokens in an example, [CLS] and [SEP] included.", at_least=8, at_most=1 << 20
     )
@@ -76,7 +76,7 @@ class BuildSettings(CheckedSettings):
     )
     word_rule: str = setting(
         SCRIPT,
-        help="What counts as a word. script: text between white space, and each piece in scripts without white "
+        help="What counts as a word; script: text between white space, and each piece in scripts without white "
         "space, such as Chinese and Thai; published: as in the published code for this kind of tokenizer.",
         choices=RULES,
     )

@@ -48,11 +48,11 @@ class TokenizerSettings(CheckedSettings):
         0.99995, help="Share of the characters that get a piece; 0.9995 suits Chinese.", at_least=0.9, at_most=1.0
     )
     hard_vocab_limit: bool = setting(
-        True, help="Fail when the corpus is too small for --vocab_size; off: make fewer pieces."
+        True, help="Fail if the corpus is too small for --vocab_size; otherwise make fewer pieces."
     )
-    lower_case: bool = setting(True, help="Lower-case the text; a BPE never does.")
+    lower_case: bool = setting(True, help="Lower-case the text; has no effect on a BPE.")
     keep_accents: bool = setting(
-        False, help="Keep accents, which ALBERT strips: German schön is then another word than schon."
+        False, help="Keep accents, which ALBERT strips. Without it German schön and schon are the same word."
     )
     max_lines: int = setting(2_000_000, help="Number of lines of text to train on, from the first on.", at_least=1)
     text_field: str = setting("text", help="Field of a JSON line that holds the text.")

@@ -149,7 +149,7 @@ class PretrainingSettings(CheckedSettings):
     )
     walk: str = setting(
         "unrolled",
-        help="how the steps over depth are computed. unrolled: one copy of the graph per step; loop: a small "
+        help="how the steps over depth are computed; unrolled: one copy of the graph per step; loop: a small "
         "graph; recompute: less memory, a second forward pass; equilibrium: another model",
         choices=WALKS,
     )

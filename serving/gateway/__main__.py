@@ -1,4 +1,4 @@
-"""Answers the clients of OpenAI, Cohere, text-embeddings-inference and KServe in front of a model server.
+"""Serves the API routes of OpenAI, Cohere, text-embeddings-inference and KServe in front of a model server.
 
 python -m serving.gateway --target=127.0.0.1:8500 --model=sst2
 python -m serving.gateway --model=embedder --port=8080 --api_key_file=keys.txt
@@ -45,7 +45,7 @@ class Settings(CheckedSettings):
         (), help="origins whose pages may send requests (CORS), comma-separated; * allows all"
     )
     drain_s: float = setting(20.0, help="seconds that the gateway waits for running requests after SIGTERM", at_least=0)
-    tls: bool = setting(False, help="whether the model server's port speaks TLS")
+    tls: bool = setting(False, help="use TLS to connect to the model server")
     root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls")
 
 

@@ -28,21 +28,23 @@ class Options:
     }
 
     port: int = setting(8500, help="TCP port of the gRPC API; 0 = off")
-    grpc_socket_path: str = setting("", help="UNIX socket on which the gRPC API listens too")
+    grpc_socket_path: str = setting("", help="UNIX socket on which the gRPC API also listens")
     rest_api_port: int = setting(0, help="TCP port of the REST API, another than --port; 0 = off")
     rest_api_num_threads: int = setting(4 * CPUS, help="REST requests processed at once")
     rest_api_timeout_in_ms: int = setting(30000, help="Time limit of a REST request")
     rest_api_enable_cors_support: bool = setting(False, help="Answer cross-origin requests of browsers")
     model_name: str = setting("default", help="Name of the model (ignored with --model_config_file)")
     model_base_path: str = setting("", help="Absolute folder of the model; its children 1/, 2/, ... are versions")
-    model_config_file: str = setting("", help="Text ModelServerConfig that lists several models, policies and labels")
+    model_config_file: str = setting(
+        "", help="Text-format ModelServerConfig that lists several models, policies and labels"
+    )
     model_config_file_poll_wait_seconds: int = setting(
         0, help="Seconds between readings of --model_config_file; 0 = read once"
     )
     enable_batching: bool = setting(False, help="Join requests into batches")
-    batching_parameters_file: str = setting("", help="Text BatchingParameters; needs --enable_batching")
+    batching_parameters_file: str = setting("", help="Text-format BatchingParameters; needs --enable_batching")
     enable_per_model_batching_parameters: bool = setting(
-        False, help="Take batching_params.pbtxt from each version's folder; a model without it is not batched"
+        False, help="Read batching_params.pbtxt from each version's folder; a model without it is not batched"
     )
     allow_version_labels_for_unavailable_models: bool = setting(
         False, help="Let a new label name a version that is not available (needed for labels at start)"
@@ -56,11 +58,11 @@ class Options:
     load_retry_interval_micros: int = setting(60_000_000, help="Microseconds between attempts to load a version")
     flush_filesystem_caches: bool = setting(True, help=_NOT_HERE)
     tensorflow_session_parallelism: int = setting(
-        0, help="Threads of both kinds for a session; 0 = chosen by TensorFlow"
+        0, help="Intra-op and inter-op threads for a session; 0 = chosen by TensorFlow"
     )
     tensorflow_intra_op_parallelism: int = setting(0, help="Threads within one operation; 0 = chosen by TensorFlow")
     tensorflow_inter_op_parallelism: int = setting(0, help="Operations run at once; 0 = chosen by TensorFlow")
-    tensorflow_session_config_file: str = setting("", help="Text tensorflow.ConfigProto for every session")
+    tensorflow_session_config_file: str = setting("", help="Text-format tensorflow.ConfigProto for every session")
     platform_config_file: str = setting("", help=_NOT_HERE + " The one platform is tensorflow.")
     per_process_gpu_memory_fraction: float = setting(
         0.0, help="Share of a GPU's memory to take; 0 = chosen by TensorFlow"
@@ -74,9 +76,9 @@ class Options:
         True, help="Replay assets.extra/tf_serving_warmup_requests before serving a version"
     )
     num_request_iterations_for_warmup: int = setting(0, help="Times that each warm-up request is replayed, if above 0")
-    monitoring_config_file: str = setting("", help="Text MonitoringConfig: Prometheus metrics on the REST port")
-    ssl_config_file: str = setting("", help="Text SSLConfig (PEM texts) for the gRPC port")
-    use_alts_credentials: bool = setting(False, help="Google ALTS for the gRPC port: refused here")
+    monitoring_config_file: str = setting("", help="Text-format MonitoringConfig: Prometheus metrics on the REST port")
+    ssl_config_file: str = setting("", help="Text-format SSLConfig (PEM texts) for the gRPC port")
+    use_alts_credentials: bool = setting(False, help="Google ALTS for the gRPC port; not supported here")
     remove_unused_fields_from_bundle_metagraph: bool = setting(True, help=_NOT_HERE)
     prefer_tflite_model: bool = setting(False, help="Serve VERSION/model.tflite if it exists")
     num_tflite_pools: int = setting(CPUS, help="Pools of TensorFlow Lite interpreters, per model")
@@ -114,7 +116,7 @@ class Options:
     gateway_port: int = setting(
         0, help="Not in the real server: port of serving.gateway (OpenAI's, Cohere's and TEI's routes); 0 = off"
     )
-    gateway_api_key_file: str = setting("", help="Not in the real server: keys that open the gateway, one a line")
+    gateway_api_key_file: str = setting("", help="Not in the real server: file of API keys for the gateway, one a line")
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Options)}

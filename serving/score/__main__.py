@@ -1,4 +1,4 @@
-"""Answers files of rows by a SavedModel, or by a model behind a server, in order.
+"""Runs a SavedModel, or a model on a server, on files of rows, and writes the answers in order.
 
 python -m serving.score --model=models/sst2 --input='rows/*.jsonl' --output_dir=scores
 python -m serving.score --target=127.0.0.1:8500 --model=sst2 --input='rows/*.jsonl' --output_dir=scores
