@@ -1,4 +1,4 @@
-"""Starts a model by its folder or its name: exported if need be, behind OpenAI's API, REST and gRPC.
+"""Exports a model if needed, and serves it with OpenAI's API, REST and gRPC.
 
 python -m serving.start --model=sst2
 python -m serving.start --model=sentence-transformers/all-MiniLM-L6-v2 --port=8080

@@ -1,4 +1,4 @@
-"""What the repeated blocks of a model come to when they run on: a fixed point, a cycle, or neither; for any checkpoint.
+"""Tests whether the repeated blocks of a model converge to a fixed point, to a cycle, or to neither.
 
 python -m albert_tf.analysis.equilibrium --model=a.keras --tokenizer=spm.model --text="A sentence." --output_dir=out
 
