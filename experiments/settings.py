@@ -22,4 +22,4 @@ class TableSettings(CheckedSettings):
     stages: str = setting("train,measure,time,page", help="Comma-separated stages to run.")
     results: str = setting("", help="CSV file of results to write the page from, without running anything.")
     publish: bool = setting(False, help="Also write results, picture and text to docs/results.")
-    dryrun: bool = setting(False, help="Run everything at scale tiny with one seed, and write nothing.")
+    dryrun: bool = setting(False, help="Run everything at scale tiny with one seed, and save nothing.")

@@ -159,7 +159,7 @@ class FinetuningSettings(CheckedSettings):
     seeds: str = setting(
         "", help="train several runs: a number of seeds (0, 1, ...), or a list such as 3,7,11; instead of --seed"
     )
-    dryrun: bool = setting(False, help="run every stage with a few examples and steps, and write nothing")
+    dryrun: bool = setting(False, help="run every stage with a few examples and steps, and save nothing")
     text_column: str = setting(
         "", help="column of the text in your own data, or of the words to tag; empty: text, sentence or the like"
     )

@@ -171,7 +171,7 @@ class PretrainingSettings(CheckedSettings):
         at_least=0,
         at_most=MAX_SEED,
     )
-    dryrun: bool = setting(False, help="try every stage with a tiny model in a minute, and write nothing")
+    dryrun: bool = setting(False, help="try every stage with a tiny model in a minute, and save nothing")
 
     def __post_init__(self):
         """Raises UserError naming the first value that no run could have."""
