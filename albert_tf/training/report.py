@@ -20,7 +20,7 @@ class Report:
     """Shows and writes the figures of training since the last row.
 
     Args:
-        history: the rows so far; None to show and save nothing.
+        history: the rows so far; None to show and write nothing.
         name: of what is done, beside the bar.
         num_train_steps: of the whole run.
         first_step: how many of them were made by earlier starts.
