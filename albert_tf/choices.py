@@ -8,7 +8,7 @@ OPTIMIZERS = ("lamb", "adamw", "muon")
 GRADIENT_NORMS = ("summed", "official")
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
-DEPTH_HELP = "layers to run its blocks through, where they are shared; 0: as many as it has"
+DEPTH_HELP = "number of layers to run, for a model that shares blocks; 0: as many as it has"
 OTHER_TOKENIZER_HELP = "use --tokenizer though it is another tokenizer than the model was trained with"
 # NumPy takes no greater one.
 MAX_SEED = 2**32 - 1

@@ -32,18 +32,18 @@ class ConvertSettings(CheckedSettings):
     output: str = setting(help="Folder to write, or a .keras file for --to=keras.")
     to: str = setting(help="Format of the output.", choices=FORMATS)
     form: str | None = setting(
-        None, help="Format of the input; found from the files where not given.", choices=FORMATS, flag="from"
+        None, help="Format of the input; left out: found from the files.", choices=FORMATS, flag="from"
     )
     max_positions: int = setting(
         0,
-        help="Tokens of the longest row: learned positions are copied beyond the last, or cut. 0: as they are.",
+        help="Longest row in tokens: learned positions are repeated beyond the last, or cut; 0: unchanged.",
         at_least=0,
     )
     attention_window: int = setting(
-        0, help="Places to each side that a token attends to, for long rows (docs/guide/long_documents.md).", at_least=0
+        0, help="Tokens on each side that a token attends to, for long rows (docs/guide/long_documents.md).", at_least=0
     )
     global_attention_every: int = setting(
-        0, help="With it: every so many steps attend to all even so. 0: none.", at_least=0
+        0, help="With --attention_window: every this many steps attend to all tokens; 0: none.", at_least=0
     )
 
 

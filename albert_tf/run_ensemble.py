@@ -1,4 +1,4 @@
-"""Measures several fine-tuned models that answer together.
+"""Combines the answers of several fine-tuned models, and scores them.
 
 python -m albert_tf.run_ensemble --task=sst2 --data_dir=glue/SST-2 --models=sst2_a,sst2_b --output_dir=both
 """

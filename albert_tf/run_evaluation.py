@@ -35,25 +35,25 @@ class EvaluationSettings(CheckedSettings):
     }
 
     model: str = setting(help="folder that run_finetuning or run_pretraining wrote, or a .keras file")
-    data_file: str = setting("", help="of a fine-tuned model: a table with labels, .csv, .tsv, JSON lines or .parquet")
+    data_file: str = setting("", help="table with labels, for a fine-tuned model: .csv, .tsv, JSON lines or .parquet")
     output_dir: str = setting(
         "",
         help="folder to write: predictions, evaluation.json, a picture; empty: evaluation/NAME in --model",
     )
-    text_column: str = setting("", help="the column of the text; empty: as in training, or text, sentence or the like")
-    second_text_column: str = setting("", help="the column of the second text of a pair; empty: as in training")
-    label_column: str = setting("", help="the column of the label; empty: as in training, or label, class or the like")
-    encoding: str = setting("", help="of --data_file, where it is not UTF-8, such as cp1252")
+    text_column: str = setting("", help="column of the text; empty: as in training, or text, sentence or the like")
+    second_text_column: str = setting("", help="column of the second text of a pair; empty: as in training")
+    label_column: str = setting("", help="column of the label; empty: as in training, or label, class or the like")
+    encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")
     train_data: str = setting(
-        "", help="of a pre-trained model: file pattern of training records, for the most frequent answers"
+        "", help="file pattern of training records, which give the most frequent answers; for a pre-trained model"
     )
-    eval_data: str = setting("", help="of a pre-trained model: file pattern of held-out records")
+    eval_data: str = setting("", help="file pattern of held-out records, for a pre-trained model")
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     batch_size: int = setting(64, help="examples a batch", at_least=1)
     max_eval_steps: int = setting(
-        0, help="batches of --eval_data to evaluate, from the first records on; 0 for all", at_least=0
+        0, help="batches of --eval_data to evaluate, from the first records on; 0: all", at_least=0
     )
-    output: str = setting("", help="JSON file for the figures of records")
+    output: str = setting("", help="JSON file to write the scores on --eval_data to")
 
     def __post_init__(self):
         """Raises UserError where neither a file nor records are given, or flags of both."""

@@ -15,11 +15,13 @@ from tfrecords.base.settings import CheckedSettings, setting
 class ScoreSettings(CheckedSettings):
     """The files of a scoring, and the version of SQuAD."""
 
-    data: str = setting(help="the questions and their answers: a SQuAD JSON file, perhaps .gz")
-    predictions: str = setting(help="JSON object of question ids with answer texts, as predictions.json")
-    null_odds: str = setting("", help="2.0: JSON object of question ids with numbers, higher for no answer")
-    na_prob_thresh: float = setting(1.0, help="2.0: null odds above which an answer counts as none")
-    version: str = setting("", help="1.1 or 2.0; empty: 2.0 where a question has no answer, otherwise 1.1")
+    data: str = setting(help="SQuAD JSON file with the questions and their answers, also .gz")
+    predictions: str = setting(help="JSON object that maps question ids to answer texts, such as predictions.json")
+    null_odds: str = setting(
+        "", help="for version 2.0: JSON object that maps question ids to numbers, higher for no answer"
+    )
+    na_prob_thresh: float = setting(1.0, help="for version 2.0: null odds above which a question counts as unanswered")
+    version: str = setting("", help="1.1 or 2.0; empty: 2.0 if a question has no answer, otherwise 1.1")
 
     def __post_init__(self):
         """Raises UserError for a version that there is not."""

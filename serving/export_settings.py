@@ -26,61 +26,75 @@ class ExportSettings(CheckedSettings):
     }
 
     model: str = setting(
-        help="folder that training wrote, a .keras file in one, a published checkpoint, or a model's name on the hub"
+        help="folder that training wrote, a .keras file in it, a published checkpoint, or a model's name on the hub"
     )
     output_dir: str = setting(help="base path of the servable; the version becomes a numbered folder in it")
     inputs: str = setting(
-        "ids", help="token ids and lengths, or strings, tokenized in the graph", choices=("ids", "text")
+        "ids", help="ids: token ids and lengths; text: strings, tokenized in the graph", choices=("ids", "text")
     )
     version: int = setting(0, help="version number; 0 means the next free one", at_least=0)
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     max_seq_length: int = setting(
         0,
-        help="longest row in tokens; 0 means that of fine-tuning, or all the positions that the model has",
+        help="longest row in tokens; 0: that of fine-tuning, or all the positions that the model has",
         at_least=8,
         also={0: "for that of fine-tuning"},
     )
-    tokenizer: str = setting("", help="vocabulary to use instead of the one beside the model")
+    tokenizer: str = setting("", help="vocabulary to use instead of the one in the model's folder")
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
     lower_case: bool | None = setting(
-        None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
+        None, help="whether a published vocabulary lower-cases; left out: as the files next to it or its pieces say"
     )
     keep_accents: bool | None = setting(
-        None, help="whether a published vocabulary keeps accents; left out: as the files beside it say, or else not"
+        None, help="whether a published vocabulary keeps accents; left out: as the files next to it say, or else not"
     )
     compute: str = setting(
         "float32",
-        help="what matrix products are computed in; auto: bfloat16 where this CPU has it",
+        help="arithmetic of the matrix products; auto: bfloat16 where this CPU has it",
         choices=(*COMPUTE, "auto"),
     )
-    padding: str = setting("skipped", help="whether matrix products are of real tokens only", choices=PADDING)
+    padding: str = setting(
+        "skipped",
+        help="skipped: compute matrix products for real tokens only; computed: for padding, too",
+        choices=PADDING,
+    )
     performance_hint: str = setting(
         "latency",
-        help="of bfloat16 and int8: kernels for single short rows, or for batches and long rows",
+        help="kernels of a bfloat16 or int8 export; latency: for single short rows; throughput: for batches and "
+        "long rows",
         choices=PERFORMANCE_HINTS,
     )
     check_numbers: bool = setting(
-        False, help="whether a request fails in whose answer a number is NaN or infinite, with all others of its batch"
+        False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"
     )
     other_cpu: bool = setting(
-        False, help="write bfloat16 or int8_vnni for a CPU that has it though this one has not; nothing is tried"
+        False,
+        help="write bfloat16 or int8_vnni for another CPU, if this one does not support it; the result is not tested",
     )
-    calibration_text: str = setting("", help="for int8: a text file, a line each like those to come; else random ids")
+    calibration_text: str = setting(
+        "", help="text file for int8, one text a line, similar to those that will be sent; empty: random ids"
+    )
     exit_rule: str = setting(
         "confidence",
-        help="of models with early exits, and by movement of most others: what their threshold input means",
+        help="what the threshold input means, for models with early exits; movement is also for most other models",
         choices=EXIT_RULES,
     )
-    top_k: int = setting(5, help="pieces proposed for a mask, and answers proposed for a question", at_least=1)
-    doc_stride: int = setting(128, help="tokens between the windows in which a long context is read", at_least=1)
-    max_query_length: int = setting(64, help="tokens of a question that are read", at_least=1)
-    num_choices: int = setting(4, help="candidates of one multiple-choice question", at_least=1)
-    dimensions: int = setting(0, help="numbers of an embedding that are given, from the first on; 0: all", at_least=0)
+    top_k: int = setting(
+        5, help="number of pieces returned for a mask, and of answers returned for a question", at_least=1
+    )
+    doc_stride: int = setting(
+        128, help="tokens between the starts of the windows that a long context is split into", at_least=1
+    )
+    max_query_length: int = setting(64, help="largest number of tokens of a question; the rest is cut", at_least=1)
+    num_choices: int = setting(4, help="number of candidates of a multiple-choice question", at_least=1)
+    dimensions: int = setting(
+        0, help="return only this many numbers of an embedding, from the first on; 0: all", at_least=0
+    )
     warm_up_lengths: str = setting(
         "16,64,128", help="lengths of the warm-up requests, comma-separated, in tokens; empty: none"
     )
     warm_up_signatures: str = setting(
-        "serving_default", help="signatures that the warm-up calls, comma-separated; each keeps memory of its own"
+        "serving_default", help="signatures that the warm-up calls, comma-separated; each takes memory of its own"
     )
     check: bool = setting(False, help="load the result in a fresh process and compare it with the Keras model")
 

@@ -22,14 +22,12 @@ _CHECKED_LENGTH = 32
 class LiteRtSettings(CheckedSettings):
     """Which model is written, and how it computes."""
 
-    model: str = setting(help="folder that training wrote, a .keras file in one, or a published checkpoint")
+    model: str = setting(help="folder that training wrote, a .keras file in it, or a published checkpoint")
     output: str = setting(help="file to write, such as model.tflite")
     compute: str = setting(
-        "float32", help="int8: 8-bit weights, activations quantized as they come", choices=("float32", "int8")
+        "float32", help="int8: 8-bit weights, with activations quantized for each call", choices=("float32", "int8")
     )
-    max_seq_length: int = setting(
-        0, help="length of every row in tokens; 0 means that each call chooses its own", at_least=0
-    )
+    max_seq_length: int = setting(0, help="length of every row in tokens; 0: chosen by each call", at_least=0)
 
 
 def write(settings: LiteRtSettings) -> dict[str, float]:

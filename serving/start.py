@@ -1,4 +1,4 @@
-"""Starts a model by its folder or its name: exported if need be, behind OpenAI's API, REST and gRPC.
+"""Exports a model if needed, and serves it with OpenAI's API, REST and gRPC.
 
 python -m serving.start --model=sst2
 python -m serving.start --model=sentence-transformers/all-MiniLM-L6-v2 --port=8080
@@ -29,15 +29,18 @@ class StartSettings(CheckedSettings):
     """Which model is started, and where it answers."""
 
     model: str = setting(help="folder of a model or of an export, or the name of a model on the Hugging Face hub")
-    name: str = setting("", help="name by which clients ask for the model; empty: that of its folder")
-    port: int = setting(8080, help="HTTP port of the API and of a page to try the model on", at_least=1, at_most=65535)
+    name: str = setting("", help="name by which clients ask for the model; empty: the name of its folder")
+    port: int = setting(
+        8080, help="HTTP port of the gateway's API and of its page for trying the model", at_least=1, at_most=65535
+    )
     grpc_port: int = setting(8500, help="port of TensorFlow Serving's gRPC API", at_least=1, at_most=65535)
     rest_api_port: int = setting(8501, help="port of TensorFlow Serving's REST API; 0: none", at_least=0, at_most=65535)
     bind_address: str = setting("127.0.0.1", help="address to listen on, such as 0.0.0.0 for every network")
     api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
-    output_dir: str = setting("servables", help="folder for the export of a model; the next start uses it again")
-    compute: str = setting("auto", help="what the export computes in; auto: bfloat16 where this CPU has it",
-                           choices=(*COMPUTE, "auto"))  # fmt: skip
+    output_dir: str = setting("servables", help="folder for the exported model; later starts use the export again")
+    compute: str = setting(
+        "auto", help="arithmetic of the export; auto: bfloat16 where this CPU has it", choices=(*COMPUTE, "auto")
+    )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the model's own", at_least=0)
 
 

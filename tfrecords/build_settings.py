@@ -38,26 +38,29 @@ class BuildSettings(CheckedSettings):
     tfrecords.base.errors.UserError: --max_seq_length=4 must be from 8 to 1048576
     """
 
-    seed: int = setting(12345, help="Decides every random choice.", at_least=-(1 << 63), at_most=(1 << 63) - 1)
+    seed: int = setting(12345, help="Seed of all random choices.", at_least=-(1 << 63), at_most=(1 << 63) - 1)
     max_seq_length: int = setting(
         512, help="Tokens in an example, [CLS] and [SEP] included.", at_least=8, at_most=1 << 20
     )
     objective: str = setting(
-        "masked", help="What the records are for; permutation: rows in the order of the text.", choices=OBJECTIVES
+        "masked",
+        help="Objective that the records are for; permutation: rows in the order of the text.",
+        choices=OBJECTIVES,
     )
     # As the published recipes have it (512 tokens x 0.15: 77, and for permutations 512 / 6: 85).
     max_predictions_per_seq: int | None = setting(
         None,
-        help="Most tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded up, if unset; in "
-        "permutation records just so many, --max_seq_length x --mask_beta / --mask_alpha, rounded down, if unset.",
+        help="Largest number of tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded "
+        "up, if unset. In permutation records it is the exact number; --max_seq_length x --mask_beta / "
+        "--mask_alpha, rounded down, if unset.",
         at_least=1,
         at_most="max_seq_length",
     )
     masking: str = setting(
-        "static", help="static: masked here; dynamic: the reader masks anew every epoch.", choices=MASKINGS
+        "static", help="static: mask when building; dynamic: the reader draws new masks every epoch.", choices=MASKINGS
     )
     masked_lm_prob: float = setting(
-        0.15, help="Share of the tokens to predict, up to the most.", at_least=0.0, at_most=1.0
+        0.15, help="Share of the tokens to predict, up to --max_predictions_per_seq.", at_least=0.0, at_most=1.0
     )
     max_ngram: int | None = setting(
         None,
@@ -68,21 +71,21 @@ class BuildSettings(CheckedSettings):
     )
     whole_words: bool | None = setting(
         None,
-        help="Mask whole words; --nowhole_words masks single pieces, as permutation records do if unset: there a span "
-        "begins with a word and is so many pieces long, as the published ones are.",
+        help="Mask whole words; --nowhole_words masks single pieces. Permutation records mask spans of pieces if"
+        " unset: a span begins with a word and has a fixed number of pieces, as in the published code.",
     )
     word_rule: str = setting(
         SCRIPT,
-        help="What a word is. script: what stands between white space, and each piece of text that is written without "
-        "it, such as Chinese and Thai; published: as the published code of the tokenizer's kind has it.",
+        help="What counts as a word; script: text between white space, and each piece in scripts without white "
+        "space, such as Chinese and Thai; published: as in the published code for this kind of tokenizer.",
         choices=RULES,
     )
     pair_task: str | None = setting(
         None,
-        help="What the two segments of an example are; sop if unset, and none in permutation records.",
+        help="Task for the two segments of an example; sop if unset, and none in permutation records.",
         choices=pairs.PAIR_TASKS,
     )
-    input_format: str = setting("segment-pair", help="What fills an example.", choices=segments.INPUT_FORMATS)
+    input_format: str = setting("segment-pair", help="How text is put into an example.", choices=segments.INPUT_FORMATS)
     # 0.1 as in the official code, 0 as in RoBERTa.
     short_seq_prob: float | None = setting(
         None,
@@ -92,35 +95,44 @@ class BuildSettings(CheckedSettings):
     )
     short_seq_rule: str = setting(
         "example",
-        help="Whether that is drawn for each example, or as in google-research/albert for each document.",
+        help="Whether --short_seq_prob is drawn for each example, or for each document as in google-research/albert.",
         choices=segments.SHORT_RULES,
     )
     reuse_length: int | None = setting(
         None,
-        help="Permutation: tokens at a row's front that go on in the stream, and the memory of the row behind it; half "
-        "of --max_seq_length if unset, 0 for none.",
+        help="Permutation: tokens from the start of a row after which the next row begins; they are the memory "
+        "of the next row; half of --max_seq_length if unset, 0 for none.",
         at_least=0,
     )
-    mask_alpha: int = setting(6, help="Permutation: a span of n is masked in a context of n x this / beta.", at_least=1)
+    mask_alpha: int = setting(
+        6,
+        help="Permutation: a span of n tokens is masked in a context of n x --mask_alpha / --mask_beta tokens.",
+        at_least=1,
+    )
     mask_beta: int = setting(1, help="Permutation: see --mask_alpha.", at_least=1, at_most="mask_alpha")
     bi_data: bool = setting(True, help="Permutation: half of the streams run backwards.")
     streams: int = setting(
-        2, help="Permutation: a file's rows go on side by side in so many streams of text.", at_least=1, at_most=1 << 16
+        2,
+        help="Permutation: number of streams of text that the rows of a file are taken from in turn.",
+        at_least=1,
+        at_most=1 << 16,
     )
     dupe_factor: int = setting(
         1, help="Passes over the corpus, each with other cuts, pairs and masks.", at_least=1, at_most=1 << 20
     )
-    held_out_fraction: float = setting(0.1, help="Share of the documents kept for evaluation.", at_least=0.0, below=1.0)
+    held_out_fraction: float = setting(
+        0.1, help="Share of the documents that is held out for evaluation.", at_least=0.0, below=1.0
+    )
     text_field: str = setting("text", help="Field of a JSON line that holds the text.")
-    split_sentences: bool = setting(False, help="A line is a paragraph: split it into sentences.")
-    line_documents: bool = setting(False, help="A line is a document by itself; in JSON lines, a line of the text.")
+    split_sentences: bool = setting(False, help="Each line is a paragraph; split it into sentences.")
+    line_documents: bool = setting(False, help="Each line is a document; in JSON lines, each line of the text.")
     min_sentences: int = setting(
-        1, help="Documents of fewer sentences, such as headings among --line_documents, are left out.", at_least=1
+        1, help="Leave out documents with fewer sentences, such as headings with --line_documents.", at_least=1
     )
     gzip: bool = setting(False, help="Compress the records.")
     chunk_megabytes: float = setting(
         0.0,
-        help="Text a file of records is made from, in MB; 0: 8, and up to 160 for corpora above 8 GB.",
+        help="MB of text for each file of records; 0: 8, and up to 160 for corpora above 8 GB.",
         at_least=0.01,
         at_most=1024.0,
         also={0: "for as many as the corpus asks for"},

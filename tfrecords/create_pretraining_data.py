@@ -40,12 +40,14 @@ class CreateSettings(BuildSettings):
         None, help="Keep accents; unset: as the tokenizer says, or else strip them, as ALBERT and BERT do."
     )
     max_unknown_share: float = setting(
-        0.2, help="Of the text's tokens, how many the vocabulary may have no piece for.", at_least=0.0, at_most=1.0
+        0.2, help="Largest share of the text's tokens that may be unknown to the vocabulary.", at_least=0.0, at_most=1.0
     )
-    max_bad_lines: int = setting(0, help="JSON lines that may be left out because they hold no text.", at_least=0)
-    workers: int | None = setting(None, help="Processes; the processors of this machine if not given.", at_least=1)
+    max_bad_lines: int = setting(0, help="JSON lines without text that may be left out.", at_least=0)
+    workers: int | None = setting(
+        None, help="Number of processes; left out: one for each processor of this machine.", at_least=1
+    )
     runner: str = setting("local", help="local: processes here; ray: the cluster of RAY_ADDRESS.", choices=RUNNERS)
-    overwrite: bool = setting(False, help="Replace records in --output_dir that were built otherwise.")
+    overwrite: bool = setting(False, help="Replace records in --output_dir that were built with other settings.")
 
 
 def main(settings: CreateSettings) -> None:

@@ -27,12 +27,14 @@ class InspectSettings(CheckedSettings):
     """Which records are looked at, and how many of them."""
 
     input: str = setting(help="Folder or comma-separated globs of record files.")
-    split: str = setting("train", help="Which of a folder's files.", choices=SPLITS)
-    tokenizer: str = setting("", help="Tokenizer, where the folder of the records holds none.")
+    split: str = setting("train", help="Part of a folder's files to read.", choices=SPLITS)
+    tokenizer: str = setting("", help="Tokenizer to use if the folder of the records has none.")
     examples: int = setting(3, help="Examples to print.", at_least=0)
-    sample: int = setting(10000, help="Examples to count; 0 counts all, and checks every file's checksum.", at_least=0)
+    sample: int = setting(
+        10000, help="Number of examples to count; 0 counts all, and checks every file's checksum.", at_least=0
+    )
     output_dir: str = setting("", help="Folder for statistics.json and statistics.png.")
-    seed: int = setting(0, help="Masks of dynamic records.")
+    seed: int = setting(0, help="Seed for the masks of dynamic records.")
 
 
 def main(settings: InspectSettings) -> None:

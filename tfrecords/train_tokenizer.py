@@ -28,16 +28,19 @@ class TokenizerSettings(CheckedSettings):
 
     input: str = setting("", help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_prefix: str = setting(
-        help="Writes PREFIX.model, of a BPE PREFIX.json, and PREFIX.vocab; with --add_to the folder PREFIX."
+        help="Prefix of the files to write: PREFIX.model and PREFIX.vocab, for a BPE PREFIX.json; with --add_to "
+        "the folder PREFIX."
     )
     add_to: str = setting(
-        "", help="Trains nothing, but adds words to this tokenizer, a file or folder of any kind: those of --words, or "
-        "the words of --input that it cuts most.")  # fmt: skip
+        "",
+        help="Tokenizer to add words to, a file or folder of any kind, instead of training: the words of "
+        "--words, or those of --input that it splits into most pieces.",
+    )
     words: str = setting("", help="With --add_to: file of the words to add, one a line.")
-    max_words: int = setting(1000, help="With --add_to and --input: words to add at most.", at_least=1)
+    max_words: int = setting(1000, help="With --add_to and --input: largest number of words to add.", at_least=1)
     kind: str = setting(
         "sentencepiece",
-        help="sentencepiece: as ALBERT; bpe: byte-level BPE as RoBERTa, which keeps all text as it is.",
+        help="sentencepiece: as for ALBERT; bpe: byte-level BPE as for RoBERTa, which leaves all text unchanged.",
         choices=("sentencepiece", "bpe"),
     )
     vocab_size: int = setting(30000, help="Number of pieces.", at_least=32)
@@ -45,13 +48,13 @@ class TokenizerSettings(CheckedSettings):
         0.99995, help="Share of the characters that get a piece; 0.9995 suits Chinese.", at_least=0.9, at_most=1.0
     )
     hard_vocab_limit: bool = setting(
-        True, help="Fail when the corpus is too small for --vocab_size; off: make fewer pieces."
+        True, help="Fail if the corpus is too small for --vocab_size; otherwise make fewer pieces."
     )
-    lower_case: bool = setting(True, help="Lower-case the text; a BPE never does.")
+    lower_case: bool = setting(True, help="Lower-case the text; has no effect on a BPE.")
     keep_accents: bool = setting(
-        False, help="Keep accents, which ALBERT strips: German schön is then another word than schon."
+        False, help="Keep accents, which ALBERT strips. Without it German schön and schon are the same word."
     )
-    max_lines: int = setting(2_000_000, help="Train on the first this many lines of text.", at_least=1)
+    max_lines: int = setting(2_000_000, help="Number of lines of text to train on, from the first on.", at_least=1)
     text_field: str = setting("text", help="Field of a JSON line that holds the text.")
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""What the repeated blocks of a model come to when they run on: a fixed point, a cycle, or neither; for any checkpoint.
+"""Tests whether the repeated blocks of a model converge to a fixed point, to a cycle, or to neither.
 
 python -m albert_tf.analysis.equilibrium --model=a.keras --tokenizer=spm.model --text="A sentence." --output_dir=out
 
@@ -23,20 +23,22 @@ class EquilibriumSettings(CheckedSettings):
     """Holds the command's flags."""
 
     model: str = setting(help="a checkpoint, or several by commas, in any format that convert_checkpoint reads")
-    output_dir: str = setting(help="where equilibrium.csv and equilibrium.png go")
+    output_dir: str = setting(help="folder for equilibrium.csv and equilibrium.png")
     text: str = setting("", help="a text to run the blocks on")
-    input: str = setting("", help="or globs of text files, by commas")
-    tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: the one beside the model")
+    input: str = setting("", help="globs of text files, comma-separated; instead of --text")
+    tokenizer: str = setting(
+        "", help="SentencePiece model, vocab.txt, or a folder; left out: the one in the model's folder"
+    )
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
-    steps: int = setting(100, help="runs of the repeated blocks", at_least=4 * LONGEST_PERIOD)
+    steps: int = setting(100, help="number of times that the repeated blocks run", at_least=4 * LONGEST_PERIOD)
     tolerance: float = setting(1e-3, help="relative residual at which a row has converged", at_least=1e-7)
     documents: int = setting(8, help="documents to read", at_least=1)
-    max_seq_length: int = setting(128, help="tokens a text is cut to", at_least=5)
+    max_seq_length: int = setting(128, help="longest text in tokens; longer ones are cut", at_least=5)
     lower_case: bool | None = setting(
-        None, help="whether the tokenizer lower-cases; left out: as the files beside it or its pieces say"
+        None, help="whether the tokenizer lower-cases; left out: as the files next to it or its pieces say"
     )
     keep_accents: bool | None = setting(
-        None, help="whether the tokenizer keeps accents; left out: as the files beside it say, or else not"
+        None, help="whether the tokenizer keeps accents; left out: as the files next to it say, or else not"
     )
 
 

@@ -34,15 +34,15 @@ class LayerDistancesSettings(CheckedSettings):
     tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
     input: str = setting(help="globs of text files, by commas")
-    output_dir: str = setting(help="where distances.csv and distances.png go")
+    output_dir: str = setting(help="folder for distances.csv and distances.png")
     documents: int = setting(32, help="documents to read", at_least=1)
-    max_seq_length: int = setting(128, help="tokens a document is cut to", at_least=5)
+    max_seq_length: int = setting(128, help="longest document in tokens; longer ones are cut", at_least=5)
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     lower_case: bool | None = setting(
-        None, help="whether the tokenizer lower-cases; left out: as the files beside it or its pieces say"
+        None, help="whether the tokenizer lower-cases; left out: as the files next to it or its pieces say"
     )
     keep_accents: bool | None = setting(
-        None, help="whether the tokenizer keeps accents; left out: as the files beside it say, or else not"
+        None, help="whether the tokenizer keeps accents; left out: as the files next to it say, or else not"
     )
 
 

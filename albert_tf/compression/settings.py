@@ -36,80 +36,106 @@ class CompressSettings(CheckedSettings):
         "Memory and speed": "cache_gb gradient_accumulation_steps dtype_policy strategy",
     }
 
-    model: str = setting(help="what to compress: folder, .keras file or published checkpoint; it is the teacher, too")
+    model: str = setting(
+        help="model to compress, which is also the teacher: folder, .keras file or published checkpoint"
+    )
     output_dir: str = setting(help="model folder to write: the compressed model, compress.json, compress.html")
     embedding_size: int = setting(
         -1,
-        help="columns of the word embeddings, cut by singular values; 0: as they are, -1: 128, or as they are if"
-        " narrower or factorised already",
+        help="columns of the word embeddings, reduced by a singular value decomposition; 0: no reduction, -1: "
+        "128, or unchanged if narrower or factorised already",
         at_least=-1,
     )
     energy: float = setting(
-        0.0, help="instead of --embedding_size: the part of the embeddings' squares to keep, such as 0.9", at_least=0,
+        0.0,
+        help="share of the embeddings' squares to keep, such as 0.9; instead of --embedding_size",
+        at_least=0,
         below=1,
-    )  # fmt: skip
+    )
     plan: str = setting(
-        "", help="which blocks run: 1x6, 1+1x4+1, ...; empty: one block as often as the model has layers, none: as is"
+        "",
+        help="plan of the blocks to run: 1x6, 1+1x4+1, ..., or none for the model's own; empty: one block as "
+        "often as the model has layers",
     )
-    lora_rank: int = setting(16, help="rank of what a shared block differs by from step to step; 0: by nothing",
-                             at_least=0)  # fmt: skip
-    lora_target: str = setting("both", help="which half of a block has it", choices=("attention", "ffn", "both"))
+    lora_rank: int = setting(
+        16, help="rank of the correction that each step adds to a shared block; 0: no correction", at_least=0
+    )
+    lora_target: str = setting(
+        "both", help="half of a block that gets the correction", choices=("attention", "ffn", "both")
+    )
     block: str = setting(
-        "mean", help="what a shared block begins as: the mean of the model's, or the one of them that serves best",
+        "mean",
+        help="start of a shared block; mean: the mean of the model's blocks; best: the one of them that serves best",
         choices=BLOCKS,
-    )  # fmt: skip
-    align: bool = setting(True, help="bring units and heads of the blocks that are to share into one order first")
-    layers: int = setting(0, help="of the model's layers, how many to keep, evenly spaced; 0: all", at_least=0)
-    text: str = setting(
-        "", help="file patterns of plain text to learn from, .txt or .jsonl, also .gz, separated by commas; empty: the"
-        " texts of --data_dir's training file",
-    )  # fmt: skip
-    text_field: str = setting("text", help="of .jsonl: the field that holds the text")
-    split_sentences: bool = setting(True, help="rows are sentences; otherwise lines")
-    max_seq_length: int = setting(128, help="longest row in tokens; the rest of a longer one is left out", at_least=8)
-    held_out_rows: int = setting(512, help="rows that are not trained on, by which what is lost is told", at_least=16)
-    vocab_from: str = setting(
-        "", help="keep the pieces that this text uses and drop the others: file patterns, or corpus: those of --text"
     )
-    vocab_size: int = setting(0, help="of --vocab_from: pieces to keep at most; 0: all that occur", at_least=0)
-    task: str = setting("", help="what to measure the loss by: a GLUE task such as stsb or sst2, or your own data's")
+    align: bool = setting(True, help="first bring the units and heads of the blocks that will be shared into one order")
+    layers: int = setting(0, help="number of the model's layers to keep, evenly spaced; 0: all", at_least=0)
+    text: str = setting(
+        "",
+        help="file patterns of plain text to learn from, .txt or .jsonl, also .gz, comma-separated; empty: the "
+        "texts of --data_dir's training file",
+    )
+    text_field: str = setting("text", help="field of a .jsonl line that holds the text")
+    split_sentences: bool = setting(True, help="make a row of each sentence; otherwise of each line")
+    max_seq_length: int = setting(128, help="longest row in tokens; longer rows are cut", at_least=8)
+    held_out_rows: int = setting(
+        512, help="number of rows that are held out from training to measure the loss of quality", at_least=16
+    )
+    vocab_from: str = setting(
+        "", help="keep only the pieces that this text uses: file patterns, or corpus for the files of --text"
+    )
+    vocab_size: int = setting(0, help="largest number of pieces that --vocab_from keeps; 0: all that occur", at_least=0)
+    task: str = setting(
+        "", help="task to measure quality on: a GLUE task such as stsb or sst2, or the kind of your own data"
+    )
     data_dir: str = setting("", help="folder with the task's files")
-    text_column: str = setting("text", help="of your own data: the column of the text")
-    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
-    label_column: str = setting("label", help="of your own data: the column of the class or number")
-    table: bool = setting(True, help="measure what each rank and each plan costs by itself, without training")
+    text_column: str = setting("text", help="column of the text in your own data")
+    second_text_column: str = setting("", help="column of the second text of a pair in your own data")
+    label_column: str = setting("label", help="column of the class or number in your own data")
+    table: bool = setting(True, help="measure the cost of each rank and each plan alone, without training")
     num_train_steps: int = setting(2000, help="steps of distillation on text; 0: none", at_least=0)
     num_warmup_steps: int = setting(-1, help="steps of linear warm-up; -1: a twentieth of all", at_least=-1)
     train_batch_size: int = setting(64, help="rows a step", at_least=2)
     gradient_accumulation_steps: int = setting(
-        1, help="parts that the batch of a step is cut into, one after the other, to save memory", at_least=1
+        1,
+        help="number of parts that a step's batch is split into; they are computed one after the other, to save memory",
+        at_least=1,
     )
     learning_rate: float = setting(4e-4, help="peak of the learning-rate curve", at_least=0)
     weight_decay_rate: float = setting(0.01, help="decoupled weight decay", at_least=0)
     vectors_weight: float = setting(
-        -1.0, help="in the loss: 1 - cosine of the texts' vectors; -1: 1, and 0 of a model that answers a task",
-        at_least=0, also={-1: "for the model's own"},
-    )  # fmt: skip
+        -1.0,
+        help="weight in the loss of 1 - cosine between the texts' vectors; -1: 1, or 0 for a model fine-tuned on"
+        " a task",
+        at_least=0,
+        also={-1: "for the model's own"},
+    )
     similarities_weight: float = setting(
         -1.0,
-        help="in the loss: squared difference of the cosines between a batch's texts; -1: 10, and 0 of a model that "
-        "answers a task",
+        help="weight in the loss of the squared difference of the cosines between a batch's texts; -1: 10, or 0 "
+        "for a model fine-tuned on a task",
         at_least=0,
         also={-1: "for the model's own"},
     )
     states_weight: float = setting(
-        1.0, help="in the loss: squared difference of every step's hidden states, relative to the model's", at_least=0
+        1.0,
+        help="weight in the loss of the squared difference of every step's hidden states, relative to the model's",
+        at_least=0,
     )
     relations_weight: float = setting(
-        0.0, help="in the loss: divergence of the last step's value relations, as MiniLM's", at_least=0
+        0.0, help="weight in the loss of the divergence of the last step's value relations, as in MiniLM", at_least=0
     )
     words_weight: float = setting(
-        1.0, help="in the loss: divergence of the masked words' distributions, of models with a masked-LM head",
+        1.0,
+        help="weight in the loss of the divergence of the masked words' distributions, for models with a "
+        "masked-LM head",
         at_least=0,
-    )  # fmt: skip
-    map_states: bool = setting(False, help="compare states through a learned map, the last step's aside")
+    )
+    map_states: bool = setting(False, help="compare hidden states through a learned map, except those of the last step")
     cache_gb: float = setting(
-        8.0, help="disk for what the model computes of rows that come more than once; 0: computed each time", at_least=0
+        8.0,
+        help="disk space for the model's outputs for rows that are read more than once; 0: computed each time",
+        at_least=0,
     )
     eval_batch_size: int = setting(64, help="rows a batch of an evaluation", at_least=1)
     save_checkpoints_steps: int = setting(0, help="steps between checkpoints; 0: a twentieth of all", at_least=0)
@@ -121,17 +147,27 @@ class CompressSettings(CheckedSettings):
     )
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
     fused_attention: bool = setting(
-        False, help="attention by one kernel of the GPU; needs KERAS_BACKEND=jax and mixed_bfloat16"
+        False, help="compute attention with one GPU kernel; needs KERAS_BACKEND=jax and mixed_bfloat16"
     )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     seed: int = setting(
-        0, help="of the order of rows, masked words and what begins at random", at_least=0, at_most=MAX_SEED
+        0,
+        help="seed for the order of rows, the masked words and randomly initialized weights",
+        at_least=0,
+        at_most=MAX_SEED,
     )
-    task_train_steps: int = setting(0, help="of a fine-tuned model: steps on its task; 0: the task's own", at_least=0)
-    task_train_batch_size: int = setting(0, help="rows a step of that phase; 0: the task's own", at_least=0)
-    task_learning_rate: float = setting(0.0, help="peak of that phase's rate; 0: the task's own", at_least=0)
+    task_train_steps: int = setting(
+        0, help="steps of a second phase that trains a fine-tuned model on its task; 0: the task's own", at_least=0
+    )
+    task_train_batch_size: int = setting(0, help="rows a step of the second phase; 0: the task's own", at_least=0)
+    task_learning_rate: float = setting(
+        0.0, help="peak learning rate of the second phase; 0: the task's own", at_least=0
+    )
     task_distillation_weight: float = setting(
-        0.9, help="of the model's answers in that phase's loss; labels have the rest", at_least=0, at_most=1
+        0.9,
+        help="weight of the model's answers in the loss of the second phase; the labels have the rest",
+        at_least=0,
+        at_most=1,
     )
 
     def __post_init__(self):

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from albert_tf.choices import DEPTH_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
+from albert_tf.choices import DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -43,36 +43,46 @@ class FinetuningSettings(CheckedSettings):
     }
 
     data_file: str = setting(
-        "", help="one table of your own: .csv, .tsv, JSON lines or .parquet; a part of its rows is held out"
+        "", help="one table of your own: .csv, .tsv, JSON lines or .parquet; --dev_fraction of its rows is held out"
     )
-    data_dir: str = setting("", help="instead: folder with the files of a task, e.g. glue/SST-2, or train and dev")
+    data_dir: str = setting(
+        "", help="folder with the files of a task, e.g. glue/SST-2, or with train and dev files; instead of --data_file"
+    )
     task: str = setting(
         "",
-        help="a GLUE task such as sst2, squad1, squad2, race; or your data: classification, multilabel, regression, "
-        "tagging; empty: as the labels of your data are",
+        help="a GLUE task such as sst2, or squad1, squad2, race; for your own data classification, multilabel, "
+        "regression or tagging; empty: found from the labels of your data",
     )
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
-    init_from: str = setting("", help="run folder, .keras file or published checkpoint whose encoder to start from")
+    init_from: str = setting("", help="run folder, .keras file or published checkpoint to take the encoder from")
     keep_head: bool = setting(
-        False, help="start from the head of --init_from too: of a model fine-tuned on the same labels, to go on with it"
+        False,
+        help="also take the head of --init_from, to continue training a model that was fine-tuned on the same labels",
     )
-    depth: int = setting(0, help="of --init_from: " + DEPTH_HELP, at_least=0)
+    depth: int = setting(
+        0, help="layers to run the shared blocks of --init_from through; 0: as many as it has", at_least=0
+    )
     random_depth_min: int = setting(
         -1,
-        help="train each batch at a depth of its own, this at least; 0: none, -1: as --init_from or --config",
+        help="draw the number of layers for each batch, at least this many; 0: none, -1: as --init_from or --config",
         at_least=-1,
     )
-    config: str = setting("", help="instead of --init_from: configuration of an encoder to train from scratch")
-    tokenizer: str = setting("", help="a .model, vocab .txt or folder; empty: the one beside --init_from")
+    config: str = setting("", help="configuration of an encoder to train from scratch, instead of --init_from")
+    tokenizer: str = setting(
+        "", help="a .model, vocab .txt or folder; empty: the tokenizer in the folder of --init_from"
+    )
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
     lower_case: bool | None = setting(
-        None, help="whether a published vocabulary lower-cases; left out: as the files beside it or its pieces say"
+        None, help="whether a published vocabulary lower-cases; left out: as the files next to it or its pieces say"
     )
     keep_accents: bool | None = setting(
-        None, help="whether a published vocabulary keeps accents; left out: as the files beside it say, or else not"
+        None, help="whether a published vocabulary keeps accents; left out: as the files next to it say, or else not"
     )
     max_unknown_share: float = setting(
-        0.2, help="of the training text's tokens, how many the vocabulary may have no piece for", at_least=0, at_most=1
+        0.2,
+        help="largest share of the training text's tokens that may be unknown to the vocabulary",
+        at_least=0,
+        at_most=1,
     )
     max_seq_length: int = setting(
         0,
@@ -82,7 +92,9 @@ class FinetuningSettings(CheckedSettings):
     )
     train_batch_size: int = setting(0, help="examples a step; 0: the task's own", at_least=0)
     gradient_accumulation_steps: int = setting(
-        1, help="parts that the batch of a step is cut into, one after the other, to save memory", at_least=1
+        1,
+        help="number of parts that a step's batch is split into; they are computed one after the other, to save memory",
+        at_least=1,
     )
     eval_batch_size: int = setting(32, help="examples a batch of evaluation and prediction", at_least=1)
     learning_rate: float = setting(0.0, help="peak of the learning-rate curve; 0: the task's own", at_least=0)
@@ -99,11 +111,13 @@ class FinetuningSettings(CheckedSettings):
     )
     early_stopping: int = setting(
         0,
-        help="stop after as many evaluations in a row without a better main score; 0: train to the last step",
+        help="stop after this many evaluations in a row without a better main score; 0: train to the last step",
         at_least=0,
     )
     class_weights: str = setting(
-        "", help="what each class counts in the loss: balanced, or as in no=1,yes=3; empty: all examples count alike"
+        "",
+        help="weight of each class in the loss: balanced, or a list such as no=1,yes=3; empty: all examples "
+        "count alike",
     )
     weight_decay_rate: float = setting(
         0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0
@@ -119,12 +133,16 @@ class FinetuningSettings(CheckedSettings):
         -1.0, help="dropout before the head; -1: the task's own", at_least=0, below=1, also={-1: "for the task's own"}
     )
     early_exit: bool = setting(False, help="train a head at every depth step, for models that may stop early")
-    learned_exit: bool = setting(False, help="as --early_exit, and learn when to stop, as PALBERT does")
+    learned_exit: bool = setting(False, help="like --early_exit, and learn when to stop, as PALBERT does")
     exit_prior: float = setting(
-        0.1, help="of --learned_exit: the probability of leaving after a step that it is drawn to", above=0, below=1
+        0.1, help="probability of leaving after each step, in the prior of --learned_exit", above=0, below=1
     )
-    exit_beta: float = setting(0.5, help="of --learned_exit: how strongly it is drawn there", at_least=0)
-    length_buckets: bool = setting(True, help="batches of like length; otherwise all of max_seq_length columns")
+    exit_beta: float = setting(
+        0.5, help="weight of the divergence from that prior in the loss of --learned_exit", at_least=0
+    )
+    length_buckets: bool = setting(
+        True, help="put rows of similar length into a batch; otherwise pad every batch to --max_seq_length"
+    )
     dtype_policy: str = setting(
         "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
     )
@@ -132,34 +150,45 @@ class FinetuningSettings(CheckedSettings):
         False, help="compile the step with XLA, once per padded length (under KERAS_BACKEND=jax it always is)"
     )
     fused_attention: bool = setting(
-        False, help="attention by one kernel of the GPU; needs KERAS_BACKEND=jax and mixed_bfloat16"
+        False, help="compute attention with one GPU kernel; needs KERAS_BACKEND=jax and mixed_bfloat16"
     )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     seed: int = setting(
-        0, help="of the head's weights, the dropout and the order of examples", at_least=0, at_most=MAX_SEED
+        0, help="seed for the head's weights, the dropout and the order of examples", at_least=0, at_most=MAX_SEED
     )
-    seeds: str = setting("", help="instead of --seed several runs: how many (0, 1, ...), or a list such as 3,7,11")
-    dryrun: bool = setting(False, help="walk every path with a few examples and steps, and keep nothing")
+    seeds: str = setting(
+        "", help="train several runs: a number of seeds (0, 1, ...), or a list such as 3,7,11; instead of --seed"
+    )
+    dryrun: bool = setting(False, help="run every stage with a few examples and steps, and save nothing")
     text_column: str = setting(
-        "", help="of your own data: the column of the text, or of the words to tag; empty: text, sentence or the like"
+        "", help="column of the text in your own data, or of the words to tag; empty: text, sentence or the like"
     )
-    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
+    second_text_column: str = setting("", help="column of the second text of a pair in your own data")
     label_column: str = setting(
-        "", help="of your own data: the column of the class, number or tags; empty: label, class or the like"
+        "", help="column of the class, number or tags in your own data; empty: label, class or the like"
     )
     dev_fraction: float = setting(
-        0.1, help="of --data_file: the part of its rows to measure by, of every label; 0: none", at_least=0, below=1
+        0.1,
+        help="share of the rows of --data_file that is held out for evaluation, taken from every label; 0: none",
+        at_least=0,
+        below=1,
     )
-    split_seed: int = setting(0, help="of --data_file: which rows these are", at_least=0, at_most=MAX_SEED)
-    encoding: str = setting("", help="of --data_file, where it is not UTF-8, such as cp1252")
-    span_head: str = setting("", help="of squad1 and squad2, plain or joint; empty: plain for squad1, joint for squad2")
-    exclude_ids: str = setting("", help="of squad1 and squad2, file with a JSON list of question ids not to train on")
+    split_seed: int = setting(
+        0, help="seed that chooses the held-out rows of --data_file", at_least=0, at_most=MAX_SEED
+    )
+    encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")
+    span_head: str = setting(
+        "", help="head for squad1 and squad2, plain or joint; empty: plain for squad1, joint for squad2"
+    )
+    exclude_ids: str = setting("", help="file with a JSON list of question ids that squad1 and squad2 do not train on")
     teacher: str = setting("", help="folder of a fine-tuned, larger model of the same task to learn from")
     distillation_weight: float = setting(
-        0.5, help="with --teacher: of its answers in the loss; labels have the rest", at_least=0, at_most=1
+        0.5, help="weight of the answers of --teacher in the loss; the labels have the rest", at_least=0, at_most=1
     )
     temperature: float = setting(
-        2.0, help="with --teacher: what both models' logits are divided by when compared", above=0
+        2.0,
+        help="number that the logits of the model and of --teacher are divided by before they are compared",
+        above=0,
     )
 
     def __post_init__(self):
@@ -213,17 +242,17 @@ class FinetuningSettings(CheckedSettings):
 class EnsembleSettings(CheckedSettings):
     """The models of an ensemble, and the files that it answers."""
 
-    task: str = setting(help="as --task of run_finetuning")
-    data_dir: str = setting(help="folder with the task's files; those of evaluation and test are answered")
+    task: str = setting(help="the same as --task of run_finetuning")
+    data_dir: str = setting(help="folder with the task's files; the dev and test files are answered")
     models: str = setting(help="folders of fine-tuned models, separated by commas")
-    output_dir: str = setting(help="folder to write: predictions as run_finetuning's, ensemble.json")
+    output_dir: str = setting(help="folder to write: predictions as those of run_finetuning, and ensemble.json")
     max_seq_length: int = setting(
-        0, help="longest row in tokens; 0: the least that one of the models was trained with", at_least=0
+        0, help="longest row in tokens; 0: the smallest that one of the models was trained with", at_least=0
     )
     eval_batch_size: int = setting(32, help="rows a batch", at_least=1)
-    text_column: str = setting("text", help="of your own data: the column of the text, or of the words to tag")
-    second_text_column: str = setting("", help="of your own data: the column of the second text of a pair")
-    label_column: str = setting("label", help="of your own data: the column of the class, number or tags")
+    text_column: str = setting("text", help="column of the text in your own data, or of the words to tag")
+    second_text_column: str = setting("", help="column of the second text of a pair in your own data")
+    label_column: str = setting("label", help="column of the class, number or tags in your own data")
 
 
 def check_data_dir(path: str) -> None:

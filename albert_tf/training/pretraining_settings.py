@@ -42,73 +42,90 @@ class PretrainingSettings(CheckedSettings):
     output_dir: str = setting(help="folder of the run: checkpoints, history.csv, TensorBoard logs")
     config: str = setting("", help="a published configuration's name, e.g. albert_base_v2, or an albert_config.json")
     init_from: str = setting(
-        "", help="run folder, .keras file or published checkpoint to go on training; --config may then be left out"
+        "",
+        help="run folder, .keras file or published checkpoint to continue training from; --config may then be left out",
     )
     tokenizer: str = setting(
         "",
-        help="the records' tokenizer, where --init_from is to get another vocabulary: those in common keep their rows, "
-        "new ones begin as the mean of their former pieces",
+        help="the records' tokenizer, if it has another vocabulary than --init_from: pieces of both keep their "
+        "embeddings, a new piece starts as the mean of its former pieces",
     )
     former_tokenizer: str = setting(
-        "", help="with it: the tokenizer that --init_from was trained with, where none lies next to it"
+        "", help="with --tokenizer: the tokenizer that --init_from was trained with, if it is not in the same folder"
     )
     objective: str = setting(
         "masked",
-        help="masked words; permutation: words in a random order, whose records keep the order of the text",
+        help="masked: predict masked words; permutation: predict words in a random order, from records in the "
+        "order of the text",
         choices=OBJECTIVES,
     )
     memory_length: int = setting(
-        0, help="permutation: places before a row that it sees as they were; 0: as many as --config says", at_least=0
+        0,
+        help="permutation: number of earlier positions that a row attends to; 0: as many as --config says",
+        at_least=0,
     )
     perm_size: int = setting(
         0,
-        help="permutation: tokens that are permuted among each other; 0: as many as go into a row's parts",
+        help="permutation: number of tokens that are permuted among each other; 0: as many as go into a row's parts",
         at_least=0,
     )
     eval_data: str = setting("", help="file pattern of held-out records, evaluated at every checkpoint")
-    second_train_data: str = setting("", help="records of a second phase, usually longer ones (128, then 512 tokens)")
+    second_train_data: str = setting(
+        "", help="records of a second phase, usually with longer rows (128, then 512 tokens)"
+    )
     second_eval_data: str = setting("", help="held-out records of the second phase")
-    second_from_step: int = setting(0, help="updates made before the second phase begins, say nine tenths of all")
+    second_from_step: int = setting(
+        0, help="number of updates before the second phase begins, usually nine tenths of all"
+    )
     second_train_batch_size: int = setting(
         0, help="examples a step in the second phase; 0: as in the first", at_least=0
     )
     optimizer: str = setting(
-        "lamb", help="lamb, adamw, or muon: matrices by Muon, all else by adamw", choices=OPTIMIZERS
+        "lamb", help="lamb, adamw, or muon (Muon for matrices, adamw for everything else)", choices=OPTIMIZERS
     )
     learning_rate: float = setting(0.00176, help="peak of the learning-rate curve", at_least=0)
     learning_rate_batch_size: int = setting(
-        0, help="the batch size that --learning_rate is for (the paper's: 4096); the rate is scaled by the square root"
-        " of --train_batch_size over it; 0: taken as it is", at_least=0)  # fmt: skip
+        0,
+        help="batch size that --learning_rate is for (4096 in the paper); the rate is scaled by the square root "
+        "of --train_batch_size over it; 0: no scaling",
+        at_least=0,
+    )
     poly_power: float = setting(1.0, help="power of the decay after warm-up; 1 is a straight line to zero", at_least=0)
     weight_decay_rate: float = setting(
         0.01, help="decoupled weight decay; biases and layer norms are excluded", at_least=0
     )
     beta_1: float = setting(0.9, help="decay of the gradients' running mean", at_least=0, below=1)
     beta_2: float = setting(
-        0.999, help="decay of the squared gradients' running mean; RoBERTa's: 0.98", at_least=0, below=1
+        0.999, help="decay of the squared gradients' running mean; RoBERTa uses 0.98", at_least=0, below=1
     )
     epsilon: float = setting(1e-6, help="added to the root of the squared gradients' mean", above=0)
-    global_clipnorm: float = setting(1.0, help="the norm over all gradients is cut to this; 0: not at all", at_least=0)
+    global_clipnorm: float = setting(
+        1.0, help="largest norm over all gradients; larger ones are scaled down; 0: not at all", at_least=0
+    )
     gradient_norm: str = setting(
-        "summed", help="what that norm is of; official: as google-research's code off TPUs, which counts each looked-up"
-        " row of an embedding by itself (TensorFlow only)", choices=GRADIENT_NORMS)  # fmt: skip
+        "summed",
+        help="how the norm for clipping is computed; official: as google-research's code computes it off TPUs, "
+        "which counts each looked-up row of an embedding by itself (TensorFlow only)",
+        choices=GRADIENT_NORMS,
+    )
     train_batch_size: int = setting(4096, help="examples a step", at_least=1)
     gradient_accumulation_steps: int = setting(
         0,
-        help="parts that a step's batch is computed in one after the other; 0: as many as memory asks for",
+        help="number of parts that a step's batch is split into; they are computed one after the other; 0: as "
+        "many as memory needs",
         at_least=0,
     )
     memory_gb: float = setting(
-        0.0, help="GiB that the run may take; 0: what the machine, its container or its GPU has free", at_least=0
+        0.0, help="GiB of memory to plan for; 0: what the machine, its container or its GPU has free", at_least=0
     )
     eval_batch_size: int = setting(64, help="examples a batch of the evaluation", at_least=1)
-    max_eval_steps: int = setting(
-        100, help="batches of an evaluation, from the first records on; 0 for all", at_least=0
+    max_eval_steps: int = setting(100, help="batches of an evaluation, from the first records on; 0: all", at_least=0)
+    num_train_steps: int = setting(
+        125_000, help="number of steps, at the end of which the rate has decayed to zero", at_least=1
     )
-    num_train_steps: int = setting(125_000, help="steps in all; the rate has decayed to zero there", at_least=1)
     num_warmup_steps: int = setting(
         -1,
-        help="steps of linear warm-up; -1: a fortieth of all, as the paper's 3,125",
+        help="steps of linear warm-up; -1: a fortieth of all, 3,125 in the paper",
         at_least=0,
         below="num_train_steps",
         also={-1: "for a fortieth of them"},
@@ -120,7 +137,7 @@ class PretrainingSettings(CheckedSettings):
     )
     max_skipped_updates: int = setting(
         20,
-        help="updates that may be skipped in all because a gradient is not finite; one more ends the run",
+        help="number of updates that may be skipped because a gradient is not finite; one more ends the run",
         at_least=0,
     )
     dtype_policy: str = setting(
@@ -128,25 +145,33 @@ class PretrainingSettings(CheckedSettings):
     )
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
     fused_attention: bool = setting(
-        False, help="attention by one kernel of the GPU; needs KERAS_BACKEND=jax and mixed_bfloat16"
+        False, help="compute attention with one GPU kernel; needs KERAS_BACKEND=jax and mixed_bfloat16"
     )
     walk: str = setting(
         "unrolled",
-        help="unrolled; loop: small graph; recompute: less memory, a second forward pass; equilibrium: another model",
+        help="how the steps over depth are computed; unrolled: one copy of the graph per step; loop: a small "
+        "graph; recompute: less memory, a second forward pass; equilibrium: another model",
         choices=WALKS,
     )
     strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
-    shuffle_window: int = setting(16384, help="examples that are shuffled among each other", at_least=1)
+    shuffle_window: int = setting(16384, help="size of the shuffle buffer, in examples", at_least=1)
     files_at_once: int = setting(
-        0, help="files of records read side by side; 0: 64, of folders of version 0.1.0 16", at_least=0
+        0,
+        help="number of record files that are read in parallel; 0: 64, and 16 for folders of version 0.1.0",
+        at_least=0,
     )
     pack_rows: bool = setting(
-        True, help="join a batch's examples to fewer rows, kept apart, where more than a fifth would be padding"
+        True,
+        help="join a batch's examples into fewer rows, without attention between them, if more than a fifth "
+        "would be padding",
     )
     seed: int = setting(
-        0, help="of the weights, the dropout, the order of examples and dynamic masks", at_least=0, at_most=MAX_SEED
+        0,
+        help="seed for the weights, the dropout, the order of examples and the dynamic masks",
+        at_least=0,
+        at_most=MAX_SEED,
     )
-    dryrun: bool = setting(False, help="try every path with a tiny model in a minute, keep nothing")
+    dryrun: bool = setting(False, help="try every stage with a tiny model in a minute, and save nothing")
 
     def __post_init__(self):
         """Raises UserError naming the first value that no run could have."""

@@ -36,48 +36,51 @@ class Settings(CheckedSettings):
     target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port")
     model: str = setting("default", help="name of the model")
     version: int = setting(0, help="version of the model; 0 means the newest")
-    label: str = setting("", help="version label, instead of a version")
+    label: str = setting("", help="version label, instead of --version")
     signature: str = setting("serving_default", help="signature to call")
     output_dir: str = setting("benchmark", help="folder for report.json, report.csv, plots and report.html")
     scenario: str = setting("", help="preset of arrivals: single_stream, server (needs --bound_ms) or offline")
     arrival: str = setting(
         "closed", help="closed (each client waits for its answer), constant or poisson (open loop)", choices=ARRIVALS
     )
-    clients: str = setting("1", help="closed loop: numbers of clients")
-    rate: str = setting("", help="open loop: requests per second")
+    clients: str = setting("1", help="numbers of clients to measure with, comma-separated (closed loop)")
+    rate: str = setting("", help="requests per second to measure with, comma-separated (open loop)")
     protocols: str = setting("grpc", help="grpc, rest (JSON to --rest_api_port, closed loop) or both: grpc,rest")
-    find_rate: bool = setting(False, help="search the highest Poisson rate whose p99 meets --bound_ms")
+    find_rate: bool = setting(False, help="search for the highest Poisson rate whose p99 meets --bound_ms")
     bound_ms: float = setting(0.0, help="latency bound; answers within it are goodput; 0 means none", at_least=0)
-    lengths: str = setting("12,32,64,128,256,384,512", help="tokens a row; for text models words a text")
-    batches: str = setting("1", help="rows a request")
-    mixed: bool = setting(False, help="rows of --text_file as they are, cut to the largest of --lengths")
-    text_file: str = setting("", help="text the rows are drawn from; empty means random rows")
+    lengths: str = setting(
+        "12,32,64,128,256,384,512", help="tokens a row, or words a text for text models, comma-separated"
+    )
+    batches: str = setting("1", help="rows a request, comma-separated")
+    mixed: bool = setting(False, help="use rows of --text_file at their own lengths, cut to the largest of --lengths")
+    text_file: str = setting("", help="text file to draw rows from; empty: random rows")
     tokenizer: str = setting("", help="vocabulary or tokenizer folder, for --text_file with a token-id model")
-    seconds: float = setting(10.0, help="seconds measured a point", above=0)
-    warmup_seconds: float = setting(1.0, help="seconds of the same load before the clock starts", at_least=0)
+    seconds: float = setting(10.0, help="seconds to measure each point", above=0)
+    warmup_seconds: float = setting(1.0, help="seconds of the same load before the measurement starts", at_least=0)
     windows: int = setting(
-        10, help="parts, at most, that a point is cut into for the stability verdict and intervals", above=0
+        10, help="largest number of parts that a point is split into, for the stability verdict and intervals", above=0
     )
     least_requests: int = setting(
         0,
-        help="go on until there are as many, for ten times --seconds at most; 0: 1,000 for --find_rate, else none",
+        help="measure until there are this many requests, for ten times --seconds at most; 0: 1,000 for "
+        "--find_rate, else none",
         at_least=0,
     )
     timeout_s: float = setting(30.0, help="seconds to wait for an answer", above=0)
     check: bool = setting(True, help="compare every answer with the first one to the same request")
-    in_process: str = setting("", help="SavedModel folder (.../NAME/1) to call in process beside the server")
+    in_process: str = setting("", help="SavedModel folder (.../NAME/1) to call in this process as well, for comparison")
     rest_api_port: int = setting(
         0, help="the server's REST port, for --protocols=rest and the server's Prometheus metrics; 0 means none"
     )
     processes: int = setting(
-        1, help="load generator processes; more than one wants more cores than the server leaves", above=0
+        1, help="load generator processes; use several only if the server leaves cores free", above=0
     )
-    connections: int = setting(1, help="connections of each generator process", above=0)
-    seed: int = setting(0, help="of request contents and Poisson arrivals")
-    tls: bool = setting(False, help="the port speaks TLS")
+    connections: int = setting(1, help="connections of each load generator process", above=0)
+    seed: int = setting(0, help="seed for the request contents and the Poisson arrivals")
+    tls: bool = setting(False, help="use TLS to connect to the port")
     root_certificates: str = setting("", help="PEM file of certificates to trust; implies --tls")
-    server_name: str = setting("", help="name in the server's certificate, when it is not the target's host")
-    compression: str = setting("", help="gzip or deflate, for requests")
+    server_name: str = setting("", help="name in the server's certificate, if it is not the target's host")
+    compression: str = setting("", help="compression of requests: gzip or deflate")
 
     def __post_init__(self) -> None:
         """Raises UserError for values, alone or together, that cannot be measured."""

@@ -28,17 +28,17 @@ class Settings(CheckedSettings):
     target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port.")
     model: str = setting("default", help="Name of the model.")
     version: int | None = setting(None, help="Version of the model; absent: the newest.")
-    label: str | None = setting(None, help="Version label instead of a version.")
+    label: str | None = setting(None, help="Version label, instead of --version.")
     signature: str = setting("serving_default", help="Signature to call.")
-    text: tuple[str, ...] = setting((), help="Text to answer; may be given several times.")
-    ids: tuple[str, ...] = setting((), help="Token ids to answer, comma-separated; may be given several times.")
+    text: tuple[str, ...] = setting((), help="Text to send; may be given several times.")
+    ids: tuple[str, ...] = setting((), help="Token ids to send, comma-separated; may be given several times.")
     input: tuple[str, ...] = setting(
         (), help="NAME=VALUE of an input, for models that take several: --input=question=... --input=context=..."
     )
     timeout_s: float = setting(30.0, help="Seconds to wait for the answer, retries included.")
-    tls: bool = setting(False, help="Whether the port speaks TLS.")
+    tls: bool = setting(False, help="Use TLS to connect to the port.")
     root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls.")
-    compression: str | None = setting(None, help="gzip or deflate, for requests.")
+    compression: str | None = setting(None, help="Compression of requests: gzip or deflate.")
     json: bool = setting(False, help="Print the answer as JSON, one object a row.")
 
     def client(self) -> Client:

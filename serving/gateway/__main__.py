@@ -1,4 +1,4 @@
-"""Answers the clients of OpenAI, Cohere, text-embeddings-inference and KServe in front of a model server.
+"""Serves the API routes of OpenAI, Cohere, text-embeddings-inference and KServe in front of a model server.
 
 python -m serving.gateway --target=127.0.0.1:8500 --model=sst2
 python -m serving.gateway --model=embedder --port=8080 --api_key_file=keys.txt
@@ -19,23 +19,33 @@ class Settings(CheckedSettings):
     """The command's flags."""
 
     target: str = setting("127.0.0.1:8500", help="HOST:PORT of the model server's gRPC port")
-    model: tuple[str, ...] = setting((), help="name of a model; may be given several times, or several by commas")
-    port: int = setting(8080, help="port to listen on; 0 for any that is free", at_least=0, at_most=65535)
-    bind_address: str = setting("127.0.0.1", help="address to listen on; 0.0.0.0: every network")
+    model: tuple[str, ...] = setting(
+        (), help="name of a model; give the flag several times, or a comma-separated list, for several"
+    )
+    port: int = setting(8080, help="port to listen on; 0 chooses a free one", at_least=0, at_most=65535)
+    bind_address: str = setting("127.0.0.1", help="address to listen on; 0.0.0.0 listens on every network")
     grpc_port: int = setting(0, help="port for KServe's gRPC service; 0: none", at_least=0, at_most=65535)
-    api_key_file: str = setting("", help="file of API keys, one a line; empty: everyone may ask")
-    max_batch_tokens: int = setting(1024, help="tokens of a batch, in sum; a longer row goes alone", at_least=1)
-    max_batch_rows: int = setting(256, help="rows of a batch", at_least=1)
-    max_in_flight: int = setting(2, help="batches at the model server at once", at_least=1)
-    max_queued_tokens: int = setting(65536, help="tokens that may wait; above it requests get 429", at_least=1)
-    max_inputs: int = setting(2048, help="texts of a request", at_least=1)
-    max_body_bytes: int = setting(8 * 2**20, help="bytes of a request's body", at_least=1)
+    api_key_file: str = setting("", help="file of API keys, one a line; empty: no key is needed")
+    max_batch_tokens: int = setting(
+        1024, help="largest number of tokens in a batch; a longer row is sent alone", at_least=1
+    )
+    max_batch_rows: int = setting(256, help="largest number of rows in a batch", at_least=1)
+    max_in_flight: int = setting(2, help="largest number of batches at the model server at the same time", at_least=1)
+    max_queued_tokens: int = setting(
+        65536, help="largest number of tokens in the queue; beyond it requests get 429", at_least=1
+    )
+    max_inputs: int = setting(2048, help="largest number of texts in a request", at_least=1)
+    max_body_bytes: int = setting(8 * 2**20, help="largest size of a request's body in bytes", at_least=1)
     timeout_s: float = setting(30.0, help="seconds that a request may take", above=0)
-    check_s: float = setting(5.0, help="seconds between looks whether the models are there", above=0)
-    root_path: str = setting("", help="what a proxy puts before every path, such as /models; paths without it work too")
-    cors_origins: tuple[str, ...] = setting((), help="origins whose pages may ask (CORS), by commas; '*': all")
-    drain_s: float = setting(20.0, help="seconds that SIGTERM waits for requests that run", at_least=0)
-    tls: bool = setting(False, help="whether the model server's port speaks TLS")
+    check_s: float = setting(5.0, help="seconds between checks of whether the models are available", above=0)
+    root_path: str = setting(
+        "", help="prefix that a proxy adds to every path, such as /models; paths without it work too"
+    )
+    cors_origins: tuple[str, ...] = setting(
+        (), help="origins whose pages may send requests (CORS), comma-separated; * allows all"
+    )
+    drain_s: float = setting(20.0, help="seconds that the gateway waits for running requests after SIGTERM", at_least=0)
+    tls: bool = setting(False, help="use TLS to connect to the model server")
     root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls")
 
 

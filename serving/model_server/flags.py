@@ -11,7 +11,7 @@ from tfrecords.base.settings import setting
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _INT32_MAX = 2**31 - 1
-_NOT_HERE = "Accepted and without effect here."
+_NOT_HERE = "Accepted, but has no effect here."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,53 +28,59 @@ class Options:
     }
 
     port: int = setting(8500, help="TCP port of the gRPC API; 0 = off")
-    grpc_socket_path: str = setting("", help="UNIX socket on which the gRPC API listens too")
+    grpc_socket_path: str = setting("", help="UNIX socket on which the gRPC API also listens")
     rest_api_port: int = setting(0, help="TCP port of the REST API, another than --port; 0 = off")
-    rest_api_num_threads: int = setting(4 * CPUS, help="REST requests worked on at once")
+    rest_api_num_threads: int = setting(4 * CPUS, help="REST requests processed at once")
     rest_api_timeout_in_ms: int = setting(30000, help="Time limit of a REST request")
     rest_api_enable_cors_support: bool = setting(False, help="Answer cross-origin requests of browsers")
     model_name: str = setting("default", help="Name of the model (ignored with --model_config_file)")
     model_base_path: str = setting("", help="Absolute folder of the model; its children 1/, 2/, ... are versions")
-    model_config_file: str = setting("", help="Text ModelServerConfig that lists several models, policies and labels")
+    model_config_file: str = setting(
+        "", help="Text-format ModelServerConfig that lists several models, policies and labels"
+    )
     model_config_file_poll_wait_seconds: int = setting(
-        0, help="Pause between readings of --model_config_file; 0 = read once"
+        0, help="Seconds between readings of --model_config_file; 0 = read once"
     )
     enable_batching: bool = setting(False, help="Join requests into batches")
-    batching_parameters_file: str = setting("", help="Text BatchingParameters; needs --enable_batching")
+    batching_parameters_file: str = setting("", help="Text-format BatchingParameters; needs --enable_batching")
     enable_per_model_batching_parameters: bool = setting(
-        False, help="Take batching_params.pbtxt from each version's folder; a model without it is not batched"
+        False, help="Read batching_params.pbtxt from each version's folder; a model without it is not batched"
     )
     allow_version_labels_for_unavailable_models: bool = setting(
         False, help="Let a new label name a version that is not available (needed for labels at start)"
     )
-    file_system_poll_wait_seconds: int = setting(1, help="Pause between looks for versions; 0 = once, negative = never")
+    file_system_poll_wait_seconds: int = setting(
+        1, help="Seconds between checks for new versions; 0 = once, negative = never"
+    )
     num_load_threads: int = setting(0, help="Versions loaded at once after the start; 0 = one")
     num_unload_threads: int = setting(0, help="Versions unloaded at once; 0 = one")
-    max_num_load_retries: int = setting(5, help="Further attempts at a version that does not load")
-    load_retry_interval_micros: int = setting(60_000_000, help="Pause between such attempts")
+    max_num_load_retries: int = setting(5, help="Further attempts to load a version after the first one fails")
+    load_retry_interval_micros: int = setting(60_000_000, help="Microseconds between attempts to load a version")
     flush_filesystem_caches: bool = setting(True, help=_NOT_HERE)
-    tensorflow_session_parallelism: int = setting(0, help="Threads of both kinds for a session; 0 = by itself")
-    tensorflow_intra_op_parallelism: int = setting(0, help="Threads within one operation; 0 = by itself")
-    tensorflow_inter_op_parallelism: int = setting(0, help="Operations run at once; 0 = by itself")
-    tensorflow_session_config_file: str = setting("", help="Text tensorflow.ConfigProto for every session")
+    tensorflow_session_parallelism: int = setting(
+        0, help="Intra-op and inter-op threads for a session; 0 = chosen by TensorFlow"
+    )
+    tensorflow_intra_op_parallelism: int = setting(0, help="Threads within one operation; 0 = chosen by TensorFlow")
+    tensorflow_inter_op_parallelism: int = setting(0, help="Operations run at once; 0 = chosen by TensorFlow")
+    tensorflow_session_config_file: str = setting("", help="Text-format tensorflow.ConfigProto for every session")
     platform_config_file: str = setting("", help=_NOT_HERE + " The one platform is tensorflow.")
     per_process_gpu_memory_fraction: float = setting(
-        0.0, help="Share of a GPU's memory to take; 0 = TensorFlow's own choice"
+        0.0, help="Share of a GPU's memory to take; 0 = chosen by TensorFlow"
     )
     saved_model_tags: str = setting("serve", help="Comma-separated tags of the graph to load from a SavedModel")
     grpc_channel_arguments: str = setting("", help="Comma-separated key=value arguments of the gRPC server")
     grpc_max_threads: int = setting(
-        4 * CPUS, help="One more than the gRPC requests served at once; what comes above is refused"
+        4 * CPUS, help="Largest number of gRPC requests served at once, plus one; further requests are refused"
     )
     enable_model_warmup: bool = setting(
         True, help="Replay assets.extra/tf_serving_warmup_requests before serving a version"
     )
     num_request_iterations_for_warmup: int = setting(0, help="Times that each warm-up request is replayed, if above 0")
-    monitoring_config_file: str = setting("", help="Text MonitoringConfig: Prometheus metrics on the REST port")
-    ssl_config_file: str = setting("", help="Text SSLConfig (PEM texts) for the gRPC port")
-    use_alts_credentials: bool = setting(False, help="Google ALTS for the gRPC port: refused here")
+    monitoring_config_file: str = setting("", help="Text-format MonitoringConfig: Prometheus metrics on the REST port")
+    ssl_config_file: str = setting("", help="Text-format SSLConfig (PEM texts) for the gRPC port")
+    use_alts_credentials: bool = setting(False, help="Google ALTS for the gRPC port; not supported here")
     remove_unused_fields_from_bundle_metagraph: bool = setting(True, help=_NOT_HERE)
-    prefer_tflite_model: bool = setting(False, help="Serve VERSION/model.tflite where it is there")
+    prefer_tflite_model: bool = setting(False, help="Serve VERSION/model.tflite if it exists")
     num_tflite_pools: int = setting(CPUS, help="Pools of TensorFlow Lite interpreters, per model")
     num_tflite_interpreters_per_pool: int = setting(1, help="Interpreters in each such pool")
     enable_signature_method_name_check: bool = setting(
@@ -90,18 +96,19 @@ class Options:
     enable_serialization_as_tensor_content: bool = setting(
         False, help="Answer with tensor_content instead of *_val fields"
     )
-    version: bool = setting(False, help="Print the version and leave")
-    help: bool = setting(False, help="Print the usual flags and leave")
-    helpfull: bool = setting(False, help="Print all flags and leave")
+    version: bool = setting(False, help="Print the version and exit")
+    help: bool = setting(False, help="Print the usual flags and exit")
+    helpfull: bool = setting(False, help="Print all flags and exit")
     bind_address: str = setting(
         "127.0.0.1", help="Not in the real server: address to listen on; 0.0.0.0 = every network"
     )
     rest_api_max_body_bytes: int = setting(
         2**27,
-        help="Not in the real server: largest REST body taken, inflated ones too; larger ones are refused with 413",
+        help="Not in the real server: largest REST body in bytes, also after decompression; larger ones are "
+        "refused with 413",
     )
     drain_seconds: float = setting(
-        20.0, help="Not in the real server: how long SIGTERM waits for requests that run; what runs longer is cut off"
+        20.0, help="Not in the real server: seconds that SIGTERM waits for running requests; longer ones are cut off"
     )
     access_log: str = setting(
         "", help="Not in the real server: file for one JSON line per request; - = standard output"
@@ -109,7 +116,7 @@ class Options:
     gateway_port: int = setting(
         0, help="Not in the real server: port of serving.gateway (OpenAI's, Cohere's and TEI's routes); 0 = off"
     )
-    gateway_api_key_file: str = setting("", help="Not in the real server: keys that open the gateway, one a line")
+    gateway_api_key_file: str = setting("", help="Not in the real server: file of API keys for the gateway, one a line")
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Options)}
@@ -169,10 +176,10 @@ _COMMAND = "python -m serving.model_server"
 _ABOUT = f"""\
 Serves exported models over gRPC and REST, with the flags and the answers of tensorflow_model_server.
 
-It runs on the pip-installed TensorFlow: for development, tests, demonstrations and small loads on one machine. In
-production run the real tensorflow_model_server with the same flags (serving/deploy/). What differs: it listens on the
-loopback address unless --bind_address says otherwise, has no profiler service and no remote file systems, and answers
-from Python, which costs a fraction of a millisecond per request.
+It runs on the pip-installed TensorFlow. Use it for development, tests, demonstrations and small loads on one machine.
+In production run the real tensorflow_model_server with the same flags (serving/deploy/). Unlike that one, it listens
+on the loopback address unless --bind_address is given, has no profiler service and no remote file systems, and
+answers from Python, which costs a fraction of a millisecond per request.
 
 {_COMMAND} --port=8500 --rest_api_port=8501 --model_name=sst2 --model_base_path=$PWD/models/sst2
 {_COMMAND} --model_config_file=models.config --gateway_port=8080"""

@@ -1,4 +1,4 @@
-"""Answers files of rows by a SavedModel, or by a model behind a server, in order.
+"""Runs a SavedModel, or a model on a server, on files of rows, and writes the answers in order.
 
 python -m serving.score --model=models/sst2 --input='rows/*.jsonl' --output_dir=scores
 python -m serving.score --target=127.0.0.1:8500 --model=sst2 --input='rows/*.jsonl' --output_dir=scores
@@ -21,25 +21,33 @@ from tfrecords.runners import RUNNERS
 class Settings(CheckedSettings):
     """The command's flags."""
 
-    model: str = setting(help="folder of a SavedModel that takes text, or of its versions; with --target its name")
+    model: str = setting(
+        help="folder of a SavedModel that takes text, or of its versions; with --target the model's name"
+    )
     target: str = setting("", help="HOST:PORT of a model server's gRPC port; empty: the model is loaded here")
     version: int | None = setting(None, help="version of a model behind --target; left out: the newest", at_least=1)
     signature: str = setting("serving_default", help="signature to call")
     prompt_name: str = setting(
-        "", help="prompt before each text, of those that the exported folder had; empty: its default"
+        "", help="name of the prompt to put before each text, from those of the exported model; empty: its default"
     )
-    truncate_left: bool = setting(False, help="cut a text that is too long at its beginning")
-    input: str = setting(help="comma-separated globs: JSON lines (.jsonl), or plain text, a text a line")
-    output_dir: str = setting(help="folder for a table of each file, bad_rows.jsonl and manifest.json")
-    fields: str = setting("", help="fields of JSON rows for the model's inputs, by commas; empty: the inputs' names")
-    outputs: str = setting("", help="outputs of the model to write, by commas; empty: those of its kind")
-    keep: str = setting("", help="fields of JSON rows to write beside the answers, by commas")
-    format: str = setting("jsonl", help="of the tables; parquet needs pyarrow", choices=FORMATS)
-    max_batch_tokens: int = setting(2048, help="tokens of a batch, guessed from the texts' lengths", at_least=1)
-    workers: int = setting(1, help="processes, each with the model; a model loaded here uses all cores", at_least=1)
+    truncate_left: bool = setting(False, help="cut texts that are too long at the beginning")
+    input: str = setting(help="comma-separated globs of JSON lines (.jsonl), or of plain text with a text a line")
+    output_dir: str = setting(help="folder for one table per file, bad_rows.jsonl and manifest.json")
+    fields: str = setting(
+        "", help="fields of the JSON rows that hold the model's inputs, comma-separated; empty: the inputs' names"
+    )
+    outputs: str = setting("", help="outputs of the model to write, comma-separated; empty: those of its kind")
+    keep: str = setting("", help="fields of the JSON rows to copy into the table, comma-separated")
+    format: str = setting("jsonl", help="format of the tables; parquet needs pyarrow", choices=FORMATS)
+    max_batch_tokens: int = setting(
+        2048, help="largest number of tokens in a batch, estimated from the texts' lengths", at_least=1
+    )
+    workers: int = setting(
+        1, help="number of processes, each with its own copy of the model; a single one uses all cores", at_least=1
+    )
     runner: str = setting("local", help="local: processes here; ray: the cluster of RAY_ADDRESS", choices=RUNNERS)
     timeout_s: float = setting(300.0, help="seconds that the server may take for a batch", above=0)
-    overwrite: bool = setting(False, help="replace answers in --output_dir that were of another job")
+    overwrite: bool = setting(False, help="replace answers in --output_dir that belong to another job")
 
 
 def main(settings: Settings) -> None:
