@@ -34,10 +34,10 @@ _WRITING = ".writing-"
 
 
 def export(settings: ExportSettings) -> Path:
-    """Writes a model as the next version of a servable. A polling server never sees half a version, or one that fails.
+    """Writes a model as the next version of a servable, atomically for a polling server.
 
     Args:
-        settings: What is exported, and where.
+        settings: Of the export.
 
     Returns:
         The folder of the version.
@@ -76,15 +76,15 @@ def export_loaded(loaded: "Loaded", folder: str | os.PathLike, **options: Any) -
     """Writes a model in memory as the next version of a servable, as `export` does.
 
     Args:
-        loaded: what `albert_tf.load` returned, as it is now.
+        loaded: from `albert_tf.load`, maybe changed.
         folder: base path of the servable.
-        **options: fields of ExportSettings but those of loading; `inputs` is "text" where there is a tokenizer.
+        **options: fields of ExportSettings except those of loading; `inputs` is "text" by default with a tokenizer.
 
     Returns:
         The folder of the version.
 
     Raises:
-        UserError: as `export`, and for an option that is none.
+        UserError: as `export`, and for an unknown option.
     """
     # Not at the top: it needs TensorFlow.
     from albert_tf.saving import task_of
@@ -144,14 +144,14 @@ def save(exportable: "Exportable", path: Path) -> None:
 def write_manifest(
     version: Path, loaded: "Loaded", exportable: "Exportable", settings: dict[str, Any], differences: dict | None
 ) -> None:
-    """Writes what a version holds and how it was made, for whoever finds it on a server later.
+    """Writes a version's manifest: its content and how it was made.
 
     Args:
         version: The folder.
-        loaded: The model that was exported, with its tokenizer and task.
+        loaded: The exported model, with its tokenizer and task.
         exportable: Its exportable.
-        settings: Those of the export.
-        differences: Those of the check, largest absolute difference by output; None without a check.
+        settings: Of the export.
+        differences: Of the check, largest absolute difference by output; None without a check.
     """
     from serving.cpu import advise
 
@@ -210,7 +210,7 @@ def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list
 
 
 def _calibration_lines(path: str) -> list[str]:
-    """The first lines of the file; none where none is given."""
+    """The first lines of the file; none without a file."""
     if not path:
         return []
     try:
@@ -246,7 +246,7 @@ def _read_lengths(text: str) -> list[int]:
 
 
 def _remove_unfinished(base: Path) -> None:
-    """What exports of this machine left that were killed."""
+    """Removes what killed exports of this machine left."""
     for path in base.glob(f"{_WRITING}*-*-{socket.gethostname()}"):
         process = path.name.removeprefix(_WRITING).split("-")[1]
         if process.isdigit() and not _is_running(int(process)):

@@ -1,4 +1,4 @@
-"""A whole benchmark: every workload under every load, what the model refuses skipped with a word."""
+"""Runs a whole benchmark: every workload under every load; reports what the model refuses."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ _LIKELY_TRIALS = 9
 
 
 def run_benchmark(settings: Settings) -> Report:
-    """Returns the report, as written to report.json (docs/reference/benchmark_report.md names every field).
+    """Returns the report, as in report.json (fields: docs/reference/benchmark_report.md).
 
     >>> from serving.benchmark.stand_in import StandIn  # a server that does no work
     >>> with StandIn() as server:
@@ -90,7 +90,7 @@ def run_benchmark(settings: Settings) -> Report:
 
 
 class Benchmark:
-    """One server under measurement; results gather in `points`, `found_rates` and `skipped`."""
+    """One server's measurement; results go to `points`, `found_rates` and `skipped`."""
 
     def __init__(self, client: Client, settings: Settings, stack: contextlib.ExitStack):
         self.client, self.settings = client, settings
@@ -116,7 +116,7 @@ class Benchmark:
         self._bar = stack.enter_context(_progress_bar(self._planned_seconds()))
 
     def measure_all(self) -> None:
-        """Measures every workload. What ends it early is raised when nothing was measured yet, and noted otherwise."""
+        """Measures every workload. An error is raised before the first point, and recorded after it."""
         try:
             for batch in self.settings.numbers("batches"):
                 for length in self._lengths():
@@ -164,7 +164,7 @@ class Benchmark:
         self._bar.refresh()
 
     def _keep(self, point: Point) -> None:
-        """Takes a point into the report. Raises UserError after one whose server was gone: the next is as empty."""
+        """Adds a point to the report. Raises UserError if its server was gone."""
         self.points.append(point | {"in_process": None})
         require_alive(point)
 
@@ -175,7 +175,7 @@ class Benchmark:
         return measure(self._workers, workload, load, first, settings, self._tick, self._look)
 
     def _search(self, workload: Workload, first: Probe) -> None:
-        """Keeps the point at the highest rate that meets the bound, or at the lowest tried when none does."""
+        """Keeps the point at the highest rate that meets the bound, or at the lowest tried."""
         settings = trial_settings(self.settings)
         measured: dict[float, Point] = {}
         trials: list[find_rate.Trial] = []
@@ -219,7 +219,7 @@ class Benchmark:
         return result | {"differing_answers": differing, "served_versions": sorted(versions)}
 
     def _look(self) -> Seen:
-        """What the server says of itself now; one that is gone or stands still says nothing, and is measured so."""
+        """The server's state now; empty if it does not answer."""
         version, metrics = None, {}
         with contextlib.suppress(UserError):
             version = self.client.served_version(timeout_s=min(self.settings.timeout_s, _LOOK_S))
@@ -227,7 +227,7 @@ class Benchmark:
         return Seen(version, metrics)
 
     def _requests_before(self) -> int | None:
-        """None: the server does not say whether anyone called before us."""
+        """Earlier requests of other clients; None if unknown."""
         if not self._metrics_url:
             return None
         try:
@@ -257,19 +257,19 @@ class Benchmark:
 
 
 def trial_settings(settings: Settings) -> Settings:
-    """A trial is judged by its p99, so it goes on until it has arrivals for one, unless fewer are asked for."""
+    """Extends a trial until its p99 has enough arrivals, unless the settings limit them."""
     return replace(settings, least_requests=settings.least_requests or samples_needed(99.0))
 
 
 def require_alive(point: Point) -> None:
-    """Raises UserError when nobody was there to answer the point: a server that is overloaded answers some."""
+    """Raises UserError for a point without any answer: even an overloaded server answers some."""
     if not point["answered"] and set(point["errors"]) == {grpc.StatusCode.UNAVAILABLE.name}:
         message = point["errors"][grpc.StatusCode.UNAVAILABLE.name]["message"]
         raise UserError(f"{point['name']}: the server answers no more: {message}")
 
 
 def loads(settings: Settings) -> list[Load]:
-    """Returns the loads under which each workload is measured."""
+    """Returns the loads of each workload."""
     if settings.arrival != "closed":
         return [Load(settings.arrival, rate=rate) for rate in settings.numbers("rate")]
     # A search brings its own loads.
@@ -278,7 +278,7 @@ def loads(settings: Settings) -> list[Load]:
 
 
 def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], measured: dict[float, Point]) -> Search:
-    """What a search found; `rate` and `requests` are what was offered at the best rate."""
+    """A search's result; `rate` and `requests` were offered at the best rate."""
     best = find_rate.best_rate(trials)
     failed = [trial for trial in trials if not trial.passed and trial.rate > (best or 0)]
     return {

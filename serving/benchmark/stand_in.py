@@ -1,9 +1,9 @@
-"""A server that does no work: what a benchmark of it shows is the generator, gRPC and the machine.
+"""A server that does no work, to measure the generator, gRPC and the machine.
 
     python -m serving.benchmark.stand_in --port=8500
 
-It speaks PredictionService and ModelService for one model named `default`, and gives every request the same answer.
-Tests put their own behaviour in its place.
+It serves PredictionService and ModelService for one model named `default`, with one constant answer. Tests replace its
+behaviour.
 """
 
 import threading
@@ -62,9 +62,9 @@ def _status() -> bytes:
 
 
 class StandIn(grpc.GenericRpcHandler):
-    """`with StandIn() as server: server.target`. `predict` takes and gives serialised messages.
+    """`with StandIn() as server: server.target`. `predict` takes and returns serialised messages.
 
-    `signatures`: inputs and outputs by the signature's name, in place of one that takes `inputs`.
+    `signatures`: inputs and outputs by signature name; by default one with `inputs`.
     """
 
     def __init__(

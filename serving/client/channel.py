@@ -1,4 +1,4 @@
-"""How to reach a server: one description, a blocking or an asyncio channel from it."""
+"""The description of a server connection, for blocking and asyncio channels."""
 
 import json
 import re
@@ -25,21 +25,21 @@ COMPRESSION = {
 
 @dataclass(frozen=True)
 class Connection:
-    """Where the server is and how to talk to it.
+    """The address of a server, and options of the connection.
 
     >>> Connection("127.0.0.1:8500", compression="gzip").attempts
     4
 
     Attributes:
-        target: HOST:PORT, or unix:/path of --grpc_socket_path. Calls go in turn to all addresses that a name has.
-        tls: whether the port speaks TLS.
+        target: HOST:PORT, or unix:/path of --grpc_socket_path. Calls use all addresses of a name in turn.
+        tls: whether the port uses TLS.
         root_certificates: PEM file to trust instead of the system's.
         client_certificate, client_key: PEM files, for servers with client_verify (mutual TLS).
-        server_name: the name in the server's certificate, when it is not the host in `target`.
-        compression: None, "gzip" or "deflate", for requests; a server answers as it likes.
-        attempts: tries a call, 1 to 5. Only UNAVAILABLE and RESOURCE_EXHAUSTED are tried again, since nothing else
-            passes by waiting. What never came to a server, its connection having ended, is sent again in any case.
-        first_backoff_s: where the exponential, jittered back-off between tries starts, seconds.
+        server_name: the name in the server's certificate, if not the host in `target`.
+        compression: None, "gzip" or "deflate", for requests only.
+        attempts: per call, 1 to 5. Only UNAVAILABLE and RESOURCE_EXHAUSTED are retried, since other errors do not pass.
+            A request that no server received, because its connection ended, is always sent again.
+        first_backoff_s: initial exponential, jittered back-off, seconds.
     """
 
     target: str

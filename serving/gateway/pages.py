@@ -1,4 +1,4 @@
-"""What GET shows: the models, how they are, the routes described, and the page to try them on."""
+"""Pages for GET: models, health, the API description and the playground."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Reply(NamedTuple):
-    """What goes back to a client: bytes, their media type, a status, and headers beside length and type."""
+    """A response: bytes, media type, status, and headers besides length and type."""
 
     body: bytes
     kind: bytes = _JSON
@@ -30,10 +30,10 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """What GET shows at a path.
+    """A page for GET.
 
     Attributes:
-        path: Of the URL; names in braces are handed to `draw`.
+        path: Of the URL; names in braces are arguments of `draw`.
         is_open: Whether it needs no key.
         draw: Makes it.
     """

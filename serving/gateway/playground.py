@@ -1,4 +1,4 @@
-"""The page to try models on: one file for the browser, which loads nothing and asks only the gateway it came from."""
+"""The playground page: one file for the browser, which loads nothing and calls only its own gateway."""
 
 import base64
 import hashlib

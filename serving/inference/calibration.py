@@ -1,4 +1,4 @@
-"""The 8-bit encoder's ranges: how large the inputs of every product become on rows like those to come."""
+"""The 8-bit encoder's ranges: the largest inputs of every product on typical rows."""
 
 from typing import Any
 
@@ -17,20 +17,20 @@ _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 
 
 def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
-    """Puts 8-bit products in the place of those of a float32 encoder, of its embeddings' projection too.
+    """Replaces the products of a float32 encoder, and its embeddings' projection, by 8-bit ones.
 
     Without AVX-512 the last bits of a float32 projection depend on the number of tokens.
 
     Args:
-        encoder: the InferenceEncoder, whose parts are all in float32.
-        calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids where None.
-        vnni: whether only CPUs with VNNI will run it.
+        encoder: the InferenceEncoder, whose parts are all float32.
+        calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids if None.
+        vnni: whether it runs only on CPUs with VNNI.
 
     Returns:
-        What multiplies by these products.
+        The kernels of these products.
 
     Raises:
-        UserError: 8-bit products cannot be with this activation function.
+        UserError: int8 does not support this activation function.
     """
     config, embeddings = encoder.config, encoder.embeddings
     check_int8(config.hidden_act, config.feed_forward)

@@ -1,4 +1,4 @@
-"""The gRPC side: bytes in, bytes out, one thread a request."""
+"""The gRPC server: one thread per request."""
 
 import functools
 import logging
@@ -29,7 +29,7 @@ _HEALTH_NAMES = ("", "ModelService", "PredictionService")
 
 
 class _Health(health.HealthServicer):
-    """Watches of any other name are held together: the library remembers each name it was ever asked to watch."""
+    """Watches of all other names share one entry: the library remembers each name ever watched."""
 
     def Watch(self, request, context, send_response_callback=None):
         known = request.service in _HEALTH_NAMES
@@ -39,9 +39,8 @@ class _Health(health.HealthServicer):
 class _Deferring:
     """A context whose callbacks run on threads of their own.
 
-    The library's callback for the end of a watch takes the lock that it holds while it sends to another. gRPC runs
-    callbacks on the one thread that also tells of sends that are done: a watch that ends while another begins would
-    stop the whole server.
+    The library's callback for the end of a watch takes a lock that is held during a send. gRPC's one callback thread
+    also reports finished sends, so it would deadlock when a watch ends while another begins.
     """
 
     def __init__(self, context: grpc.ServicerContext):
@@ -82,7 +81,7 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace: float | None = None) -> None:
-        """Refuses new requests, waits up to `grace` seconds (None = as long as it takes) for those that run."""
+        """Refuses new requests; waits up to `grace` seconds (None = no limit) for running ones."""
         if self._health:
             self._health.enter_graceful_shutdown()
         self._server.stop(grace=grace if grace is not None else 365 * 86400).wait()
@@ -142,7 +141,7 @@ def _timeout(context: grpc.ServicerContext) -> float | None:
 
 
 def _channel_arguments(text: str) -> list[tuple[str, Any]]:
-    """ "k=v,k=v" on top of the server's own; a value is a number if it reads as one."""
+    """ "k=v,k=v" after the server's own arguments; a value is a number if it reads as one."""
     arguments: dict[str, Any] = {
         "grpc.max_receive_message_length": _UNLIMITED,
         "grpc.max_send_message_length": _UNLIMITED,

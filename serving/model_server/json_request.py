@@ -1,4 +1,4 @@
-"""REST bodies: JSON to tensors for predict, to tf.Examples for classify and regress.
+"""Converts REST bodies: JSON to tensors for predict, to tf.Examples for classify and regress.
 
 The type rules are those of TF Serving's json_tensor.cc.
 """
@@ -78,10 +78,9 @@ def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
 
 
 def _row_error(instances: list, infos: TensorInfos, objects: bool) -> StatusError | None:
-    """What the real server, which converts row by row, says of the first bad row.
+    """The real server's error for the first bad row.
 
-    Rows are converted all at once here, which is far quicker, and one by one only to find out which of them is to
-    blame.
+    The fast path converts all rows at once; this searches for the bad one.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for index, row in enumerate(instances):
@@ -138,7 +137,7 @@ def _dense(name: str, value: Any, dtype: int) -> np.ndarray:
 
 
 def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
-    """Shape, taken from the first element at every depth, and leaves; a list of another size is an error."""
+    """Shape, from the first element at every depth, and leaves; a list of another size is an error."""
     shape: list[int] = []
     probe = value
     while type(probe) is list:
@@ -165,10 +164,7 @@ def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
 
 
 def _slices(leaves: list) -> Iterator[list]:
-    """`leaves` in pieces that take NumPy and other C code a few milliseconds.
-
-    They hold Python's lock all along, and other requests wait for it.
-    """
+    """`leaves` in slices of a few milliseconds of C code, which holds Python's lock while other requests wait."""
     return (leaves[begin : begin + _SLICE] for begin in range(0, len(leaves), _SLICE))
 
 
@@ -176,7 +172,7 @@ def _array(leaves: list, dtype: int) -> np.ndarray:
     """[n] array of the leaves: no string is a number, no 1.5 an integer.
 
     Raises:
-        StatusError: for the first leaf that `dtype` does not take.
+        StatusError: for the first leaf that `dtype` does not accept.
     """
     if dtype not in _CONVERSIONS:
         raise StatusError(
@@ -252,7 +248,7 @@ def _shape_text(shape: tuple[int, ...]) -> str:
 
 
 def examples_input(document: dict[str, Any]) -> input_pb2.Input:
-    """The body of classify and regress: "examples", and "context" whose features go to all. Raises StatusError."""
+    """The body of classify and regress: "examples", and "context" whose features all share. Raises StatusError."""
     result = input_pb2.Input()
     target = result.example_list
     if "context" in document:

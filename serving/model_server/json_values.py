@@ -1,4 +1,4 @@
-"""JSON bodies and the values inside them, under the rules of TF Serving's json_tensor.cc."""
+"""JSON bodies and their values, by the rules of TF Serving's json_tensor.cc."""
 
 import base64
 import binascii
@@ -43,10 +43,10 @@ _SOON_PARSED = 2**21
 
 
 def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
-    """The JSON object a body begins with; what follows it is ignored. Raises StatusError.
+    """Returns the JSON object at the start of a body; ignores what follows. Raises StatusError.
 
-    Strings may hold bytes that are no UTF-8 (as surrogate escapes); NaN, Inf and Infinity are numbers, with a minus or
-    without; nesting has no limit.
+    Strings may hold invalid UTF-8 (as surrogate escapes). NaN, Inf and Infinity, with or without a minus, are numbers.
+    Nesting has no limit.
     deadline: in time.monotonic()'s seconds.
     """
     try:
@@ -89,7 +89,7 @@ def _decoded(text: str, start: int, deadline: float) -> tuple[Any, int]:
 
 
 def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any, int]:
-    """As JSONDecoder.raw_decode, without recursion, and letting others run."""
+    """Same as JSONDecoder.raw_decode, without recursion, and lets other threads run."""
     containers: list[list | dict] = []
     keys: list[str] = []
     check = position
@@ -141,7 +141,7 @@ def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any
 
 
 def _read_key(text: str, position: int, keys: list[str]) -> int:
-    """Appends the member name at `position` to `keys` and returns where its value begins."""
+    """Appends the member name at `position` to `keys`; returns where its value begins."""
     if not text.startswith('"', position):
         raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, position)
     key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]
@@ -163,7 +163,7 @@ def signature_name(document: dict[str, Any]) -> str:
 
 
 def as_bytes(value: str | dict) -> bytes:
-    """Returns the bytes of a string, or of an object that holds base64; raises StatusError for another."""
+    """Returns the bytes of a string or of a base64 object; raises StatusError for other values."""
     if type(value) is str:
         try:
             return value.encode("utf-8", "surrogateescape")
@@ -181,27 +181,27 @@ def as_bytes(value: str | dict) -> bytes:
 
 
 def is_base64(value: Any) -> bool:
-    """Tells whether a value is an object that holds base64."""
+    """Returns whether a value is an object that holds base64."""
     return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
 def is_plain_object(value: Any) -> bool:
-    """Tells whether a value is an object, and not one that holds base64."""
+    """Returns whether a value is an object that does not hold base64."""
     return type(value) is dict and not is_base64(value)
 
 
 def format_error(document: dict, complaint: str) -> StatusError:
-    """Returns the error of a body that is not formatted as its method asks."""
+    """Returns the error for a body of the wrong format."""
     return invalid_argument(f"JSON Value: {shown(document)} {complaint}")
 
 
 def json_type(value: Any) -> str:
-    """Returns the name that the real server gives a value's type; of a bool, the value."""
+    """Returns the real server's name of a value's type; for a bool, its value."""
     return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
 
 
 def shown(value: Any) -> str:
-    """JSON text for an error message: the beginning, where there is much."""
+    """JSON text for an error message, cut if long."""
     text = ""
     try:
         for piece in _ENCODER.iterencode(value):

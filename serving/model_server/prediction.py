@@ -53,7 +53,7 @@ def predict(
         The signature's resolved name, and output alias -> array.
 
     Raises:
-        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+        StatusError: as TF Serving does; tf.errors.OpError from the graph.
     """
     name = signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
@@ -74,9 +74,9 @@ def predict(
 
 
 def _tells_truncation(servable: Servable, name: str, aliases: Sequence[str]) -> bool:
-    """Whether an answer tells how much of its texts was cut, and is the one to count.
+    """Whether the outputs report truncation and this request is the one to count.
 
-    Who asks for the tokens of a text does so next to another request, which is the one to count where it tells.
+    A client asks for tokens next to another request; if that one reports truncation, only it is counted.
     """
 
     def tells(key: str) -> bool:
@@ -152,7 +152,7 @@ def classify(
     """Returns labels and scores of each example; `timeout` in seconds.
 
     Raises:
-        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+        StatusError: as TF Serving does; tf.errors.OpError from the graph.
     """
     return _infer(servable, CLASSIFY, signature_name, examples, timeout)
 
@@ -163,7 +163,7 @@ def regress(
     """Returns one value for each example; `timeout` in seconds.
 
     Raises:
-        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+        StatusError: as TF Serving does; tf.errors.OpError from the graph.
     """
     return _infer(servable, REGRESS, signature_name, examples, timeout)
 
@@ -181,10 +181,10 @@ def multi_inference(
 ) -> inference_pb2.MultiInferenceResponse:
     """Runs several classify and regress signatures of one model on the same examples, in one run of the graph.
 
-    Each signature may have an input tensor of its own, as those of tf.saved_model.save do.
+    Each signature may have its own input tensor, as those of tf.saved_model.save do.
 
     Raises:
-        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+        StatusError: as TF Serving does; tf.errors.OpError from the graph.
     """
     plans = _task_plans(servable, request)
     tensors = {tensor for _, tensor, _ in plans}
@@ -346,7 +346,7 @@ class _Head:
     """One kind of inference on tf.Examples.
 
     plan(signature, check_method) -> the tensor to feed and those to fetch; result(signature, count, values) -> the
-    message; field: where MultiInference's answer holds it.
+    message; field: its field in MultiInference's response.
     """
 
     api: str

@@ -1,4 +1,4 @@
-"""The output folder: which of its files are answers of this command, and which it leaves alone."""
+"""The output folder: which files belong to this job, and which must stay."""
 
 import os
 import shutil
@@ -14,10 +14,10 @@ Record = dict[str, Any]
 
 
 def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
-    """Gives the table of each file: below the output folder as the file is below the folder that all are in.
+    """Returns each file's table, with the same relative path.
 
     Raises:
-        UserError: two files have the same, or one has a name that the command needs itself.
+        UserError: two files have the same table, or the command itself needs the name.
     """
     # Of a link the name is its own, and not that of the file it leads to.
     places = [path.parent.resolve() / path.name for path in paths]
@@ -33,15 +33,15 @@ def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
 
 
 def part_path(parts: Path, number: int, suffix: str) -> Path:
-    """Names a file of a piece: its answers, its bad rows or its report."""
+    """Returns the path of a piece's answers, bad rows or report."""
     return parts / f"{number:06d}{suffix}"
 
 
 def read_records(folder: Path) -> tuple[Record | None, Record | None]:
-    """Reads what earlier runs left of themselves, each with `job` and `tables`: a finished one's manifest, and a job.
+    """Reads the records of earlier runs, each with `job` and `tables`: a finished one's manifest, and a job.
 
     Raises:
-        UserError: a file of such a name is another's.
+        UserError: a file of such a name is another program's.
     """
     return _record(folder / MANIFEST), _record(folder / PARTS / JOB)
 
@@ -56,10 +56,10 @@ def _record(path: Path) -> Record | None:
 
 
 def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], records: Sequence[Record]) -> None:
-    """Looks at all that is to be written, or removed of earlier answers.
+    """Checks all files to write or to remove.
 
     Raises:
-        UserError: one is an input, or is there already and of no record.
+        UserError: one is an input, or exists and is in no record.
     """
     beside = [BAD_ROWS, MANIFEST]
     own = {name for record in records for name in [*record["tables"].values(), *beside]}
@@ -75,7 +75,7 @@ def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], re
 
 
 def remove_answers(folder: Path, record: Record) -> None:
-    """Removes tables first and records last: killed in between, it still knows whose the tables are."""
+    """Removes tables first and records last, so that after an interruption the tables still have an owner."""
     for name in [*record["tables"].values(), BAD_ROWS]:
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / PARTS, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The work on one piece: rows of like lengths together through the model, their answers back in order."""
+"""Answers one piece: batches of rows of similar length, and answers in order."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,15 +32,15 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class Worker:
-    """What is done with every piece; a process opens the model once.
+    """Answers pieces; a process opens the model once.
 
     Attributes:
         source: The model.
         fields: Of JSON rows, in the order of the model's inputs; (): those of the inputs' names.
-        outputs: Which of the model's; (): those that its kind is asked for.
-        keep: Fields of JSON rows that go along.
+        outputs: Of the model; (): the default of its task.
+        keep: Fields of JSON rows to copy.
         format: Of the tables.
-        max_batch_tokens: Of a batch, guessed from the texts' lengths.
+        max_batch_tokens: Estimated from the texts' lengths.
         parts: The folder for the parts.
     """
 
@@ -53,10 +53,10 @@ class Worker:
     parts: Path
 
     def describe(self) -> dict[str, Any]:
-        """Checks that the model can be asked so; gives its inputs and the outputs that are wanted, with their types.
+        """Returns the model's inputs and the requested outputs with their types.
 
         Raises:
-            UserError: it cannot.
+            UserError: the model does not fit the job.
         """
         model = open_model(self.source)
         if model.wrong_inputs:
@@ -79,13 +79,13 @@ class Worker:
 
         Args:
             number: Of the piece.
-            piece: Where its rows are.
+            piece: Its rows.
             inputs: The model's, in the order of `fields`.
-            outputs: Those that are wanted, with their types.
+            outputs: To write, with their types.
 
         Returns:
-            The count of `rows`, and that of `bad` ones; where the model tells, also `truncated` rows, `text_tokens` in
-            all, and `truncated_tokens`, which the model did not read.
+            The count of `rows` and of `bad` ones; if the model reports them, also `truncated` rows, all `text_tokens`,
+            and `truncated_tokens`, which the model did not read.
         """
         rows = list(read(piece, self.fields or inputs, self.keep))
         answers: list[dict[str, Any]] = [{} for _ in rows]
@@ -156,13 +156,13 @@ def _ask(
 
 
 def _is_finite(values: Any) -> bool:
-    """Whether numbers are numbers; what is no float is."""
+    """Whether numbers are finite; True for other types."""
     values = np.asarray(values)
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 
 
 def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:
-    """Arrays [rows, ...] as a dict of plain values for each row, without what a row was filled up with."""
+    """Arrays [rows, ...] as a dict of plain values for each row, without padding."""
     for name, values in found.items():
         if values.ndim == 0 or len(values) != count:
             raise UserError(f"the output '{name}' has not one row for each row of the input; leave it out of --outputs")
