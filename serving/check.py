@@ -54,13 +54,8 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
     It compares: answers to random ids in rows of different lengths, padded as a batching server does; words proposed
     for a mask; early exit at a threshold that no row reaches with the default answers; for a model of strings, its ids
     with the Python tokenizer's and, where a text is a row, the answers to some texts. An 8-bit export's answers to ids
-    are also compared with those of exact products: rounding to 8 bits explains their difference from the Keras model,
-    and clipped products differ more.
-
-    Args:
-        version: The folder of the version.
-        model: The Keras model.
-        exportable: What was saved in the version.
+    are also compared with those of exact products, whose difference rounding explains, while clipped products differ
+    more.
 
     Returns:
         The largest absolute difference by output.
@@ -100,7 +95,6 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
 
 
 def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, Arrays]:
-    """The inputs of the requests to the version, by signature."""
     signatures = exportable.signatures()
     calls = {by_ids: different_lengths(exportable)}
     if texts:
@@ -137,24 +131,13 @@ def different_lengths(exportable: Exportable) -> Arrays:
 
 
 def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
-    """Returns the Keras model's float32 outputs by the export's names.
-
-    Args:
-        model: A model that can be exported.
-        inputs: As an exportable takes them by ids: input_ids and lengths, and segment_ids if there are any.
-    """
+    """Returns the Keras model's float32 outputs by the export's names; `inputs`: ids, lengths and maybe segment_ids."""
     model = exported_part(model)
     return KINDS[type(model)].keras_answers(model, model_features(inputs))
 
 
 def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str = "") -> dict[str, float]:
     """Compares outputs with the Keras model's.
-
-    Args:
-        expected: The Keras model's outputs.
-        answers: The export's, these and maybe more.
-        tolerance: Maximum differences.
-        where: Prefix of their names.
 
     Returns:
         The largest absolute difference of each expected output, by its name with `where` in front.
@@ -195,7 +178,6 @@ def _scale(expected: np.ndarray) -> float:
 
 
 def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
-    """The answers of a signature with exact 8-bit products."""
     with exact_products(exportable.encoder):
         signature = exportable.without_graphs().signatures()[name]
         function = signature.concrete()
@@ -227,7 +209,6 @@ def _texts(exportable: Exportable) -> list[str]:
 
 
 def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> Arrays:
-    """The Python tokenizer's ids of the texts, each alone or paired with itself."""
     tokens = exportable.check_tokens(texts)
     batch = exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])).padded()
     arrays = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}

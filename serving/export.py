@@ -146,12 +146,7 @@ def write_manifest(
 ) -> None:
     """Writes a version's manifest: its content and how it was made.
 
-    Args:
-        version: The folder.
-        loaded: The exported model, with its tokenizer and task.
-        exportable: Its exportable.
-        settings: Of the export.
-        differences: Of the check, largest absolute difference by output; None without a check.
+    differences: of the check, largest absolute difference by output; None without a check.
     """
     from serving.cpu import advise
 
@@ -210,7 +205,6 @@ def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list
 
 
 def _calibration_lines(path: str) -> list[str]:
-    """The first lines of the file; none without a file."""
     if not path:
         return []
     try:

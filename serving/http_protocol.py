@@ -28,7 +28,7 @@ def make_server(application: Any, lifespan: str, drain_s: float | None = None) -
 
     Args:
         application: ASGI's.
-        lifespan: "on" for an application with start and end events, else "off".
+        lifespan: "on" for start and end events, else "off".
         drain_s: Seconds to wait for running requests at the end; None: no limit.
     """
     return uvicorn.Server(

@@ -33,16 +33,9 @@ class LiteRtSettings(CheckedSettings):
 
 
 def write(settings: LiteRtSettings) -> dict[str, float]:
-    """Writes the file after its answers agree with the Keras model's.
+    """Writes the file after its answers agree with the Keras model's; returns the largest difference of each output.
 
-    Args:
-        settings: The model and the file.
-
-    Returns:
-        The largest difference of each output.
-
-    Raises:
-        UserError: an impossible setting, a model that LiteRT does not support, or a failed comparison.
+    Raises UserError for an impossible setting, a model that LiteRT does not support, or a failed comparison.
     """
     output, length = Path(settings.output), settings.max_seq_length
     if output.is_dir():

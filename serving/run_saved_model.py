@@ -14,8 +14,7 @@ Calls = list[tuple[str, dict[str, np.ndarray]]]
 def run_calls(version: Path, calls: Calls) -> list[dict[str, np.ndarray]]:
     """Returns the signatures' answers to their inputs, from a fresh Python that loads the version.
 
-    Raises:
-        RuntimeError: loading or a call fails; with the last line of its output.
+    Raises RuntimeError with the last line of its output.
     """
     with tempfile.TemporaryDirectory() as folder:
         flat = {f"{i}/{name}/{key}": value for i, (name, inputs) in enumerate(calls) for key, value in inputs.items()}

@@ -54,8 +54,8 @@ def check(
 ) -> Checked:
     """Counts answers that differ from their reference bytes: `wrong` is beyond the tolerance.
 
-    The server may change versions meanwhile. An answer is compared with the reference of its version, else with the
-    first answer of its version to the same request.
+    An answer is compared with the reference of its version, else with the first answer of its version to the same
+    request.
 
     Args:
         differing: (request's number, answer) -> how often.
@@ -65,7 +65,7 @@ def check(
 
     Returns:
         `answers`, whose worst_difference is the largest absolute one of any output element, or None for other outputs,
-        shapes or texts than expected; and `versions`, empty if answers do not contain theirs.
+        shapes or texts than expected; and `versions`, empty if unknown.
     """
     expected, versions = {}, Counter()
     for item, reference in enumerate(references):

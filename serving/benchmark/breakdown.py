@@ -1,11 +1,9 @@
-"""Breaks the mean latency of a request down into parts; only means add up.
-
-The client's costs are measured separately; the server's are means of its Prometheus histograms.
+"""Breaks the mean latency of a request down into parts: the client's costs, and means of the server's histograms.
 
 Source of the names: TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc. Histograms are in
 microseconds. request_latency counts OK answers only and holds all of the server's work except gRPC's. runtime_latency
-is the session's run with the wait in the batching queue, queuing_latency that wait alone. request_count is not used:
-TensorFlow Serving counts REST's status probes in it. In request_latency, probes and metadata have an empty API.
+is the session's run with the wait in the batching queue, queuing_latency that wait alone. request_count also counts
+REST's status probes, so it is not used. In request_latency, probes and metadata have an empty API.
 """
 
 import http.client
@@ -91,10 +89,7 @@ def requests_so_far(reading: Reading) -> int:
 
 
 def means(before: Reading, after: Reading, protocol: str = "grpc") -> dict[str, float | None]:
-    """Milliseconds per request between two readings: in the server, its session and its batching queue.
-
-    None for a missing reading.
-    """
+    """Milliseconds per request between two readings: in the server, its session and its queue; None if unknown."""
     if not before:
         return dict.fromkeys(("server", "session", "queue"))
     return {
@@ -110,10 +105,7 @@ def _mean(before: Reading, after: Reading, name: str) -> float | None:
 
 
 def client_costs(client: Client, workload: Workload, answer: bytes) -> dict[str, float]:
-    """Milliseconds to build and serialise a request from arrays, and to read an answer into arrays.
-
-    The load itself sends serialised requests and leaves answers unread.
-    """
+    """Milliseconds to build and serialise a request from arrays, and to read an answer into arrays."""
     inputs = workload.inputs[0]
     if workload.url:
         encode = _mean_ms(lambda: rest.request_body(inputs, client.signature_name))
@@ -137,7 +129,7 @@ def parts_of_mean(mean_ms: float | None, costs: dict[str, float], server: dict[s
     """Parts of the mean latency, ms: client_encode and client_decode lie outside it, the others add up to it.
 
     wire: network, gRPC or HTTP on both sides and the wait for a server thread. server_queue: in the batching queue.
-    server_compute: the session's run. server_other: the server's other work. None: unknown.
+    server_compute: the session's run. server_other: the rest. None: unknown.
     """
     request, session, queue = server.get("server"), server.get("session"), server.get("queue") or 0.0
     parts = dict(costs)

@@ -51,9 +51,8 @@ class Difference:
 def compare(a: Report, b: Report) -> list[Difference]:
     """Compares all percentiles and points that both reports have.
 
-    The interval of the ratio comes from resampling both runs (windows first, then samples in them). It covers the noise
-    within each run; a machine that is slower during a whole run looks like a difference.
-    Raises UserError when the reports share no point.
+    The interval of the ratio comes from resampling windows, then samples in them. It covers the noise within each run,
+    but not a machine that is slower during a whole run. Raises UserError when the reports share no point.
     """
     theirs = {_key(point): point for point in b["points"]}
     pairs = [(point, theirs[_key(point)]) for point in a["points"] if _key(point) in theirs]

@@ -29,9 +29,8 @@ class Trial:
 def judge(point: Point) -> Trial:
     """A measured point as a trial.
 
-    Latency counts from the due time, so a met bound holds whatever the generator did; a missed one is the server's
-    fault only when the generator was on time. An expired deadline counts as latency; other failures are always the
-    server's.
+    Latency counts from the due time, so a met bound always holds; a missed one is the server's fault only when the
+    generator was on time. An expired deadline counts as latency; other failures are always the server's.
     """
     if (point["within_bound"] or 0.0) >= WITHIN:
         return Trial(point["rate"], "")
@@ -51,8 +50,8 @@ def find_rate(
 ) -> tuple[float | None, list[Trial]]:
     """(highest rate that passed, or None; all trials in order).
 
-    Goes from `first_rate` up by 1.5 or down by half until one rate passes and a higher one fails, then halves the gap
-    on a log scale until it is under PRECISION. Stops below `lowest_rate`.
+    Multiplies `first_rate` by 1.5 or halves it until one rate passes and a higher one fails, then halves the gap on a
+    log scale until it is under PRECISION. Stops below `lowest_rate`.
     """
     trials = [attempt(first_rate)]
     while len(trials) < _MOST_TRIALS:

@@ -1,6 +1,6 @@
-"""Load generator: sends requests in a closed loop (N clients) or an open loop (at due times) and records times.
+"""Load generator: sends serialised requests in a closed loop (N clients) or an open loop (at due times).
 
-Requests are serialised before the clock starts and answers stay bytes: only gRPC or HTTP and the server are timed.
+Answers stay bytes: only gRPC or HTTP and the server are timed.
 """
 
 import threading
@@ -62,8 +62,8 @@ class Share:
 class Effort:
     """The generator's own times, in seconds.
 
-    `cpu` and `wall` are its processes' times. Of its sending threads, `threads` is the running time and `waiting` the
-    time they were ready without a CPU.
+    `cpu` and `wall` are its processes' times. Its sending threads ran for `threads` and were ready without a CPU for
+    `waiting`.
     """
 
     cpu: float = 0.0
@@ -79,8 +79,8 @@ class Effort:
 class Samples:
     """One entry per request, in due order. Times are seconds after the start.
 
-    item: the workload's request; code: gRPC status number, 0 is OK; differing: (item, answer) -> how often an OK answer
-    differed from the reference bytes; messages: status number -> its first time and message.
+    item: the workload's request; code: gRPC status number; differing: (item, answer) -> how often an OK answer differed
+    from the reference bytes; messages: status number -> its first time and message.
     """
 
     due: np.ndarray

@@ -210,7 +210,7 @@ def breakdown_plot(report: Report) -> bytes | None:
 
 
 class _Quoted:
-    """The percentile curves: a curve with missing values is left out with a remark, since only dots would remain."""
+    """Percentile curves, without those that lack values: only dots would remain."""
 
     def __init__(self, axes):
         self._axes = axes
@@ -235,7 +235,6 @@ class _Quoted:
         return shade
 
     def explain(self, figure) -> None:
-        """Adds the legend and names what is left out."""
         handles = {label: Line2D([], [], color=colour, linewidth=3) for label, colour in self._colours.items()}
         for line in self._axes.lines:
             # Other lines than those of percentiles.

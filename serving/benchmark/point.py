@@ -59,11 +59,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Probe:
-    """The first calls of a workload.
-
-    Holds an answer to each request, milliseconds of the first and second call, the client's costs per request and
-    answer, and the `version`, if known.
-    """
+    """The first calls of a workload: an answer to each request, milliseconds of two calls, and client costs."""
 
     replies: list[bytes]
     first_ms: float

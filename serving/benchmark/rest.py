@@ -1,7 +1,7 @@
 """Predict over HTTP, for benchmarks of the REST port.
 
-Each client keeps one connection open, as HTTP libraries do. This shows servers that delay later requests of a
-connection (Nagle's algorithm with delayed acknowledgements: 40 ms).
+Each client keeps one connection, as HTTP libraries do: this shows delays of later requests (Nagle's algorithm with
+delayed acknowledgements: 40 ms).
 """
 
 import http.client

@@ -175,7 +175,6 @@ class Benchmark:
         return measure(self._workers, workload, load, first, settings, self._tick, self._look)
 
     def _search(self, workload: Workload, first: Probe) -> None:
-        """Keeps the point at the highest rate that meets the bound, or at the lowest tried."""
         settings = trial_settings(self.settings)
         measured: dict[float, Point] = {}
         trials: list[find_rate.Trial] = []
@@ -278,7 +277,6 @@ def loads(settings: Settings) -> list[Load]:
 
 
 def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], measured: dict[float, Point]) -> Search:
-    """A search's result; `rate` and `requests` were offered at the best rate."""
     best = find_rate.best_rate(trials)
     failed = [trial for trial in trials if not trial.passed and trial.rate > (best or 0)]
     return {

@@ -79,8 +79,7 @@ def bootstrap_percentiles(
 ) -> np.ndarray:
     """Percentiles [1000, percents] of resampled runs; each window is (values, counts), as decode_histogram returns.
 
-    Windows are drawn first, then samples within each: neighbouring requests are alike, and the variation between
-    windows is most of the variation between runs.
+    Windows are drawn first, then samples within each, since requests close in time are alike.
     """
     random = np.random.default_rng(seed)
     values = np.unique(np.concatenate([value for value, _ in windows]))
@@ -119,7 +118,7 @@ def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Sile
     """Returns the longest silence of a run; times without a due request do not count.
 
     Args:
-        due: when each request was due, seconds; failed ones too.
+        due: seconds, of failed requests too.
         done: when each request ended, seconds.
         good: whether it was answered; a failure does not end a silence.
     """

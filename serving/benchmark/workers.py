@@ -1,8 +1,4 @@
-"""Child processes: load generators, and the same model called in process.
-
-Python sends about 5,000 requests a second from one process, so several may share a load. The in-process model shows
-what the serving layer costs.
-"""
+"""Child processes: load generators (Python sends about 5,000 requests a second each), and an in-process model."""
 
 import math
 import multiprocessing

@@ -1,7 +1,6 @@
 """The methods of the blocking and the asyncio client, each a generator of steps.
 
-A step yields a stub, its message and its time limit, and receives the answer or a ServingError. So a method is written
-once, and each client makes the calls in its own way.
+A step yields a stub, its message and its time limit, and receives the answer or a ServingError.
 """
 
 import time

@@ -139,7 +139,6 @@ class Exportable(tf.Module, abc.ABC):
         """Adds the kind's layers after the encoder; subclasses extend it."""
 
     def _exits(self, model) -> list:
-        """A head for each step after which rows may leave; with exit by movement, one head for all steps."""
         if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
             raise UserError("early exit by movement is not offered with relative positions; leave it out")
         if self.options.exit_rule == "learned":
@@ -334,7 +333,6 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def _reports(self) -> set[str]:
-        """Names of the encoder's outputs per row, besides its vectors."""
         return self.encoder.reports | self.encoder.specs.keys()
 
     def _reporting(self, signature: Signature) -> Signature:
@@ -363,10 +361,7 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _counting(self, signature: Signature) -> Signature:
-        """Adds the number of unread tokens to the outputs of a text signature.
-
-        A single output stays alone, since REST then returns plain values instead of objects.
-        """
+        """Adds the number of unread tokens to a text signature's outputs; in REST a single output stays alone."""
         if signature.method != PREDICT:
             return signature
 

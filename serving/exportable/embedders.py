@@ -50,7 +50,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return super().single(text, truncate_left)
 
     def _prompt(self, name: tf.Tensor) -> tf.Tensor:
-        """Prompts by name, string [batch]; "" is the default one."""
         prompts = {"": default_prompt(self.options.task)} | self.prompts
         matches = name[:, tf.newaxis] == tf.constant(list(prompts))
         message = f"prompt_name must be one of {', '.join(self.prompts)}, or empty for the default"

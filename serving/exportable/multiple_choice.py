@@ -55,7 +55,6 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
         return {name: format_.to(self.answer) for name, format_ in formats.items()}
 
     def _of_choices(self, rows_of: InputFormat, sizes) -> InputFormat:
-        """The format with an axis of choices; a `sizes` of 0 means no choice."""
         shapes = {name: (None, self.options.num_choices, *spec.shape[1:]) for name, spec in rows_of.inputs.items()}
         inputs = {name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in rows_of.inputs.items()}
 

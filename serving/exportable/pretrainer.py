@@ -143,7 +143,6 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"log_probabilities": expected}, {"log_probabilities": probabilities}
 
     def _masked_rows(self, text: str) -> Arrays:
-        """The Python tokenizer's ids of a text with one mask."""
         tokenizer = self.options.tokenizer
         parts = encode(tokenizer, re.split(self.framer.mask_pattern, text))
         tokens = self.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))

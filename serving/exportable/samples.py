@@ -1,7 +1,7 @@
 """Sample requests, for checks of an export and for a server's warm-up.
 
-A server runs the warm-up requests before clients see a version, so that none of them waits for TensorFlow's first run
-of each signature and length: optimising graphs, packing weights, allocating.
+Warm-up spares clients TensorFlow's first run of each signature and length: optimising graphs, packing weights,
+allocating.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,15 +36,7 @@ _NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
 
 
 def sample_inputs(exportable: "Exportable", signature: Signature, length: int, batch: int = 1, seed: int = 0) -> Arrays:
-    """Returns the inputs of a sample request, arrays by name.
-
-    Args:
-        exportable: The model.
-        signature: One of its signatures.
-        length: Tokens of each row; texts have about as many.
-        batch: Number of rows.
-        seed: For random rows.
-    """
+    """Returns the inputs of a sample request, arrays by name; texts have about `length` tokens."""
     random = np.random.default_rng((seed, length, batch))
     if signature.inputs == EXAMPLES:
         return {"inputs": _examples(exportable, length, batch, random)}
@@ -94,16 +86,9 @@ def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
 
 
 def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Writes a version's warm-up requests, and returns their number.
+    """Writes a version's warm-up requests, each signature in `names` with each length, and returns their number.
 
-    Args:
-        exportable: The exported model.
-        version: The version's folder.
-        lengths: Of each request, in tokens.
-        names: The signatures, each called with each length.
-
-    Raises:
-        UserError: there is no such signature.
+    Raises UserError for an unknown signature.
     """
     signatures = exportable.signatures()
     unknown = [name for name in names if name not in signatures]

@@ -140,7 +140,6 @@ class _Endpoint:
         raise NotImplementedError
 
     async def _body_of(self, headers: dict[str, str], receive) -> bytes:
-        """The inflated body; raises Refusal, and LongBody above the limit."""
         announced = headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
         limit = self._gateway.options.max_body_bytes
@@ -233,7 +232,6 @@ def _timing(call: Call, seconds: float) -> bytes:
 
 
 def _error(family: str, refusal: Refusal) -> bytes:
-    """The error in the form of each family's clients."""
     if family == "cohere":
         return encode({"message": refusal.message})
     if family == "tei":

@@ -21,11 +21,7 @@ WITHOUT_EFFECT = frozenset(
 
 
 def read_object(raw: bytes, kind: type["Body"]) -> Any:
-    """Reads a body.
-
-    Args:
-        raw: JSON.
-        kind: Its expected type.
+    """Reads a body of a type.
 
     Raises:
         Refusal: it is no JSON, not of this type, or has an unknown field that may change the answer.
@@ -60,11 +56,7 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """The fields of every body.
-
-    Attributes:
-        model: Name of the model; by default the first that can answer.
-    """
+    """The fields of every body; `model` is by default the first that can answer."""
 
     model: str | None = None
 
@@ -259,11 +251,9 @@ def cuts(body: Body) -> bool:
 
 
 def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-    """Returns, by option of models (serving.client.tasks.OPTIONS), the field that asks for it and its value.
+    """Returns the body's field and value by option of models (serving.client.tasks.OPTIONS).
 
-    Args:
-        body: Of a request.
-        prompts: The names of the model's prompts; None if unknown.
+    prompts: the model's prompt names; None if unknown.
     """
     if isinstance(body, Cut):
         is_left = (body.truncation_direction or "").lower() == "left"
@@ -277,11 +267,7 @@ def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[s
 
 
 def texts_of(value: Text, name: str) -> list[str]:
-    """Returns one text or several as a list.
-
-    Raises:
-        Refusal: for token ids.
-    """
+    """Returns one text or several as a list. Raises Refusal for token ids."""
     texts = [value] if isinstance(value, str) else value
     for text in texts:
         if not isinstance(text, str):
@@ -297,8 +283,7 @@ def listed(value: Any) -> tuple[list, bool]:
 def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
     """Returns the texts of documents; version 1 takes objects too.
 
-    Raises:
-        Refusal: for objects without a text, or with other fields to rank by.
+    Raises Refusal for objects without a text, or with other fields to rank by.
     """
     if body.rank_fields and body.rank_fields != ["text"]:
         raise bad_request("rank_fields: only the field 'text' is read; send the documents as strings")
@@ -310,17 +295,9 @@ def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
 
 
 def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:
-    """Reads the inputs of /predict.
+    """Returns the rows of /predict (see PredictBody), and whether it was only one, not in a list.
 
-    Args:
-        value: See PredictBody.
-        width: The number of texts in a row of the model.
-
-    Returns:
-        The rows, and whether it was only one, not in a list.
-
-    Raises:
-        Refusal: for rows of another width.
+    Raises Refusal for rows that do not have `width` texts.
     """
     lone = isinstance(value, str) or (width > 1 and bool(value) and all(isinstance(one, str) for one in value))
     rows = [value] if lone else value

@@ -19,7 +19,7 @@ class Refusal(Exception):
         status: The HTTP status.
         message: One line for the sender.
         code: For programs.
-        retry_after: Seconds until another attempt may succeed; None: it will not.
+        retry_after: Seconds until another attempt may succeed; None: never.
     """
 
     def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):

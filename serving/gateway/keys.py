@@ -25,8 +25,7 @@ class Keys:
     def read(cls, path: str) -> "Keys":
         """Reads a file of one key a line, except empty lines and lines that begin with #.
 
-        Raises:
-            UserError: for a file that cannot be read or has no key.
+        Raises UserError for a file that cannot be read or has no key.
         """
         try:
             lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]

@@ -51,8 +51,7 @@ class Answered(NamedTuple):
 def find_model(service: Service, name: str, version: str = "") -> Model:
     """Returns an available model in the requested version.
 
-    Raises:
-        Refusal: 404 for another name or version, 503 while it is unavailable.
+    Raises Refusal: 404 for another name or version, 503 while it is unavailable.
     """
     model = service.models.get(name)
     if model is None:
@@ -134,7 +133,6 @@ def _dtype(number: int) -> np.dtype | None:
 
 
 def _array(name: str, datatype: str, shape: list[int], values: Any) -> np.ndarray:
-    """An array from a list, or from bytes as they lie in memory."""
     dtype = _TYPES.get(datatype)
     if dtype is None:
         raise bad_request(f"the input '{name}' has the unknown datatype '{str(datatype)[:20]}'")
@@ -172,23 +170,19 @@ def _packed(array: np.ndarray) -> bytes:
 
 
 def _flat(values: Any) -> list:
-    """Flattens nested lists."""
     if isinstance(values, list) and values and isinstance(values[0], list):
         return [one for row in values for one in _flat(row)]
     return values
 
 
 async def infer_http(service: Service, model: Model, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
-    """Answers the body of an HTTP request.
+    """Returns the body of an HTTP answer, and its number of JSON bytes (None: all).
 
     Args:
         service: Sets the limits.
         model: Who answers.
-        raw: The body: JSON, then the bytes of tensors.
+        raw: The request's body: JSON, then the bytes of tensors.
         header_length: The header HEADER_LENGTH: the number of JSON bytes; "": all.
-
-    Returns:
-        The body of the answer, and its number of JSON bytes; None: all.
     """
     size = int(header_length) if header_length.isdecimal() else len(raw)
     try:

@@ -231,11 +231,7 @@ class Model:
         return [label.decode(errors="replace") for label in answer["classes"][0]]
 
     async def run(self, task: Task, batch: Batch) -> BatchAnswer:
-        """Answers a batch, and counts its tokens in parallel if asked.
-
-        Raises:
-            ServingError: of the call.
-        """
+        """Answers a batch, and counts its tokens in parallel if asked. Raises ServingError."""
         counter = self.tasks.get("tokenize")
         self._batches += 1
         wanted = batch.counts or self._batches % _COUNT_EVERY == 1
@@ -266,7 +262,7 @@ class Model:
     def may_truncate(self, task: Task, rows: list[tuple[bytes, ...]]) -> bool:
         """Whether a row may be truncated and only another call can tell.
 
-        Few texts have more tokens than bytes, and counting short ones costs as much as answering them.
+        Short rows are not counted: it costs as much as answering them, and few texts have more tokens than bytes.
         """
         counter, longest = self.tasks.get("tokenize"), self.estimate.longest
         if task.tells_truncation or counter is None or not counter.tells_truncation or longest is None:
@@ -291,11 +287,7 @@ class Model:
         return answer
 
     async def predict(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float) -> dict:
-        """Answers tensors without batching.
-
-        Raises:
-            ServingError: of the call.
-        """
+        """Answers tensors without batching. Raises ServingError."""
         try:
             return await self._client.predict(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s)
         except ServingError:

@@ -84,11 +84,7 @@ td, th {{ text-align: left; vertical-align: top; padding: .1rem .8rem .1rem 0 }}
 
 
 def page(models: Mapping[str, tuple[str, ...]]) -> str:
-    """Returns the HTML page.
-
-    Args:
-        models: Names of the models, and their tasks.
-    """
+    """Returns the HTML page; `models`: names and tasks."""
     said = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there'})" for name, tasks in models.items())
     gets = "".join(f"<tr><td><code>GET {path}</code><td>{html.escape(text)}" for path, text in GETS.items())
     statuses = "".join(f"<tr><td>{status}<td>{html.escape(text)}" for status, text in STATUSES.items())

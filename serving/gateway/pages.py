@@ -30,13 +30,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """A page for GET.
-
-    Attributes:
-        path: Of the URL; names in braces are arguments of `draw`.
-        is_open: Whether it needs no key.
-        draw: Makes it.
-    """
+    """A page for GET. Names in braces in `path` are arguments of `draw`; `is_open`: it needs no key."""
 
     path: str
     is_open: bool

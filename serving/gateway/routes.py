@@ -17,7 +17,7 @@ class Route:
         path: Of the URL.
         family: Its clients; sets the form of errors.
         task: The model's task; "": any.
-        body: The type of the body.
+        body: Its type.
         handler: Answers it.
         summary: One line for the page.
         example: A body.

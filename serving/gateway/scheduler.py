@@ -43,10 +43,10 @@ class Batch:
 
     Attributes:
         key: What the model is asked.
-        rows: Of all requests in it.
+        rows: Of several requests.
         counts: Whether to count tokens.
-        contexts: The trace contexts of those requests.
-        timeout_s: The longest remaining time of any of them, in seconds.
+        contexts: The requests' trace contexts.
+        timeout_s: The longest of the requests' remaining times, in seconds.
     """
 
     key: Any
@@ -68,8 +68,8 @@ class BatchAnswer:
     Attributes:
         outputs: Arrays [rows, ...] by output name.
         tokens: Of each row as the model reads it; None if not counted.
-        text_tokens: Of each row's whole texts; None if the export does not report them.
-        truncated_tokens: Of those, how many the model did not read; None if the export does not report them.
+        text_tokens: Of each row's whole texts; None if not reported.
+        truncated_tokens: Of those, how many the model did not read; None if not reported.
     """
 
     outputs: dict[str, np.ndarray]
@@ -112,7 +112,7 @@ class Work:
     def truncated(self) -> list[bool] | None:
         """Whether each row of a finished work was cut; None if unknown.
 
-        Counts that only another request in the batch asked for are not used: answers do not depend on neighbours.
+        Counts for another request in the batch are not used: answers do not depend on neighbours.
         """
         found = []
         for answer, place in self.places:
@@ -148,17 +148,14 @@ class Scheduler:
 
     @property
     def queued_rows(self) -> int:
-        """Rows that wait."""
         return len(self._queue)
 
     @property
     def queued_tokens(self) -> int:
-        """Tokens that wait."""
         return self._queue.tokens
 
     @property
     def in_flight(self) -> int:
-        """Batches at the model."""
         return len(self._flights)
 
     async def answer(
@@ -176,7 +173,7 @@ class Scheduler:
             key: What the model is asked; rows of one key share batches.
             texts: The rows, UTF-8.
             sizes: Their estimated tokens.
-            timeout_s: Limit of queue and model together, in seconds.
+            timeout_s: Queue and model together, in seconds.
             counts: Whether to count tokens.
             context: The caller's trace context.
 

@@ -31,15 +31,15 @@ class Options:
     Attributes:
         connection: To the model server.
         models: Their names.
-        keys: Accepted API keys; None: everyone may ask.
+        keys: Accepted API keys; None: no check.
         limits: Of batches and queue.
         max_inputs: Rows of a request.
         max_body_bytes: Of a request.
-        timeout_s: Time limit of a request, in seconds.
+        timeout_s: Of a request, in seconds.
         check_s: Seconds between checks of the model server.
         grpc_address: HOST:PORT of KServe's gRPC service; "": none.
-        root_path: The prefix that a proxy puts before every path, such as "/models".
-        cors_origins: Origins whose pages may ask; "*": all.
+        root_path: A proxy's path prefix, such as "/models".
+        cors_origins: Allowed origins; "*": all.
     """
 
     connection: Connection
@@ -61,7 +61,7 @@ class Call:
 
     Attributes:
         trace: Its span's context, or None.
-        queue_ns: Wait of its rows in the queue.
+        queue_ns: Time of its rows in the queue.
         model_ns: Their time at the model.
         truncated: Number of truncated inputs; None if unknown.
     """
@@ -103,14 +103,7 @@ class Service:
         return all(model.live for model in self.models.values())
 
     def model(self, name: str | None, *wanted: str) -> tuple[Model, Task]:
-        """Chooses the model that answers.
-
-        Args:
-            name: The model's; None for the first that can.
-            wanted: Tasks; the model's first match is used.
-
-        Returns:
-            The model and its task.
+        """Returns the model that answers, and its first of the `wanted` tasks; `name` None: the first model that can.
 
         Raises:
             Refusal: 404 for a model that is unknown here or at the server, 400 for one that cannot, 503 for one whose
@@ -142,19 +135,19 @@ class Service:
         body: Body,
         counts: bool = False,
     ) -> Work:
-        """Returns the answers of rows, in order.
+        """Returns the answers of rows of texts, in order.
 
         Args:
             model: Who answers.
             task: The model's task.
-            rows: Texts; as many in each row as the task takes.
-            call: The request; its times are recorded there.
-            body: Says whether too long texts are cut, and which options apply.
-            counts: Whether to count their tokens.
+            rows: As many texts in each as the task takes.
+            call: Records the times.
+            body: Sets truncation and options.
+            counts: Whether to count tokens.
 
         Raises:
-            Refusal: for no or too many rows, texts that are no Unicode, texts that are too long, a full queue, and an
-                option that the model does not take.
+            Refusal: for no or too many rows, texts that are no Unicode or too long, a full queue, and an unsupported
+                option.
             ServingError: of the call.
             TimeoutError: after the time limit.
         """
@@ -238,7 +231,6 @@ def _with_options(model: Model, task: Task, body: Body) -> Task:
 
 
 def _check_whole(model: Model, too_long: Iterable[bool]) -> None:
-    """Raises Refusal for the first row that is too long."""
     for number, is_too_long in enumerate(too_long):
         if is_too_long:
             longest = model.estimate.longest

@@ -1,7 +1,4 @@
-"""A queue that forms batches by tokens and similar length, without starving any row.
-
-It knows nothing of time, threads or networks.
-"""
+"""A queue that forms batches by tokens and similar length, without starvation."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -17,7 +14,7 @@ class Row:
         number: Its index in the request.
         texts: UTF-8.
         size: Tokens, as far as known.
-        turn: The row with the smallest value of all is in the next batch.
+        turn: The row with the smallest value is in the next batch.
     """
 
     owner: Any
@@ -69,14 +66,11 @@ class TokenQueue:
             self._keep(key, [row for row in rows if row.owner is not owner])
 
     def take(self, max_tokens: int, max_rows: int) -> tuple[Hashable, list[Row]]:
-        """Removes and returns the next batch.
+        """Removes and returns the next batch: its key and rows, the one whose turn it is and those nearest in length.
 
         Args:
             max_tokens: Sum of the batch; a longer row goes alone.
             max_rows: Of the batch.
-
-        Returns:
-            The key of the batch, and its rows: the one whose turn it is, and those nearest to it in length.
         """
         key, first = min(
             ((key, min(rows, key=_turn)) for key, rows in self._rows.items()), key=lambda pair: pair[1].turn
@@ -100,7 +94,6 @@ def _turn(row: Row) -> int:
 
 
 def _nearest(rows: list[Row], first: Row, max_tokens: int, max_rows: int) -> list[Row]:
-    """`first`, and the rows nearest to it in length as far as they fit."""
     if len(rows) <= max_rows and sum(row.size for row in rows) <= max_tokens:
         return rows
     order = sorted(rows, key=lambda row: (row.size, row.turn))

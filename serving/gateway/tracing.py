@@ -1,8 +1,7 @@
 """OpenTelemetry spans of a request, where its API is installed.
 
 A request is one span, with children `queue` (until its first batch is sent) and `run` (until its last answer). The call
-to the model server is a span `batch`: a child of the first request in it, linked to the others. The client sends the
-context of that span on.
+to the model server is a span `batch`: a child of its first request, linked to the others, and sent to the server.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Routes about texts themselves: classes, tokens, masked words, sentence order, answers, entities and early exit."""
+"""Routes about texts: classes, tokens, masked words, sentence order, answers, entities and early exit."""
 
 import time
 from typing import Any
@@ -29,7 +29,6 @@ async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Ans
 
 
 def _flagged(work: Work, row: int, found: list[dict]) -> list[dict]:
-    """The row's answer with its `truncated` field in each part."""
     return [one | work.flagged(row) for one in found]
 
 

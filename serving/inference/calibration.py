@@ -17,7 +17,7 @@ _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 
 
 def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
-    """Replaces the products of a float32 encoder, and its embeddings' projection, by 8-bit ones.
+    """Returns kernels with 8-bit products in place of a float32 encoder's, and of its embeddings' projection.
 
     Without AVX-512 the last bits of a float32 projection depend on the number of tokens.
 
@@ -25,9 +25,6 @@ def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int
         encoder: the InferenceEncoder, whose parts are all float32.
         calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids if None.
         vnni: whether it runs only on CPUs with VNNI.
-
-    Returns:
-        The kernels of these products.
 
     Raises:
         UserError: int8 does not support this activation function.

@@ -129,11 +129,7 @@ class _ExitRunner(Runner):
     def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
         """Records the answers of open rows after a step, and closes decided ones.
 
-        Args:
-            state: after the step.
-            step: its number.
-            hidden: the encoder's output after it, [tokens, hidden_size].
-            before: returns the output of the step before.
+        hidden: the encoder's output, [tokens, hidden_size]; `before` returns that of the step before.
         """
         row = self._rows(state)
         vectors = self._vectors(state, hidden)
@@ -177,7 +173,6 @@ class _ExitRunner(Runner):
         return tf.math.unsorted_segment_sum(tf.where(is_real, values, 0.0), row, tf.size(state.row))
 
     def _evidence(self, state: State, row: Tensor, vectors: Tensor, hidden: Tensor, before: Tensor) -> Tensor:
-        """The values for `decide_by_state`, float32 [rows]."""
         if self.rule.name == "movement":
             moved = vectors - self._vectors(state, before)
             return relative(*(self._sums(state, row, tf.reduce_sum(one * one, axis=1)) for one in (moved, vectors)))
@@ -185,7 +180,6 @@ class _ExitRunner(Runner):
         return self.encoder.exit_gate(*firsts)
 
     def _leave(self, state: State) -> State:
-        """Removes decided rows if that pays."""
         lengths = state.tables.lengths
         open_tokens = tf.cast(tf.reduce_sum(tf.where(state.is_open, lengths, 0)), tf.float32)
         pays = open_tokens <= OPEN_PART * tf.cast(tf.reduce_sum(lengths), tf.float32)

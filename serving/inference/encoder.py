@@ -163,7 +163,7 @@ class InferenceEncoder(tf.Module):
         """Answers with a head after every step; rows that `rule` decides leave the batch.
 
         Args:
-            input_ids: See `__call__`, as for the next two and `input_mask`.
+            input_ids: See `__call__`, as for all inputs.
             lengths: int32 [batch].
             segment_ids: int32 [batch, length].
             exit_heads: A Keras dense layer for each step of the plan; none if the rule is for "states".
@@ -194,11 +194,7 @@ class InferenceEncoder(tf.Module):
         return results
 
     def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
-        """Runs `answer` on a runner and its first state; one row has a graph of its own.
-
-        Most requests of an online service are one row, for which building the tables takes a noticeable part of the
-        time.
-        """
+        """Runs `answer` on a runner and its first state; one row has a graph of its own, without the cost of tables."""
         begin = functools.partial(self._begin, input_ids, *others)
         has_one_row = self.settings.skips_padding and all(one.has_one_row for one in self.extensions)
         if not has_one_row or others[-1]:
@@ -211,7 +207,6 @@ class InferenceEncoder(tf.Module):
     def _begin(
         self, input_ids, lengths, segment_ids, input_mask, features: dict, *, one_row: bool = False
     ) -> tuple[Runner, Any]:
-        """Returns the runner of a batch's steps, and the state before the first."""
         batch = self._batch(input_ids, lengths, input_mask, self.settings.skips_padding and not features, one_row)
         rows = self.rows(batch, {"segment_ids": segment_ids} | features, one_row=one_row)
         hidden = tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
@@ -226,14 +221,7 @@ class InferenceEncoder(tf.Module):
         return FlatBatch(mask, self.config, skip_padding, one_row)
 
     def rows(self, batch: FlatBatch, features: dict, kernels: FloatKernels | None = None, one_row: bool = False) -> Any:
-        """Returns the rows of a batch.
-
-        Args:
-            batch: their tokens.
-            features: of the batch, as in `__call__`; None means absent.
-            kernels: None: the encoder's.
-            one_row: whether the batch is one row.
-        """
+        """Returns the rows of a batch; `kernels`: None for the encoder's; `features`: see `__call__`, None if absent."""
         kernels = kernels or self.kernels
         features = {name: value for name, value in features.items() if value is not None}
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
@@ -252,7 +240,6 @@ class InferenceEncoder(tf.Module):
         return rows
 
     def runner(self, rows: Any, kernels: FloatKernels | None = None) -> Runner:
-        """Returns the runner of steps for some rows."""
         runner: Runner = BlockRunner(self.config, kernels or self.kernels, rows)
         for one in sorted(self.extensions, key=lambda one: one.extension.order):
             runner = one.around(runner)

@@ -127,7 +127,6 @@ class Int8Kernels(FloatKernels):
         return total if self.is_pre else part.layer_norm(total)
 
     def _round(self, part: Any, place: int, step: Step, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The rounded inputs of a half's first or last product, and the value of their largest number."""
         largest = of_step(part.ranges[:, place], step)
         return quantize(inputs, largest), largest
 
@@ -144,13 +143,9 @@ def of_step(values: np.ndarray, step: Step) -> Tensor:
 
 
 def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str, vnni: bool) -> None:
-    """Replaces a half's float32 products by 8-bit ones.
+    """Replaces a half's float32 products by 8-bit ones; `vnni`: it runs only on CPUs with VNNI.
 
-    Args:
-        half: of float32 products, none transposed.
-        ranges: float32 [steps, 2], the largest inputs of its first and its output product at each step.
-        hidden_act: the activation function's name.
-        vnni: whether it runs only on CPUs with VNNI.
+    ranges: float32 [steps, 2], the largest inputs of its first and its output product at each step.
     """
     for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, Dense)]:
         is_last = name == "output" and isinstance(half, FeedForwardHalf)

@@ -40,16 +40,8 @@ class Settings(NamedTuple):
 class ExportedExtension(tf.Module):
     """An extension in an export: its own methods, with its weights as constants.
 
-    A module of `serving/inference/extensions` with an extension's name has a subclass that is faster, needs fewer
-    operations, or adds what only exports have.
-
-    Args:
-        extension: of the encoder.
-        encoder: the Keras encoder.
-        settings: of the export.
-
-    Attributes:
-        has_one_row: whether a batch of one row may run without tables.
+    A module of `serving/inference/extensions` with an extension's name has a subclass that is faster, or adds what only
+    exports have. `has_one_row`: whether a batch of one row may run without tables.
     """
 
     has_one_row = True
@@ -64,7 +56,7 @@ class ExportedExtension(tf.Module):
 
         Args:
             parts: of queries, keys and values.
-            what: "kernel", "bias" or "low_rank", of the dense layers of an attention half.
+            what: "kernel", "bias" or "low_rank", of an attention half's dense layers.
             half: its kind and number.
         """
         return parts
@@ -243,13 +235,7 @@ class LowRank(tf.Module):
 
 
 class FloatKernels(Kernels):
-    """Float kernels on the products of halves.
-
-    Args:
-        config: of the encoder.
-        attentions: its attention halves.
-        feed_forwards: its other halves.
-    """
+    """Float kernels on the products of an encoder's halves."""
 
     def __init__(self, config: AlbertConfig, attentions: list[AttentionHalf], feed_forwards: list[FeedForwardHalf]):
         self.config, self.is_pre = config, config.norm_position == "pre"
@@ -288,10 +274,7 @@ class FloatKernels(Kernels):
 class Recorder(FloatKernels):
     """Kernels that record the largest absolute input of each product at each step, of the first `count` tokens.
 
-    The tokens after these are padding that nobody reads.
-
-    Attributes:
-        largest: by step and one of RECORDED.
+    Later tokens are padding. `largest`: by step and one of RECORDED.
     """
 
     def __init__(self, kernels: FloatKernels, count: Tensor):

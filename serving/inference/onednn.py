@@ -1,9 +1,8 @@
 """oneDNN's fused kernels, called by the ops that TensorFlow's graph rewriter inserts.
 
 The rewriter treats a MatMul's weights as constant only if they are a Const in the same function; only then oneDNN packs
-them once for its fastest kernel (12 feed-forward layers of ALBERT-base in bfloat16: 32 tokens 11.9 -> 8.4 ms, 384
-tokens 72 -> 64). Constants cost memory: loading copies them several times for each signature. These ops take a variable
-that the caller promises not to change.
+them once (12 feed-forward layers of ALBERT-base in bfloat16: 32 tokens 11.9 -> 8.4 ms, 384 tokens 72 -> 64). But
+loading copies constants several times for each signature. These ops take a variable that the caller must not change.
 """
 
 import tensorflow as tf

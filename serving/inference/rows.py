@@ -80,11 +80,6 @@ def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
 class BatchRows(Rows):
     """Rows of a FlatBatch.
 
-    Args:
-        batch: the source of the tokens.
-        config: of the encoder.
-        attention: how heads attend.
-
     Attributes:
         features: of extensions, by name.
         hoisted: what extensions computed once for all steps.
@@ -154,9 +149,9 @@ class FlatRows(BatchRows):
         batch: the source of the tokens.
         config: of the encoder.
         attention: how heads attend.
-        lengths: int32 [rows], ascending, tokens of each row; None: all rows of the batch.
+        lengths: int32 [rows], ascending; None: all rows of the batch.
         mask: see `make_tables`.
-        cells: int32 [tokens], the index of each token in the flat batch; None: all of the batch.
+        cells: int32 [tokens], the index of each token in the flat batch; None: all of it.
     """
 
     def __init__(
@@ -190,7 +185,6 @@ class FlatRows(BatchRows):
         return self._by_cell(tf.gather(tf.reshape(values, [-1]), self.cells))
 
     def _by_cell(self, of_tokens: Tensor) -> Tensor:
-        """Converts [tokens] to the (row, position) cells of a block."""
         starts, lengths = self.tables.starts, self.tables.lengths
         index = ranges(starts, self._block_lengths) - beyond(lengths, self._block_lengths)
         return tf.gather(of_tokens, index)

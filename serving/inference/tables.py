@@ -1,7 +1,7 @@
 """Index tables with which attention finds each row's tokens among concatenated tokens.
 
-Only attention needs rectangles. One gather takes them from the flat product and one puts them back; both also do the
-transposes between tokens and heads.
+Only attention needs rectangles. One gather takes them from the flat product and one puts them back; both also transpose
+tokens and heads.
 """
 
 from typing import NamedTuple

@@ -38,11 +38,7 @@ class Batch:
 
 
 class Queue:
-    """The waiting batches of one kind of request; only the last one is open.
-
-    Attributes:
-      users: requests that use the queue; its owner counts them.
-    """
+    """The waiting batches of one kind of request; only the last one is open. `users`: requests that use the queue."""
 
     def __init__(
         self,

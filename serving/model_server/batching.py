@@ -1,7 +1,4 @@
-"""Batching: joins the tensors of several requests, pads them, and splits the outputs.
-
-Semantics and messages are those of TF Serving's batching_session.cc.
-"""
+"""Joins the tensors of several requests, pads them, and splits the outputs; the rules: TF Serving's batching_session.cc."""
 
 import concurrent.futures
 import contextlib
@@ -233,7 +230,7 @@ class BatchingRunner:
 
 
 def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
-    """Pads every dimension but the first to the largest size, with copies of each array's first element.
+    """Pads every dimension but the first with copies of each array's first element.
 
     All are of one rank, and all or none are empty.
     """

@@ -106,10 +106,7 @@ def checked_labels(
 ) -> dict[str, dict[str, int]]:
     """Returns model name -> label -> version.
 
-    A label may only name an available version; with `allow_new`, a new label may name any.
-
-    Raises:
-        StatusError: for any other label.
+    A label may only name an available version; with `allow_new`, a new label may name any. Else raises StatusError.
     """
     for model in models.values():
         for label, version in model.version_labels.items():
@@ -128,10 +125,7 @@ def server_credentials(path: str) -> grpc.ServerCredentials | None:
     """Returns the credentials of the gRPC port from --ssl_config_file, None without a path.
 
     The file is a text SSLConfig whose fields hold PEM text. With client_verify, clients must show a certificate that
-    custom_ca signed.
-
-    Raises:
-        StatusError: for unusable texts.
+    custom_ca signed. Raises StatusError for unusable texts.
     """
     if not path:
         return None

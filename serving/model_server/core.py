@@ -53,10 +53,9 @@ class ServerCore:
         self._generation = 0
 
     def start(self) -> None:
-        """Loads the configured models and waits until each is available; rereads a config file while it waits.
+        """Loads the configured models and waits until each is available; rereads a config file meanwhile.
 
-        Raises:
-            StatusError: when a model does not become available.
+        Raises StatusError when a model does not become available.
         """
         models = configuration.checked_models(configuration.server_config(self.options), {})
         # Before anything is loaded: the real server, too, refuses labels at start without the flag.
@@ -73,16 +72,15 @@ class ServerCore:
     def reload(self, config: ModelServerConfig, timeout: float | None = None) -> None:
         """Replaces the whole configuration and waits for its new models.
 
-        A later call ends the wait of an earlier one, so that a wrong base path can be corrected and at most one caller
-        waits.
+        A later call ends the wait of an earlier one, so that a wrong base path can be corrected.
 
         Args:
             config: the models; all others are unloaded.
             timeout: seconds to wait, None = no limit; loading goes on after it.
 
         Raises:
-            StatusError: when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED) or
-                a later configuration came (ABORTED).
+            StatusError: for a bad configuration, a failed model, the end of the time (DEADLINE_EXCEEDED) or a later
+                configuration (ABORTED).
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._reloading:
@@ -129,7 +127,6 @@ class ServerCore:
         return self._manager.states(name)
 
     def close(self) -> None:
-        """Unloads every model after its last request."""
         self._source.close()
         self._manager.close()
         self._batching.close()
@@ -158,7 +155,7 @@ class ServerCore:
         return False
 
     def _are_labels_settled(self, models: dict[str, ModelConfig], stop: Callable[[], bool]) -> bool:
-        """Waits, until `stop`, for versions that labels name and that still load."""
+        """Waits, until `stop`, for loading versions that labels name."""
         return all(
             self._manager.wait_until_settled(name, model.version_labels.values(), stop)
             for name, model in models.items()

@@ -37,10 +37,10 @@ class _Health(health.HealthServicer):
 
 
 class _Deferring:
-    """A context whose callbacks run on threads of their own.
+    """Runs a context's callbacks on threads of their own.
 
-    The library's callback for the end of a watch takes a lock that is held during a send. gRPC's one callback thread
-    also reports finished sends, so it would deadlock when a watch ends while another begins.
+    gRPC's one callback thread also reports finished sends. The library's callback for the end of a watch takes a lock
+    held during a send, so it would deadlock there.
     """
 
     def __init__(self, context: grpc.ServicerContext):

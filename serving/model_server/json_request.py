@@ -1,7 +1,4 @@
-"""Converts REST bodies: JSON to tensors for predict, to tf.Examples for classify and regress.
-
-The type rules are those of TF Serving's json_tensor.cc.
-"""
+"""Converts REST bodies to tensors and tf.Examples, with the type rules of TF Serving's json_tensor.cc."""
 
 import itertools
 import math
@@ -78,10 +75,7 @@ def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
 
 
 def _row_error(instances: list, infos: TensorInfos, objects: bool) -> StatusError | None:
-    """The real server's error for the first bad row.
-
-    The fast path converts all rows at once; this searches for the bad one.
-    """
+    """The real server's error for the first bad row, searched for after a conversion of all rows failed."""
     shapes: dict[str, tuple[int, ...]] = {}
     for index, row in enumerate(instances):
         if objects != is_plain_object(row):
@@ -169,11 +163,7 @@ def _slices(leaves: list) -> Iterator[list]:
 
 
 def _array(leaves: list, dtype: int) -> np.ndarray:
-    """[n] array of the leaves: no string is a number, no 1.5 an integer.
-
-    Raises:
-        StatusError: for the first leaf that `dtype` does not accept.
-    """
+    """[n] array of the leaves: no string is a number, no 1.5 an integer. Raises StatusError for the first bad leaf."""
     if dtype not in _CONVERSIONS:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,

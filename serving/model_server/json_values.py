@@ -45,9 +45,8 @@ _SOON_PARSED = 2**21
 def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     """Returns the JSON object at the start of a body; ignores what follows. Raises StatusError.
 
-    Strings may hold invalid UTF-8 (as surrogate escapes). NaN, Inf and Infinity, with or without a minus, are numbers.
-    Nesting has no limit.
-    deadline: in time.monotonic()'s seconds.
+    Invalid UTF-8 in strings becomes surrogate escapes. NaN, Inf and Infinity, with or without a minus, are numbers.
+    Nesting has no limit. deadline: in time.monotonic()'s seconds.
     """
     try:
         value = msgspec.json.decode(body)

@@ -101,14 +101,14 @@ class Manager:
     def wait_until_available(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> list[Version]:
         """Waits until a wanted version of each model is available or has failed.
 
-        As in the real server, the newest of them decides: an older one does not make up for its failure.
+        As in the real server, the newest decides: an older one does not make up for its failure.
 
         Args:
             names: the models.
             stop: called several times a second; ends the wait when it returns True or raises.
 
         Returns:
-            The newest version of each model where it failed; empty if none failed.
+            The newest version of each model where it failed.
         """
         for name in names:
             self._wait_while(lambda name=name: not self._decided(name), stop)
@@ -171,7 +171,7 @@ class Manager:
         return max(available, key=lambda version: version.number)
 
     def _update(self, name: str) -> None:
-        """Starts every load and unload that the present state allows. The caller holds the lock."""
+        """The caller holds the lock."""
         versions = self._versions.setdefault(name, {})
         wanted = self._aspired.get(name, {})
         for version in list(versions.values()):
@@ -222,7 +222,7 @@ class Manager:
                 self._finish_load(version, servable, error)
 
     def _retry_after_pause(self, version: Version, path: str, retries: int, error: StatusError) -> None:
-        """path: the folder that failed with `error`; a new folder is tried at once."""
+        """path: the folder that failed; a new folder is tried at once."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closing or not version.aspired or version.path != path, self._retry_interval
@@ -257,7 +257,7 @@ class Manager:
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
     """The available versions that TF Serving's AvailabilityPreservingPolicy lets go now.
 
-    These are all unwanted ones if a wanted one is available or none is wanted, else all unwanted ones but the highest.
+    These are all unwanted ones, but the highest stays while a version is wanted and none of those is available.
     """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)

@@ -194,8 +194,7 @@ class RestApi:
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
         """Converts one large body or answer at a time (size: bytes or numbers), and any number of small ones.
 
-        Raises:
-            StatusError: when the deadline passes first.
+        Raises StatusError when the deadline passes first.
         """
         if size < LARGE_BODY_BYTES:
             yield
@@ -269,8 +268,8 @@ def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
 class _Document:
     """The JSON of a request's body.
 
-    The first bytes of a compressed body are inflated at once. The rest, perhaps a thousand times the bytes received,
-    waits for the turn of large bodies.
+    The first bytes of a compressed body are inflated at once. The rest, perhaps a thousand times larger, waits for the
+    turn of large bodies.
     """
 
     def __init__(self, headers: dict[str, str], body: bytes, limit: int):

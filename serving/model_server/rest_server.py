@@ -21,7 +21,6 @@ class RestServer:
     """An HTTP server for `api`: takes its port at once, and answers requests after start()."""
 
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
-        """Raises StatusError when the port cannot be opened."""
         self._api = api
         # Large bodies (compressed ones may be) wait for one another in RestApi; small ones must not wait with them.
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")

@@ -58,7 +58,6 @@ class Servable:
         runner: Runner,
         check_method: bool = False,
     ):
-        """check_method: see the class; tf.saved_model.save sets the method of all signatures to predict."""
         self.check_method = check_method
         self.name = name
         self.version = version
@@ -95,11 +94,7 @@ class Servable:
 
 
 class SavedModel:
-    """A session on a SavedModel folder.
-
-    Attributes:
-      signatures: name -> SignatureDef, as exported.
-    """
+    """A session on a SavedModel folder; `signatures`: name -> SignatureDef, as exported."""
 
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
         """Raises StatusError or tf.errors.OpError when the folder holds no such model."""
@@ -119,17 +114,13 @@ class SavedModel:
         self._session._extend_graph()
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
-        """Runs the graph once.
+        """Runs the graph once and returns one array per fetch.
 
         Args:
-            feeds: tensor name ("x:0") -> array of at most MAX_RANK dimensions (wire.tensors and json_request check
-                this). The session checks the dtype. As in the C++ server, only the operations that read an array check
-                its shape.
+            feeds: tensor name ("x:0") -> array of at most MAX_RANK dimensions (checked by wire.tensors and
+                json_request). The session checks the dtype; as in the C++ server, only the operations check the shape.
             fetches: tensor names.
             timeout: seconds until the run is abandoned with DEADLINE_EXCEEDED.
-
-        Returns:
-            One array per fetch.
         """
         options = config_pb2.RunOptions(timeout_in_ms=0 if timeout is None else max(1, int(timeout * 1000)))
         inputs = {self._element(name): value for name, value in feeds.items()}
@@ -220,7 +211,6 @@ def disable_xla() -> None:
 
 @contextlib.contextmanager
 def _quiet_deprecations():
-    """Hides the TF1 loader's deprecation warning; no other loader keeps a session."""
     logger = logging.getLogger("tensorflow")
 
     def is_error(record: logging.LogRecord) -> bool:

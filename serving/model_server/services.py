@@ -112,8 +112,7 @@ def get_model_metadata(
 ) -> get_model_metadata_pb2.GetModelMetadataResponse:
     """Returns every signature of the model in the one metadata field.
 
-    Raises:
-        StatusError: for an unknown model or field.
+    Raises StatusError for an unknown model or field.
     """
     spec = _checked_spec(request)
     if not request.metadata_field:
@@ -137,8 +136,7 @@ def get_model_status(
 ) -> get_model_status_pb2.GetModelStatusResponse:
     """Returns the state of every version of the model, or of the requested one; ignores a label.
 
-    Raises:
-        StatusError: for an unknown model or version.
+    Raises StatusError for an unknown model or version.
     """
     spec = _checked_spec(request)
     states = core.states(spec.name)

@@ -8,12 +8,7 @@ _MAX_MESSAGE_LENGTH = 1024
 
 
 class StatusError(Exception):
-    """A request, load or start failed.
-
-    Attributes:
-      code: StatusCode.
-      message: for the client.
-    """
+    """A request, load or start failed: `code` is a StatusCode, `message` is for the client."""
 
     def __init__(self, code: StatusCode, message: str):
         super().__init__(message)

@@ -1,6 +1,6 @@
 """Request metrics under TF Serving's names, and an access log with a line per request.
 
-prometheus-client only counts: it would append _total to counters, and dashboards know these names.
+Dashboards use these names; prometheus-client's own output would append _total to counters.
 """
 
 import contextlib
@@ -142,14 +142,7 @@ class AccessLog:
     """Appends one JSON line per request to a file or standard output. Thread-safe."""
 
     def __init__(self, path: str):
-        """Opens the log.
-
-        Args:
-            path: "" = off, "-" = standard output.
-
-        Raises:
-            StatusError: when the file cannot be opened.
-        """
+        """path: "" = off, "-" = standard output. Raises StatusError when the file cannot be opened."""
         self._lock = threading.Lock()
         self._file = None
         if path == "-":

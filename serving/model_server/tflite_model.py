@@ -76,7 +76,7 @@ class TfLiteModel:
     def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
         """Refuses shapes that would end the process: kernels do not check shapes that the model did not declare.
 
-        The real server resizes to any shape; this one does so for the number of rows, and for models of one input.
+        Unlike the real server, it resizes only the number of rows, or models of one input.
         """
         declared = self._inputs[name]["shape_signature"].tolist()
         limit = max(_MAX_RANK, len(declared))
@@ -118,7 +118,6 @@ def _stored_signature(content: bytes) -> meta_graph_pb2.SignatureDef | None:
 
 
 def _renamed(stored: meta_graph_pb2.SignatureDef, inputs: list, outputs: list) -> dict:
-    """`stored` as the one signature, with the model's own dtypes and shapes."""
     details = []
     for kind, infos, tensors in (("input", stored.inputs, inputs), ("output", stored.outputs, outputs)):
         aliases = {_plain(info.name): alias for alias, info in infos.items()}
@@ -132,7 +131,6 @@ def _renamed(stored: meta_graph_pb2.SignatureDef, inputs: list, outputs: list) -
 
 
 def _plain(tensor_name: str) -> str:
-    """ "x" for TensorFlow's "x:0"."""
     return tensor_name.partition(":")[0]
 
 

@@ -124,7 +124,6 @@ def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
 
 
 def _described(paths, source: ModelSource, fields, outputs, keep, format: str, max_batch_tokens: int) -> dict[str, Any]:
-    """Everything that determines the bytes of the answers."""
     named = {"name": source.model, "version": source.version}
     return {
         "format_version": _FORMAT_VERSION,
@@ -202,7 +201,6 @@ def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece
 
 
 def _bad_rows(parts: Path, pieces: list[Piece], reports: list[dict]) -> Iterator[list[dict[str, Any]]]:
-    """The bad rows of each piece that has any."""
     line, path = 0, None
     for number, (piece, report) in enumerate(zip(pieces, reports, strict=True)):
         line, path = (line if piece.path == path else 0), piece.path
@@ -214,7 +212,7 @@ def _bad_rows(parts: Path, pieces: list[Piece], reports: list[dict]) -> Iterator
 
 
 def _check_whole(parts: Path, whole: dict[int, bool]) -> None:
-    """Raises UserError for a damaged part; the next start answers its piece again."""
+    """Raises UserError for damaged parts; the next start answers their pieces again."""
     if broken := [number for number, is_whole in whole.items() if not is_whole]:
         for number in broken:
             part_path(parts, number, ".json").unlink()

@@ -73,11 +73,7 @@ def open_model(source: ModelSource) -> Model:
 
 
 def version_folder(model: str) -> Path:
-    """Returns the SavedModel in a folder: itself, or its highest numbered version.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Returns the SavedModel in a folder: itself, or its highest numbered version. Raises UserError for none."""
     versions = sorted((int(path.name), path) for path in Path(model).glob("*") if path.name.isdigit())
     for folder in (Path(model), *(path for _, path in versions[::-1][:1])):
         if (folder / "saved_model.pb").is_file():
@@ -198,7 +194,6 @@ def _no_signature(source: ModelSource, signatures: Any) -> UserError:
 
 
 def _first_line(error: BaseException) -> str:
-    """An error's essential line: the line before the node of a graph's error, else the first."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     nodes = [number for number, line in enumerate(lines) if "[[{{node" in line]
     return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]

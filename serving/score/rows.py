@@ -76,11 +76,7 @@ def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
 
 
 def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
-    """Checks the first rows: if none can be answered, a field name is wrong.
-
-    Raises:
-        UserError: with the error of the first row.
-    """
+    """Checks the first rows: if none can be answered, raises UserError, since a field name is wrong."""
     rows = ((piece.path, row) for piece in pieces for row in read(piece, fields))
     first = None
     for path, row in itertools.islice(rows, _FIRST_ROWS):
@@ -94,10 +90,7 @@ def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
 def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Row]:
     """Reads the rows of a piece; files without a JSON name are plain text, a line per row.
 
-    Args:
-        piece: Of a file.
-        fields: The fields of a JSON row with the model's texts, in order.
-        keep: Fields to copy to the answer.
+    fields: those of a JSON row with the model's texts, in order; keep: those to copy to the answer.
     """
     parse = _parse_json if is_json_lines(piece.path) else _parse_text
     for line in _lines(piece):

@@ -32,17 +32,7 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class Worker:
-    """Answers pieces; a process opens the model once.
-
-    Attributes:
-        source: The model.
-        fields: Of JSON rows, in the order of the model's inputs; (): those of the inputs' names.
-        outputs: Of the model; (): the default of its task.
-        keep: Fields of JSON rows to copy.
-        format: Of the tables.
-        max_batch_tokens: Estimated from the texts' lengths.
-        parts: The folder for the parts.
-    """
+    """Answers pieces; a process opens the model once. Fields are as in `score`; `parts` is the folder for the parts."""
 
     source: ModelSource
     fields: tuple[str, ...]
@@ -55,8 +45,7 @@ class Worker:
     def describe(self) -> dict[str, Any]:
         """Returns the model's inputs and the requested outputs with their types.
 
-        Raises:
-            UserError: the model does not fit the job.
+        Raises UserError if the model does not fit.
         """
         model = open_model(self.source)
         if model.wrong_inputs:
@@ -76,12 +65,6 @@ class Worker:
 
     def score(self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any]) -> dict[str, Any]:
         """Answers a piece and writes its part, its bad rows and, last, its report.
-
-        Args:
-            number: Of the piece.
-            piece: Its rows.
-            inputs: The model's, in the order of `fields`.
-            outputs: To write, with their types.
 
         Returns:
             The count of `rows` and of `bad` ones; if the model reports them, also `truncated` rows, all `text_tokens`,
@@ -156,7 +139,6 @@ def _ask(
 
 
 def _is_finite(values: Any) -> bool:
-    """Whether numbers are finite; True for other types."""
     values = np.asarray(values)
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 

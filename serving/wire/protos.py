@@ -1,12 +1,10 @@
 """TF Serving's messages, declared here without TensorFlow.
 
-The wheels' own modules import all of TensorFlow, which takes seconds, or are missing. These declarations use the
-published field numbers in a separate descriptor pool: they are identical on the wire, and a process may hold both
-kinds. Enums are declared int32 (the same varint): DataType's numbers are in `serving.wire.tensors`, version states in
-VERSION_STATES.
+The wheels' own modules import all of TensorFlow, which takes seconds. These use the published field numbers in a
+separate descriptor pool: identical on the wire, and a process may hold both kinds. Enums are int32 (the same varint):
+DataType's numbers are in `serving.wire.tensors`, version states in VERSION_STATES.
 
-ssl_config.proto, monitoring_config.proto and session_bundle_config.proto are in no wheel; with their own field names
-the same text files parse.
+ssl_config.proto, monitoring_config.proto and session_bundle_config.proto are in no wheel; their text files parse.
 """
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2

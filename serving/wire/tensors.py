@@ -104,21 +104,13 @@ def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.n
 
 
 def read_tensor(tensor: TensorProto) -> np.ndarray:
-    """Reads a tensor of an answer; bfloat16 becomes float32.
-
-    Raises:
-        ValueError, OverflowError: as `to_numpy`.
-    """
+    """Reads a tensor of an answer; bfloat16 becomes float32. Raises as `to_numpy`."""
     array = to_numpy(tensor)
     return (array.astype(np.uint32) << 16).view(np.float32) if tensor.dtype == _DT_BFLOAT16 else array
 
 
 def checked_shape(tensor: TensorProto) -> tuple[int, ...]:
-    """Returns the shape of a tensor.
-
-    Raises:
-        ValueError: for an invalid shape, or one that needs far more memory than the message.
-    """
+    """Returns the shape of a tensor. Raises ValueError for an invalid one, or one far larger than the message."""
     shape = tuple([dim.size for dim in tensor.tensor_shape.dim])
     if tensor.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > MAX_RANK:
         raise ValueError("shape is not fully defined, or has too many dimensions")
@@ -208,11 +200,7 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
 
 
 def as_array(value: Value) -> np.ndarray:
-    """Returns the array that `fill_tensor` sends for a value.
-
-    Raises:
-        UserError: for ragged lists.
-    """
+    """Returns the array that `fill_tensor` sends for a value. Raises UserError for ragged lists."""
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -256,11 +244,8 @@ def named_tensors(
     Args:
         field: the number of the map's field.
         values: arrays by name; strings as bytes.
-        as_content: numbers as tensor_content instead of repeated *_val fields; strings are always string_val.
+        as_content: numbers as tensor_content instead of *_val fields; strings are always string_val.
         other: makes the message of an array whose type numpy lacks.
-
-    Returns:
-        The bytes of the field, to join with the message's other fields.
     """
     pieces: list[bytes | memoryview] = []
     for name, value in values.items():
@@ -295,7 +280,6 @@ def _wire_pieces(value: np.ndarray, as_content: bool, other: Callable | None) ->
 
 
 def _wire_header(number: int, size: int) -> bytes:
-    """The tag and length before a length-delimited field."""
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(size)
 
 

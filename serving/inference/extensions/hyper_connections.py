@@ -1,4 +1,4 @@
-"""Hyper-connections with folded gates, and the sums of several tokens' streams as one product."""
+"""Hyper-connections with folded gates; the sums of several tokens' streams are one product."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -110,15 +110,12 @@ class Sums:
         self.table, self.mask = table.reshape(steps, gates, -1), np.tile(mask, self.sums)
 
     def __call__(self, step: Tensor, gates: Tensor, *vectors: Tensor) -> Tensor:
-        """Returns the sums.
+        """Returns the sums, [tokens, sums, width].
 
         Args:
             step: its number.
             gates: float32 [tokens, gates].
             *vectors: of each kind, [tokens, vectors of a token, width].
-
-        Returns:
-            [tokens, sums, width]
         """
         width = vectors[0].shape[-1]
         weights = tf.reshape(tf.matmul(gates, tf.gather(self.table, step)), [-1, *self.mask.shape])

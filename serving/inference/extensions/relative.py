@@ -184,7 +184,6 @@ class RelativeScores(tf.Module):
         return tf.gather(of_distances, columns, axis=3, batch_dims=1)
 
     def _of_step(self, table: np.ndarray, step: Step, like: Tensor) -> Tensor:
-        """A step's part of float32 [visits, heads, ...]."""
         if len(table) == 1:
             return tf.constant(table[0], like.dtype)
         return tf.constant(table, like.dtype)[tf.constant(self.visits)[step.number]]
