@@ -43,8 +43,7 @@ def export(settings: ExportSettings) -> Path:
         The folder of the version.
 
     Raises:
-        UserError: for a model without the head or tokenizer that the export needs, an impossible length, a version
-            that exists, or a failed check.
+        UserError: for a missing head or tokenizer, an impossible length, an existing version, or a failed check.
 
     >>> import tempfile
     >>> from albert_tf import AlbertClassifier, AlbertConfig

@@ -113,7 +113,7 @@ def settings_of(
         options: values by field name.
 
     Raises:
-        UserError: an option is unknown, is one of loading, or has a value of another type.
+        UserError: an option is unknown, of loading, or of another type.
     """
     fields = {field.name: field for field in dataclasses.fields(ExportSettings) if field.name not in _OF_LOADING}
     for name, value in options.items():

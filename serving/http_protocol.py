@@ -83,11 +83,7 @@ class Inflating:
         self._inflate = zlib.decompressobj(self._forms.pop(0)) if self._forms else None
 
     def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes more, fewer only at the end.
-
-        Raises:
-            zlib.error: the body is damaged or incomplete.
-        """
+        """Returns up to `size` bytes more, fewer only at the end. Raises zlib.error for a damaged or cut body."""
         if self._inflate is None:
             begin, self._rest = self._rest[:size], self._rest[size:]
             return begin
@@ -118,8 +114,8 @@ async def read_body(receive, announced: int, limit: int) -> bytes:
 
     Args:
         receive: ASGI's.
-        announced: Content-Length, in bytes, or 0.
-        limit: Maximum size, in bytes.
+        announced: Content-Length, or 0.
+        limit: In bytes.
 
     Raises:
         ConnectionError: when the client disconnects.

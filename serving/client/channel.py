@@ -34,7 +34,7 @@ class Connection:
         target: HOST:PORT, or unix:/path of --grpc_socket_path. Calls use all addresses of a name in turn.
         tls: whether the port uses TLS.
         root_certificates: PEM file to trust instead of the system's.
-        client_certificate, client_key: PEM files, for servers with client_verify (mutual TLS).
+        client_certificate, client_key: PEM files for mutual TLS (client_verify).
         server_name: the name in the server's certificate, if not the host in `target`.
         compression: None, "gzip" or "deflate", for requests only.
         attempts: per call, 1 to 5. Only UNAVAILABLE and RESOURCE_EXHAUSTED are retried, since other errors do not pass.

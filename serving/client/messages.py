@@ -159,9 +159,9 @@ def ids_inputs(
 ) -> Arrays:
     """Returns token-id rows as the arrays of `signature`, padded to the longest row.
 
-    The arrays are [batch, length] ids and, by the signature, `lengths` [batch], a 0/1 mask, segment ids (zeros by
-    default). `length_buckets`: pad to the smallest that holds the longest row, so that a batching server receives few
-    shapes. Raises UserError when the model takes other inputs, or rows do not fit its fixed length.
+    These are [batch, length] ids and, by the signature, `lengths` [batch], a 0/1 mask, segment ids (default zeros).
+    `length_buckets`: pad to the smallest that fits, so that a batching server receives few shapes. Raises UserError for
+    other inputs, or rows that do not fit a fixed length.
     """
     name = ids_input(signature)
     if name is None:
@@ -239,10 +239,8 @@ def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]
 def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
     """Joins the answers of `batches`, in the caller's order.
 
-    Shorter rows are filled up as in exports: with zeros, b'' for strings, and the values in `_FILLS`.
-
-    Raises:
-        UserError: when an output does not have one row for each input row.
+    Shorter rows are filled up as in exports: with zeros, b'' for strings, and the values in `_FILLS`. Raises UserError
+    for an output without one row for each input row.
     """
     order = np.concatenate(rows)
     joined = {}

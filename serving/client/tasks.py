@@ -32,7 +32,7 @@ class Task:
     Attributes:
         signature: To call.
         inputs: Names of its string inputs, in the order of a row's texts.
-        outputs: Names of the outputs to return.
+        outputs: Names.
         numbers: Constant inputs by name: float32, bool, or strings.
         tells_truncation: Whether the signature has the outputs TRUNCATION.
         options: Names of the supported OPTIONS.

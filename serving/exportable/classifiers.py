@@ -179,8 +179,7 @@ class Words(NamedTuple):
 def labels_of(options: ExportOptions, model: keras.Model) -> list[str]:
     """Returns the names of the classes from the task or the model, else their numbers.
 
-    Raises:
-        UserError: the task has another number of labels.
+    Raises UserError for a task with another number of labels.
     """
     count = model.num_classes
     labels = list(options.task.get("labels") or model.labels or map(str, range(count)))

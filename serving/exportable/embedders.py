@@ -58,7 +58,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
 
     @property
     def prompts(self) -> dict[str, str]:
-        """The prompts that a request may name."""
         return self.options.task.get("prompts", {})
 
     def with_options(self, format_: InputFormat, answer) -> Signature:

@@ -56,7 +56,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         }
 
     def by_context(self, question, context):
-        """The answers from the whole context of any length.
+        """The answers from a context of any length.
 
         Returns:
             `answer` string [batch], "" if `no_answer_score` is above fine-tuning's threshold (with none: never),

@@ -226,7 +226,6 @@ class GrpcService(grpc.GenericRpcHandler):
         self._service, self._check = service, check
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """See grpc.GenericRpcHandler."""
         package, _, method = handler_call_details.method.rpartition("/")
         if package != "/inference.GRPCInferenceService" or method not in protos.KSERVE_METHODS:
             return None

@@ -57,7 +57,6 @@ class Batch:
 
     @property
     def texts(self) -> list[tuple[bytes, ...]]:
-        """The rows' texts."""
         return [row.texts for row in self.rows]
 
 
@@ -98,7 +97,6 @@ class Work:
         return np.stack([answer.outputs[name][place] for answer, place in self.places])
 
     def rows(self, name: str) -> list[Any]:
-        """One output row by row."""
         return [answer.outputs[name][place] for answer, place in self.places]
 
     @property

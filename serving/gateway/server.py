@@ -53,7 +53,6 @@ class GatewayServer:
         self._serve()
 
     def start(self) -> None:
-        """Answers on a thread."""
         self._thread.start()
 
     def stop(self, drain_s: float | None = None) -> None:

@@ -88,7 +88,6 @@ class Service:
         self.started = int(time.time())
 
     async def close(self) -> None:
-        """Ends all calls."""
         for watch in self._watches:
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -55,17 +55,11 @@ def exit_early(
 ) -> dict[str, Tensor]:
     """Runs the steps of a batch with early exit.
 
-    Args:
-        encoder: the InferenceEncoder.
-        runner: of the batch, whose rows are FlatRows.
-        depth: its state before the first step.
-        exit_heads: a Keras dense layer for each step; none: a row's answer is its tokens' states.
-        threshold: float32 [batch].
-        rule: when a row is decided.
-        features: of the batch, for extensions.
+    depth: the runner's state before the first step. exit_heads: none if a row's answer is its tokens' states.
+    threshold: float32 [batch]. features: for extensions.
 
     Returns:
-        logits and steps: see `InferenceEncoder.early_exit`.
+        See `InferenceEncoder.early_exit`.
     """
     exits = _ExitRunner(encoder, runner, exit_heads, rule, features)
     return exits.results(DepthLoop("loop", stops=True)(exits, exits.start(depth, threshold)))

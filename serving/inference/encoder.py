@@ -112,15 +112,15 @@ class InferenceEncoder(tf.Module):
 
         Args:
             input_ids: int32 [batch, length].
-            lengths: int32 [batch], real tokens of each row; or None with `input_mask`, which has priority.
+            lengths: int32 [batch], real tokens of each row; or None with `input_mask`.
             segment_ids: int32 [batch, length]; default 0.
-            input_mask: int32 [batch, length], 1 for tokens.
+            input_mask: int32 [batch, length], 1 for tokens; has priority.
             **features: the inputs in `specs`, for rows that follow others. Their padding is computed.
 
         Returns:
             sequence_output float32 [batch, length, hidden_size]; with a pooler, pooled_output float32 [batch,
-            hidden_size]; outputs of extensions, such as steps int32 [batch, length] of tokens that halt, 0 where
-            nothing was computed; for rows that follow others also the `specs` for the next rows.
+            hidden_size]; outputs of extensions, such as steps int32 [batch, length], 0 where nothing was computed; for
+            rows that follow others also the `specs` for the next rows.
         """
         return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask, features)
 
@@ -160,16 +160,10 @@ class InferenceEncoder(tf.Module):
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, Tensor]:
-        """Answers with a head after every step; rows that `rule` decides leave the batch.
+        """Answers with a head after every step; rows that `rule` decides leave the batch. Inputs: see `__call__`.
 
-        Args:
-            input_ids: See `__call__`, as for all inputs.
-            lengths: int32 [batch].
-            segment_ids: int32 [batch, length].
-            exit_heads: A Keras dense layer for each step of the plan; none if the rule is for "states".
-            threshold: float32 [batch], in the rule's unit.
-            rule: When a row is decided.
-            input_mask: int32 [batch, length].
+        exit_heads: a Keras dense layer for each step of the plan; none if the rule is for "states". threshold: float32
+        [batch], in the rule's unit.
 
         Returns:
             logits float32 [batch, units] ([batch, length, units] if the rule is for tokens, 0 at padding), or for
@@ -221,7 +215,7 @@ class InferenceEncoder(tf.Module):
         return FlatBatch(mask, self.config, skip_padding, one_row)
 
     def rows(self, batch: FlatBatch, features: dict, kernels: FloatKernels | None = None, one_row: bool = False) -> Any:
-        """Returns the rows of a batch; `kernels`: None for the encoder's; `features`: see `__call__`, None if absent."""
+        """Returns the rows of a batch; `kernels`: None for the encoder's; `features`: as in `__call__`."""
         kernels = kernels or self.kernels
         features = {name: value for name, value in features.items() if value is not None}
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
@@ -232,7 +226,6 @@ class InferenceEncoder(tf.Module):
         return self.with_features(rows, features)
 
     def with_features(self, rows: Any, features: dict) -> Any:
-        """Adds the extensions' features to rows."""
         for one in self.extensions:
             rows = one.rows(rows, features)
         for one in self.extensions:

@@ -21,8 +21,8 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
     """Computes function(inputs @ kernel + bias), or inputs @ kernel + bias + residual.
 
     Args:
-        inputs: bfloat16 or float32 [tokens, inputs]; the others have the same dtype.
-        kernel: [inputs, units], never changing.
+        inputs: bfloat16 or float32 [tokens, inputs], as all others.
+        kernel: [inputs, units], constant.
         bias: [units].
         function: one of FUSED_ACTIVATIONS' values.
         residual: [tokens, units].
@@ -72,7 +72,7 @@ def quantized_matmul(
 
     Args:
         inputs: quint8 [tokens, inputs].
-        kernel: qint8 [inputs, units], never changing.
+        kernel: qint8 [inputs, units], constant.
         bias: float32 [units].
         bounds: smallest and largest inputs, weights of each unit and, for quint8, results.
         dtype: of the results: quint8 or a float type.

@@ -16,8 +16,8 @@ class FlatBatch:
     """The source of a batch's computed tokens.
 
     Args:
-        mask: bool [batch, length], the real tokens. A row without any counts its first as real. If the last token
-            represents a row and padding is skipped, a row's tokens are contiguous, anywhere in it.
+        mask: bool [batch, length], the real tokens; an empty row counts its first. If the last token represents a row
+            and padding is skipped, a row's tokens are contiguous, anywhere in it.
         config: of the encoder.
         skip_padding: whether padding is left out of all products, or computed and masked.
         one_row: whether it has only one row; its padding is then left out.
@@ -26,7 +26,7 @@ class FlatBatch:
         mask: as given, with a token in each row.
         masked: the same if padding is computed; else None.
         order: int32 [batch], the batch's number of each row; shorter rows first if padding is left out.
-        lengths: int32 [batch], the computed tokens of each of these rows.
+        lengths: int32 [batch], computed tokens of each of these rows.
         cells: int32 [tokens], the index of each token in the flat batch.
         computed: the same; without padding also a cell 0 for each token that rounds up the products' sizes.
     """

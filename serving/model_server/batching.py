@@ -1,4 +1,4 @@
-"""Joins the tensors of several requests, pads them, and splits the outputs; the rules: TF Serving's batching_session.cc."""
+"""Joins the tensors of several requests, pads them, and splits the outputs, as TF Serving's batching_session.cc."""
 
 import concurrent.futures
 import contextlib

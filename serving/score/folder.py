@@ -16,8 +16,7 @@ Record = dict[str, Any]
 def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
     """Returns each file's table, with the same relative path.
 
-    Raises:
-        UserError: two files have the same table, or the command itself needs the name.
+    Raises UserError for two files with the same table, and for names that the command itself needs.
     """
     # Of a link the name is its own, and not that of the file it leads to.
     places = [path.parent.resolve() / path.name for path in paths]
@@ -38,10 +37,9 @@ def part_path(parts: Path, number: int, suffix: str) -> Path:
 
 
 def read_records(folder: Path) -> tuple[Record | None, Record | None]:
-    """Reads the records of earlier runs, each with `job` and `tables`: a finished one's manifest, and a job.
+    """Reads earlier runs' records of `job` and `tables`: a finished one's manifest, and a job.
 
-    Raises:
-        UserError: a file of such a name is another program's.
+    Raises UserError for another program's file of such a name.
     """
     return _record(folder / MANIFEST), _record(folder / PARTS / JOB)
 
@@ -56,11 +54,7 @@ def _record(path: Path) -> Record | None:
 
 
 def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], records: Sequence[Record]) -> None:
-    """Checks all files to write or to remove.
-
-    Raises:
-        UserError: one is an input, or exists and is in no record.
-    """
+    """Raises UserError if a file to write or remove is an input, or exists and is in no record."""
     beside = [BAD_ROWS, MANIFEST]
     own = {name for record in records for name in [*record["tables"].values(), *beside]}
     inputs = {path.resolve(): path for path in paths}

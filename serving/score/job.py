@@ -57,10 +57,10 @@ def score(
     """Answers the rows of files: a table of the same name for each file, a row for each line.
 
     Args:
-        patterns: Comma-separated globs of files: .jsonl of JSON objects, or plain text, a text a line.
-        output_dir: The folder for tables, manifest and the list of bad rows.
+        patterns: Comma-separated globs: .jsonl of JSON objects, or plain text, a text a line.
+        output_dir: For tables, manifest and the list of bad rows.
         source: The model.
-        fields: Fields of JSON rows, in the order of the model's inputs by name; (): those of the inputs' names.
+        fields: Of JSON rows, in the order of the model's inputs; (): the inputs' names.
         outputs: Of the model; (): the default of its task.
         keep: Fields of JSON rows to copy.
         format: "jsonl" or "parquet".

@@ -26,13 +26,13 @@ class ModelSource:
     """The model and its options.
 
     Attributes:
-        model: The folder of a SavedModel, or the name of a model of `target`.
+        model: A SavedModel's folder, or the name of a model of `target`.
         target: HOST:PORT of a model server's gRPC port; "": load the model here.
         version: Of a server's model; one version answers all rows.
         signature: To call.
         threads: Of a model loaded here; 0: TensorFlow's choice.
         options: Constant inputs by name; see serving.client.tasks.OPTIONS.
-        timeout_s: Seconds that a server may take for a batch.
+        timeout_s: Seconds per batch of a server.
     """
 
     model: str

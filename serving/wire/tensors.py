@@ -55,8 +55,7 @@ def type_name(number: int) -> str:
 def numpy_type(number: int) -> np.dtype:
     """Returns the numpy type for an input of DataType `number`; object for strings.
 
-    Raises:
-        UserError: for types without a numpy counterpart.
+    Raises UserError for types without one.
     """
     number = base_type(number)
     if number == DT_STRING:
@@ -82,8 +81,8 @@ def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.n
         An array of the tensor's shape; strings are an object array of bytes.
 
     Raises:
-        ValueError: for a tensor that is unsafe for TensorFlow: an unknown type, negative or too many dimensions,
-            content of the wrong size, a shape far larger than its values.
+        ValueError: for what is unsafe in TensorFlow: an unknown type, negative or too many dimensions, content of the
+            wrong size, a shape far larger than its values.
         OverflowError: for a listed value outside of its type.
     """
     shape = checked_shape(tensor)

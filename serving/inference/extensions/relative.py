@@ -151,10 +151,11 @@ class RelativeScores(tf.Module):
 
         Args:
             attention: computes the products.
-            query: [rows, heads, queries, head_size], scaled, and with the content bias of the first step.
+            query: [rows, heads, queries, head_size], scaled, with the first step's content bias.
             key: [rows, heads, keys, head_size].
-            pairs: of them. The feature "segments" is int32 [rows, queries] and [rows, keys], if there is more than one.
-            step: the step.
+            pairs: of them, with the feature "segments" int32 [rows, queries] and [rows, keys], if there is more than
+                one.
+            step: of the depth.
         """
         content = query + self._of_step(self.of_content, step, query) if self.is_untied else query
         scores = attention.multiply(content, key, transpose_b=True)

@@ -19,12 +19,9 @@ class RowsWithMemory(BatchRows):
     """A padded batch with memory before each row."""
 
     def remember(self, extension: Any, memory: Tensor, memory_lengths: Tensor) -> None:
-        """Stores the memory before the rows.
+        """Stores the memory before the rows: float [batch, steps, places, hidden_size].
 
-        Args:
-            extension: the encoder's Relative.
-            memory: float [batch, steps, places, hidden_size].
-            memory_lengths: int32 [batch], the number of last places in use.
+        memory_lengths: int32 [batch], the number of last places in use.
         """
         message = f"memory has more than the {extension.memory_length} places that this model remembers"
         fits = tf.debugging.assert_less_equal(tf.shape(memory)[2], extension.memory_length, message)
