@@ -53,7 +53,7 @@ def has_vnni(cpu_info: Path = OWN_CPU_INFO) -> bool:
 
 
 class CpuCheck(tf.saved_model.experimental.TrackableResource):
-    """Makes a SavedModel refuse to load on a CPU that would end the process or answer wrong.
+    """Makes a SavedModel refuse to load on a CPU that would crash or answer wrong.
 
     It fails to load, by core ops alone, on a CPU without the flags that `compute` needs. Every loader of SavedModels
     initializes resources before warm-up, and gives up the version if that fails; a server's other models go on. Without

@@ -75,7 +75,7 @@ def export_loaded(loaded: "Loaded", folder: str | os.PathLike, **options: Any) -
     """Writes a model in memory as the next version of a servable, as `export` does.
 
     Args:
-        loaded: from `albert_tf.load`, maybe changed.
+        loaded: from `albert_tf.load`, with later changes.
         folder: base path of the servable.
         **options: fields of ExportSettings except those of loading; `inputs` is "text" by default with a tokenizer.
 
@@ -217,7 +217,6 @@ def _calibration_lines(path: str) -> list[str]:
 
 
 def _calibration(lines: list[str], tokenizer: Tokenizer | None, length: int) -> tuple | None:
-    """Ids [rows, length] and lengths [rows] of the lines."""
     if not lines:
         return None
     if tokenizer is None:
@@ -239,7 +238,6 @@ def _read_lengths(text: str) -> list[int]:
 
 
 def _remove_unfinished(base: Path) -> None:
-    """Removes what killed exports of this machine left."""
     for path in base.glob(f"{_WRITING}*-*-{socket.gethostname()}"):
         process = path.name.removeprefix(_WRITING).split("-")[1]
         if process.isdigit() and not _is_running(int(process)):

@@ -69,7 +69,6 @@ def parse(text: str, model: str) -> Reading:
 
 
 def _keys(name: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """The keys of a Reading that a sample adds to."""
     histogram, _, part = name.rpartition("_")
     if part not in ("sum", "count"):
         return

@@ -219,7 +219,6 @@ class _Quoted:
         self._left_out: dict[str, list[str]] = {}
 
     def draw(self, name: str, places: list, points: list[Point], colour: tuple, label: str) -> tuple | None:
-        """Draws a percentile in its shade of `colour`; returns the shade, None if left out."""
         # Where nobody was answered, all curves have a gap.
         answered = [point["latency_ms"] for point in points if point["latency_ms"]["p50"] is not None]
         if not answered:
@@ -284,7 +283,6 @@ def _title_of_figure(figure, title: str) -> None:
 
 
 def _merged(point: Point) -> tuple[np.ndarray, np.ndarray]:
-    """(values, counts) over all windows, ascending."""
     windows = [decode_histogram(window["hdr_microseconds"]) for window in point["windows"]]
     values, counts = (np.concatenate(parts) for parts in zip(*windows, strict=True))
     unique, position = np.unique(values, return_inverse=True)

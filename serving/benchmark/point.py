@@ -287,7 +287,6 @@ def generator_effort(effort: Effort) -> tuple[float, float]:
 
 
 def _count_errors(samples: Samples) -> dict[str, ErrorCount]:
-    """Status name -> count, first time (seconds after the start) and message."""
     codes, counts = np.unique(samples.code[samples.code != 0], return_counts=True)
     errors = {}
     for code, count in zip(codes.tolist(), counts.tolist(), strict=True):

@@ -218,7 +218,6 @@ class Benchmark:
         return result | {"differing_answers": differing, "served_versions": sorted(versions)}
 
     def _look(self) -> Seen:
-        """The server's state now; empty if it does not answer."""
         version, metrics = None, {}
         with contextlib.suppress(UserError):
             version = self.client.served_version(timeout_s=min(self.settings.timeout_s, _LOOK_S))

@@ -34,7 +34,6 @@ def _awaited(
 
 
 def _described(method: Any, steps: Callable) -> Any:
-    """Copies name, documentation and signature from steps to a method."""
     method.__name__ = steps.__name__.removeprefix("_").removesuffix("_steps")
     method.__qualname__, method.__doc__ = method.__name__, steps.__doc__
     signature = inspect.signature(steps)
@@ -99,7 +98,7 @@ class Client(ClientBase):
 
 
 class AsyncClient(ClientBase):
-    """Calls one model from an event loop; arguments, answers and errors are those of `Client`.
+    """Calls one model from an event loop, with the arguments, answers and errors of `Client`.
 
     >>> import asyncio
     >>> from serving.benchmark.stand_in import StandIn

@@ -134,7 +134,6 @@ class ClientBase:
     def _parts_steps(
         self, arrays: Arrays, rows: int, outputs: Sequence[str], signature: str | None, end: float
     ) -> Steps[Arrays]:
-        """The joined answers to parts of `max_batch_rows` rows, due at `end` in time.monotonic()."""
         parts: list[Arrays] = []
         numbers: list[np.ndarray] = []
         done, version, repeats, restarts = 0, self.version, 0, 0
@@ -321,7 +320,6 @@ class ClientBase:
     def _task_steps(
         self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
     ) -> Steps[tuple[tasks.Task, Arrays]]:
-        """The model's task, and its answers to batches of so many tokens."""
         task = self._tasks.get(kind) or self._find_task(kind, (yield from self._metadata_steps()))
         encoded = tasks.encode_rows(rows, len(task.inputs))
         sizes = [tasks.estimated_tokens(row) for row in encoded]

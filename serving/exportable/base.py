@@ -336,7 +336,6 @@ class Exportable(tf.Module, abc.ABC):
         return self.encoder.reports | self.encoder.specs.keys()
 
     def _reporting(self, signature: Signature) -> Signature:
-        """Adds `_reports` to the outputs of a Predict signature."""
         if signature.method != PREDICT or not self.rows_are_answers:
             return signature
 
@@ -347,7 +346,6 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _checking(self, signature: Signature) -> Signature:
-        """Makes a signature fail on NaN or infinity if `check_numbers` is set."""
         if not self.options.check_numbers:
             return signature
 

@@ -103,7 +103,6 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
 
 
 def _flat(tensor: tf.Tensor) -> tf.Tensor:
-    """[batch, choices, ...] to [batch * choices, ...]."""
     return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
 
 

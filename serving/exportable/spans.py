@@ -140,12 +140,10 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
 
 
 def _is_legal(scores: tf.Tensor) -> tf.Tensor:
-    """Whether scores of `search_spans` are those of possible answers."""
     return scores > IMPOSSIBLE / 2
 
 
 def _filled_up(found: dict[str, tf.Tensor], count: int) -> dict[str, tf.Tensor]:
-    """`starts`, `ends`, `scores` [batch, count] without illegal spans, and `num_spans` int32 [batch]."""
     legal = _is_legal(found["scores"])
     padding = [[0, 0], [0, count - tf.shape(legal)[1]]]
 
@@ -168,7 +166,7 @@ def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Ten
 
 
 def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
-    """The answers' texts and positions, best first, except those of only `edges()`.
+    """The answers' texts and positions, best first, without answers that are only `edges()`.
 
     `first` and `last`, int32 [tokens], are the character bounds of all contexts' tokens; `best`: see `_best_of_rows`.
     """
@@ -186,7 +184,6 @@ def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dic
 
 
 def _without_edges(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Characters [batch, n] of texts [batch] without `edges()` at either end, and their new starts and ends."""
     edge = edge_pattern()
     answers = _substrings(texts, starts, ends)
     from_left = tf.strings.regex_replace(answers, rf"\A{edge}+", "", replace_global=False)

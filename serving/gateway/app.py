@@ -82,8 +82,6 @@ class Gateway:
 
 
 class _Endpoint:
-    """Wraps a route: authentication, limits, metrics and error handling."""
-
     def __init__(self, gateway: Gateway, path: str, methods: tuple[str, ...], family: str, is_open: bool):
         self._gateway, self._path, self._methods, self._family, self._is_open = gateway, path, methods, family, is_open
 
@@ -227,7 +225,6 @@ class _Get(_Endpoint):
 
 
 def _timing(call: Call, seconds: float) -> bytes:
-    """The W3C header Server-Timing, in milliseconds; the rest of the total is the gateway's own."""
     return b"queue;dur=%.3f, model;dur=%.3f, total;dur=%.3f" % (call.queue_ns / 1e6, call.model_ns / 1e6, seconds * 1e3)
 
 

@@ -150,7 +150,6 @@ def _array(name: str, datatype: str, shape: list[int], values: Any) -> np.ndarra
 
 
 def _strings(packed: bytes) -> np.ndarray:
-    """Strings, each after its length in 4 bytes."""
     found, place = [], 0
     while place < len(packed):
         (size,) = struct.unpack_from("<I", packed, place)

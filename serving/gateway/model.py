@@ -178,13 +178,11 @@ class Model:
         return tuple(name.decode(errors="replace") for name in answer["prompt_names"][0]) if answer else None
 
     async def _mask_of(self, task: Task) -> str:
-        """The mask token's text; "" if unknown."""
         answer = await self._tried(task, [(mask,) for mask in _MASKS], ("pieces",))
         found = [mask for mask, pieces in zip(_MASKS, answer.get("pieces", ())) if pieces.size and pieces.flat[0]]
         return found[0].decode() if found else ""
 
     async def _steps_of(self, task: Task) -> dict[str, int]:
-        """A row's steps at thresholds beyond both ends; {} if unknown."""
         row, steps = (b"a",) * len(task.inputs), {}
         for name, threshold in (("lowest", -_BEYOND), ("highest", _BEYOND)):
             answer = await self._tried(task_at(task, threshold), [row], ("steps",))

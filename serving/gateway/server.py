@@ -12,7 +12,6 @@ from tfrecords.base.errors import UserError
 
 
 def _check_free(grpc_address: str) -> None:
-    """Raises UserError when gRPC's port is taken: it is opened only when the application starts."""
     address, _, port = grpc_address.rpartition(":")
     try:
         listen(address.strip("[]"), int(port)).close()

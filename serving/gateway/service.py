@@ -31,7 +31,7 @@ class Options:
     Attributes:
         connection: To the model server.
         models: Their names.
-        keys: Accepted API keys; None: no check.
+        keys: Accepted API keys; None: everyone may ask.
         limits: Of batches and queue.
         max_inputs: Rows of a request.
         max_body_bytes: Of a request.
@@ -216,7 +216,6 @@ _OPTIONAL = ("embed", "embed_all", "embed_sparse", "classify", "rerank")
 
 
 def _with_options(model: Model, task: Task, body: Body) -> Task:
-    """Returns the task with the body's options; raises Refusal naming a field that the model does not support."""
     asked = options_of(body, model.prompts)
     for name, (field_name, value) in asked.items():
         if value and name not in task.options:

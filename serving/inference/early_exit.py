@@ -66,8 +66,6 @@ def exit_early(
 
 
 class _ExitRunner(Runner):
-    """Runs a step of the remaining rows, answers, and removes decided rows."""
-
     def __init__(self, encoder: Any, inner: Runner, exit_heads: Sequence, rule: ExitRule, features: dict):
         super().__init__(inner)
         self.encoder, self.rule, self.batch, self.features = encoder, rule, inner.rows.batch, features
@@ -98,7 +96,6 @@ class _ExitRunner(Runner):
         )
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: State, loop: DepthLoop) -> State:
-        """Runs equal steps as long as rows are open."""
         return tf.while_loop(
             lambda i, state: (i < segment.repeats) & tf.reduce_any(state.is_open),
             lambda i, state: (i + 1, cycle(i, state)),
@@ -155,12 +152,10 @@ class _ExitRunner(Runner):
         return tf.searchsorted(tf.cumsum(state.tables.lengths), tf.range(tf.size(state.cell)), side="right")
 
     def _vectors(self, state: State, hidden: Tensor) -> Tensor:
-        """The inputs of the heads, float32 [answers, hidden_size]."""
         vectors = hidden[: tf.size(state.cell)] if self.by_token else tf.gather(hidden, state.tables.starts)
         return tf.cast(vectors, tf.float32)
 
     def _sums(self, state: State, row: Tensor, values: Tensor) -> Tensor:
-        """Sums the values of each row's answers, [answers] to [rows], without padding."""
         if not self.by_token:
             return values
         is_real = tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)

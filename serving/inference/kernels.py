@@ -184,7 +184,6 @@ def _joined(
 
 
 def _output(half: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Kernel and bias of a half's last product, times its branch's factor."""
     (kernel, bias), scale = arrays(half.product("output")), np.float32(half.branch_scale)
     return kernel * scale, bias * scale
 

@@ -86,7 +86,6 @@ def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, ma
 
 
 def _summaries(lengths: Tensor, mask: Tensor | None) -> Tensor:
-    """The last real tokens of rows."""
     if mask is None:
         return lengths - 1
     return tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]), 0), axis=1)

@@ -155,7 +155,6 @@ class ServerCore:
         return False
 
     def _are_labels_settled(self, models: dict[str, ModelConfig], stop: Callable[[], bool]) -> bool:
-        """Waits, until `stop`, for loading versions that labels name."""
         return all(
             self._manager.wait_until_settled(name, model.version_labels.values(), stop)
             for name, model in models.items()

@@ -140,7 +140,6 @@ def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any
 
 
 def _read_key(text: str, position: int, keys: list[str]) -> int:
-    """Appends the member name at `position` to `keys`; returns where its value begins."""
     if not text.startswith('"', position):
         raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, position)
     key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]

@@ -174,7 +174,6 @@ class SavedModel:
 
 
 def _check_files(path: str, tags: Sequence[str]) -> None:
-    """Raises StatusError when no model with these tags exists, or its assets lie outside its folder."""
     file = Path(path) / "saved_model.pb"
     if not file.is_file() and not file.with_suffix(".pbtxt").is_file():
         raise StatusError(

@@ -69,7 +69,7 @@ def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], re
 
 
 def remove_answers(folder: Path, record: Record) -> None:
-    """Removes tables first and records last, so that after an interruption the tables still have an owner."""
+    """Removes tables first and records last: after an interruption the records still list the tables."""
     for name in [*record["tables"].values(), BAD_ROWS]:
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / PARTS, ignore_errors=True)

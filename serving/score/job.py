@@ -141,14 +141,12 @@ def _described(paths, source: ModelSource, fields, outputs, keep, format: str, m
 
 
 def _make_ready(parts: Path, record: Record) -> None:
-    """Creates the folder for parts; keeps parts of the same job."""
     parts.mkdir(exist_ok=True)
     files.remove_unfinished(parts)
     files.write_json(parts / JOB, record)
 
 
 def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
-    """Every piece's report, in order, and the number of new rows."""
     found = {number: _report(parts, number) for number in range(len(pieces))}
     reports = {number: report for number, report in found.items() if report}
     asked = tuple(described["inputs"]), described["outputs"]

@@ -153,8 +153,6 @@ class _Served:
 
 
 class _WithOptions:
-    """Adds the same options to each row of a model."""
-
     def __init__(self, model: Model, source: ModelSource):
         self._model = model
         if missing := [name for name, value in source.options if value and name not in model.inputs]:

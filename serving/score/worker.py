@@ -144,7 +144,6 @@ def _is_finite(values: Any) -> bool:
 
 
 def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:
-    """Arrays [rows, ...] as a dict of plain values for each row, without padding."""
     for name, values in found.items():
         if values.ndim == 0 or len(values) != count:
             raise UserError(f"the output '{name}' has not one row for each row of the input; leave it out of --outputs")

@@ -143,7 +143,7 @@ def _strings(tensor: TensorProto, count: int) -> np.ndarray:
 def _packed_strings(content: bytes, count: int) -> list[bytes]:
     """Strings as Tensor::AsProtoTensorContent packs them: the sizes of all, then the bytes of all.
 
-    (tf.io.parse_tensor would log every unreadable tensor.)
+    tf.io.parse_tensor would log every unreadable tensor.
     """
     if count > len(content):
         raise ValueError("tensor_content has the wrong size")
