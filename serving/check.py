@@ -165,7 +165,7 @@ def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
     """Returns the differences between answers and expected ones. Values next to 0 have an angle of 0."""
     one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, answers))
     difference = float(np.max(np.abs(one - other))) / _scale(expected)
-    # Positions where no answer may be stand at -1e30.
+    # Positions that no answer may have are -1e30.
     one, other = (values[expected > _LOWEST] for values in (one, other))
     lengths = np.linalg.norm(one), np.linalg.norm(other)
     if lengths[0] < _SHORTEST * len(expected) ** 0.5:

@@ -68,7 +68,7 @@ class CpuCheck(tf.saved_model.experimental.TrackableResource):
         self.compute, self.path = compute, CPU_INFO
 
     def _create_resource(self):
-        # Nothing is ever kept in it: a resource is what loaders initialize.
+        # It stores nothing; a resource, because loaders initialize it.
         return tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[])
 
     def _initialize(self):

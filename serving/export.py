@@ -104,7 +104,7 @@ def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
     target = base / str(version)
     if target.exists():
         raise UserError(f"version {version} exists in '{base}'; leave out --version for the next free one")
-    # A name that is not a number: servers polling the base path pass over it.
+    # Not a number, so that servers that poll the base path ignore it.
     _remove_unfinished(base)
     temporary = base / f"{_WRITING}{version}-{os.getpid()}-{socket.gethostname()}"
     try:

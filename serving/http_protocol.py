@@ -9,7 +9,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# How long a client may send nothing in the middle of its request. How long the whole takes is not limited.
+# Time limit of a pause within a request, seconds. The whole request has no limit.
 RECEIVE_SECONDS = 30.0
 _MAX_HEADER_BYTES = 2**16
 _LARGE_WRITE = 2**16
@@ -132,7 +132,7 @@ async def read_body(receive, announced: int, limit: int) -> bytes:
         size += len(chunks[-1])
         more = message.get("more_body", False)
         if max(size, announced) > limit:
-            chunks.clear()  # Read on: a client that is cut off while it sends sees a broken pipe, not the answer.
+            chunks.clear()  # Reads on: a client that is cut off while it sends gets a broken pipe, not the answer.
     if max(size, announced) > limit:
         raise LongBody
     return b"".join(chunks)

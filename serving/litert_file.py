@@ -122,7 +122,7 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
 def run_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Runs the file on int32 arrays with an axis of rows in front, row by row."""
     with warnings.catch_warnings():
-        # tf.lite announces at every use that it will move to a package of its own.
+        # tf.lite warns at every use that it will move to another package.
         warnings.simplefilter("ignore")
         runner = tf.lite.Interpreter(str(path)).get_signature_runner()
     rows = range(len(inputs["lengths"]))

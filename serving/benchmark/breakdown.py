@@ -28,7 +28,7 @@ _RUNTIME = ":tensorflow:serving:runtime_latency"
 _QUEUE = ":tensorflow:serving:batching_session:queuing_latency"
 # (API, entrypoint) of request_latency's series for Predict, by the protocol that the benchmark spoke.
 _PREDICT = {"grpc": ("Predict", "GRPC"), "rest": ("predict", "REST")}
-# All of the model's own work, whichever API asked for it.
+# All of the model's own work, for any API.
 _INFERENCE = "inference"
 
 Reading = dict[str, float]
@@ -45,7 +45,7 @@ def read(url: str, model: str) -> Reading:
     Raises UserError when the page does not exist.
     """
     try:
-        # No proxy: the server is here or on our network.
+        # No proxy: the server is on this machine or network.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         text = opener.open(url, timeout=10).read().decode()
     except (OSError, http.client.HTTPException) as error:

@@ -16,9 +16,9 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
 
 _COMPARED = (50.0, 90.0, 99.0)
-# Under this a difference may be real and is still not worth a decision.
+# Smaller differences may be real, but do not matter.
 NEGLIGIBLE = 0.01
-# What must be the same for two points to be one experiment.
+# The fields that two comparable points share.
 _KEY = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate")
 
 
@@ -62,7 +62,7 @@ def compare(a: Report, b: Report) -> list[Difference]:
 
 
 def _key(point: Point) -> tuple:
-    # Reports from before REST was measured do not name their protocol.
+    # Reports without REST do not name their protocol.
     values: Mapping[str, Any] = point
     return tuple(values.get(name, "grpc") if name == "protocol" else values[name] for name in _KEY)
 

@@ -167,7 +167,7 @@ class Driver:
         if not share.url:
             yield self._stubs
             return
-        # HTTP/1.1 answers one request of a connection at a time, so each client has its own.
+        # HTTP/1.1 answers one request per connection at a time, so each client has its own.
         stubs = [RestStub(share.url) for _ in range(share.clients)]
         for stub in stubs:
             stub.connect()

@@ -32,11 +32,11 @@ _STYLE = {
 }
 # How percentiles differ: by the share of black (below 0) or of white in the colour, and by the marker.
 _QUOTED = {"p50": (-0.4, "o"), "p90": (0.1, "s"), "p99": (0.5, "^")}
-# Colours before they come again.
+# Number of different colours.
 _DIFFERENT = 20
-# So many points' timelines are drawn at most.
+# Maximum number of timelines.
 _TIMELINES = 8
-# A percentile axis that gives the tail as much room as the rest: position -log10(1 - fraction).
+# A percentile axis that stretches the tail: position -log10(1 - fraction).
 _TICKS = {"0": 0.0, "50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "99.99": 0.9999}
 
 
@@ -65,7 +65,7 @@ def latency_plot(report: Report) -> bytes | None:
     if not points:
         return None
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
-    # A search ends at another rate for every length: they are one line all the same.
+    # A search ends at a different rate for every length, but is one line.
     loads = ("batch", "protocol", "arrival") + (() if report["found_rates"] else ("clients", "rate"))
     series = _groups(points, lambda point: tuple(cast(Mapping, point)[name] or 0 for name in loads))
     quoted = _Quoted(axes)
@@ -123,7 +123,7 @@ def throughput_plot(report: Report) -> bytes | None:
 
 def _curves(report: Report) -> dict[str, list[Point]]:
     curves = {f"{search['name']}, search": search["trials"] for search in report["found_rates"]}
-    # A point that nobody answered has no place on the curve.
+    # A point without answers is not on the curve.
     points = [point for point in report["points"] if point["answered"]]
     for members in _groups(points, lambda point: (point["name"].split(",")[0], point["arrival"])):
         if len(members) > 1:
@@ -170,7 +170,7 @@ def timeline_plot(report: Report) -> bytes | None:
         counts = {"answered": point["timeline"]["answered"], "failed": point["timeline"]["failed"]}
         for (name, ended), colour in zip(counts.items(), ("tab:blue", "tab:red"), strict=True):
             rates = np.array(ended) / step
-            # Where nothing came the line breaks off: there is no 0 on a log axis.
+            # The line has a gap without answers: there is no 0 on a log axis.
             edges = step * np.arange(len(rates) + 1)
             axes.stairs(
                 np.where(rates > 0, rates, np.nan), edges, baseline=None, color=colour, label=name, linewidth=1.6
@@ -219,7 +219,7 @@ class _Quoted:
         self._left_out: dict[str, list[str]] = {}
 
     def draw(self, name: str, places: list, points: list[Point], colour: tuple, label: str) -> tuple | None:
-        # Where nobody was answered, all curves have a gap.
+        # All curves have a gap at points without answers.
         answered = [point["latency_ms"] for point in points if point["latency_ms"]["p50"] is not None]
         if not answered:
             return None

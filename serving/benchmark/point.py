@@ -18,14 +18,14 @@ from serving.client.client import Client
 from serving.client.errors import ServingError
 from serving.wire import protos
 
-# A generator process this busy is what is being measured.
+# A busier generator process limits the figures.
 BUSY_SHARE = 0.9
 # The generator has fallen behind when more than this share of its sends, and more than one, left later than
 # LAG_LIMIT_MS after they were due and later than a tenth of the median latency.
 LAGGING_SHARE = 0.01
 LAG_LIMIT_MS = 1.0
 LAG_OF_MEDIAN = 0.10
-# Percentiles of the answers that came say nothing of the load when a larger share of the requests failed.
+# With a larger share of failures, percentiles of the answers do not describe the load.
 FAILED_SHARE = 0.01
 # So many that a steady server hardly ever leaves a window with half of them, nor with too few for its median.
 _SAMPLES_A_WINDOW = 40
@@ -169,7 +169,7 @@ def check_answers(
     """`answers`, and `versions`: answers from each; None where only the versions are known."""
     around = {seen.version for seen in (before, after)} - {None}
     unknown: Answers = {"checked": False, "wrong": 0, "worst_difference": 0.0}
-    # Of answers that do not say their version, and came while versions were swapped, nothing can be said.
+    # Answers without a version cannot be checked if versions changed meanwhile.
     if not settings.check or (workload.url and len(around) > 1):
         return {"answers": unknown, "versions": {str(version): None for version in sorted(around)}}
     answered = np.bincount(samples.item[samples.code == 0], minlength=len(workload.requests))

@@ -23,21 +23,21 @@ from tfrecords.base.script import progress_bar
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"
-# A server that answers thus to a first request does so for what is in it; other failures are the server's state.
+# These failures of a first request are due to its content; others to the server's state.
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INTERNAL,
 )
-# A search starts at this share of what a closed loop of this many clients gets through.
+# A search starts at this share of the throughput of a closed loop of this many clients.
 _SEARCH_CLIENTS = 4
 _SEARCH_START = 0.5
-# A generator held up by chance gets another go at a rate before the search takes it for its limit.
+# Attempts at a rate before the search assumes that the generator is the limit.
 _GENERATOR_TRIES = 2
-# A search goes down to the rate that brings so many arrivals in --seconds, no lower.
+# A search stops at the rate with this number of arrivals in --seconds.
 _LEAST_ARRIVALS = 10
-# How long the server may take to say its version beside a point, seconds.
+# Time limit of the version request after a point, seconds.
 _LOOK_S = 5.0
 # Trials a search is likely to take, for the progress bar alone.
 _LIKELY_TRIALS = 9
@@ -233,7 +233,7 @@ class Benchmark:
         except UserError:
             if "rest" not in self.settings.protocol_list():
                 raise
-            # The port was given to measure it; its metrics may be off.
+            # The port may be measured while its metrics are off.
             self._metrics_url = None
             return None
 
@@ -241,7 +241,7 @@ class Benchmark:
         return breakdown.read(self._metrics_url, self.settings.model) if self._metrics_url else {}
 
     def _tick(self, seconds: float) -> None:
-        # A stretched point, or a longer search than foreseen, must not run over the bar's end.
+        # A longer point or search than expected must not exceed the bar.
         self._bar.update(min(seconds, max(self._bar.total - self._bar.n, 0)))
 
     def _workload_seconds(self) -> float:
@@ -270,7 +270,7 @@ def loads(settings: Settings) -> list[Load]:
     """Returns the loads of each workload."""
     if settings.arrival != "closed":
         return [Load(settings.arrival, rate=rate) for rate in settings.numbers("rate")]
-    # A search brings its own loads.
+    # A search chooses its own loads.
     clients = [] if settings.find_rate else settings.numbers("clients")
     return [Load("closed", clients=number) for number in clients]
 

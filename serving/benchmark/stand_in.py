@@ -82,7 +82,7 @@ class StandIn(grpc.GenericRpcHandler):
             protos.GET_MODEL_METADATA: lambda request, context: metadata,
             protos.GET_MODEL_STATUS: lambda request, context: status,
         }
-        # Two servers on one port would share its requests without a word.
+        # Two servers on one port would silently share its requests.
         options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
         self._server = grpc.server(futures.ThreadPoolExecutor(threads), handlers=[self], options=options)
         try:

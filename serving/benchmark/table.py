@@ -23,7 +23,7 @@ _BREAKDOWN = {
 }
 
 
-# Worth a remark: that share of its time the generator was ready and other work had the CPU.
+# From this share of time without a CPU on, a remark mentions other work on the machine.
 _BUSY_MACHINE = 0.05
 _LONGEST_MESSAGE = 160
 

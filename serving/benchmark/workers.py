@@ -184,7 +184,7 @@ def _load(path: str, signature: str):
     function = model.signatures[signature]
 
     def call(inputs: Arrays) -> Arrays:
-        # numpy in, numpy out: what a caller in Python gets and pays for.
+        # numpy in, numpy out: the full cost for a Python caller.
         outputs = function(**{name: tf.constant(array) for name, array in inputs.items()})
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 

@@ -17,7 +17,7 @@ DISTINCT = 16
 DISTINCT_MIXED = 128
 # Ids of random rows: above the special tokens of the usual vocabularies, below the size of small ones.
 _LOWEST_ID, _HIGHEST_ID = 110, 1000
-# ALBERT's ids; a tokenizer, where given, brings its own.
+# ALBERT's ids, unless a tokenizer has others.
 _CLS_ID, _SEP_ID = 2, 3
 # Chinese and Japanese have no spaces: a character counts as a word, which is what BERT's vocabularies cut it into.
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"

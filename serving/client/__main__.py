@@ -131,7 +131,7 @@ def _print_model(client: Client, flags: str) -> None:
 
 def _print_answer(questions: list[str] | tuple[str, ...], answer: Arrays, as_json: bool) -> None:
     for number, question in enumerate(questions):
-        # What a reader looks for first; the numbers behind it come after.
+        # The most useful outputs come first, then the numbers.
         names = sorted(answer, key=lambda name: (name not in _HEADLINES, name))
         row = {name: answer[name][number] for name in names}
         if as_json:

@@ -14,7 +14,7 @@ from tfrecords.base.errors import UserError
 
 # gRPC itself makes no more than this many attempts, whatever the policy says.
 MAX_ATTEMPTS = 5
-# That gRPC resolves names by.
+# The schemes of gRPC's names.
 _SCHEMES = ("dns", "ipv4", "ipv6", "unix", "xds", "passthrough")
 COMPRESSION = {
     None: grpc.Compression.NoCompression,
@@ -73,7 +73,7 @@ class Connection:
 
     def open(self, own_connection: bool = False) -> grpc.Channel:
         """`own_connection`: do not share the TCP connection of this process's other channels to the target."""
-        # Channels share connections by a pool of the process, unless told to keep one of their own.
+        # Channels share connections by a pool of the process, unless they have their own.
         options: list[tuple[str, int | str]] = [("grpc.use_local_subchannel_pool", int(own_connection))]
         return self._open(grpc.insecure_channel, grpc.secure_channel, options)
 
@@ -99,7 +99,7 @@ class Connection:
             # gRPC's default refuses answers over 4 MB: hidden states of one long batch.
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            # A retry soon after the server is back should find it: do not wait a second between connection attempts.
+            # A short pause between connection attempts, so that a retry finds a restarted server.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 2000),

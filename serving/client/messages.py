@@ -81,7 +81,7 @@ def read_metadata(response: GetModelMetadataResponse) -> tuple[int, dict[str, Si
             _specs(definitions[name].inputs), _specs(definitions[name].outputs), definitions[name].method_name
         )
         for name in sorted(definitions)
-        # TF 2 exports list their initialiser beside the signatures.
+        # TF 2 exports list their initialiser with the signatures.
         if not name.startswith("__")
     }
     return response.model_spec.version.value, signatures

@@ -335,5 +335,5 @@ class ClientBase:
         return self._tasks.setdefault(kind, task)
 
 
-# What a model lacks that cannot do what a method needs.
+# The message for a model without the task of a method.
 _GIVEN = {"embed": "embedding of a text", "rerank": "score of pairs", "classify": "class of a text"}

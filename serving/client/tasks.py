@@ -179,12 +179,12 @@ def _read(
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
     if {"label", "logits", "probabilities"} <= outputs.keys():
-        # Of models that may give a text several labels, those too.
+        # For models with several labels per text, also the labels.
         return tuple(name for name in ("label", "labels", "logits", "probabilities") if name in outputs)
     return ("value",) if "value" in outputs else ()
 
 
-# Every thing that a model may do, and how it is found.
+# All tasks, and the functions that find them.
 FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
     "embed": embedding_task,
     "embed_sparse": terms_task,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 @functools.cache
 def _inject() -> Callable[[dict[str, str]], None] | None:
     try:
-        from opentelemetry import propagate  # An optional companion, looked for at the first call.
+        from opentelemetry import propagate  # An optional dependency, imported at the first call.
     except ImportError:
         return None
     return propagate.inject

@@ -124,7 +124,7 @@ class Exportable(tf.Module, abc.ABC):
         if options.tokenizer is not None:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)
             self.decoder = Decoder(self.framer)
-        # None where nobody said whether texts come alone or in pairs.
+        # None if it is unknown whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
         self._solved = _Solved()

@@ -107,7 +107,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         return {"logits": as_array(model(features, training=False)) * features["input_mask"][..., None]}
 
     def check_tokens(self, texts):
-        # Words of their own, one blank before each.
+        # Separate words, each after one blank.
         return super().check_tokens([text and self.options.tokenizer.word_prefix + text for text in texts])
 
     def compared_texts(self, texts, expected, answers):
@@ -130,7 +130,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
 
     def words(self, text: tf.Tensor) -> "Words":
         """Reads strings [batch], and tokenizes each word separately."""
-        # With it comes tensorflow-text, which exports of token ids have no need of.
+        # Imported here: exports of token ids do not need tensorflow-text.
         from tfrecords.tokenizers.in_graph import split_words
 
         words, starts, ends = split_words(text)

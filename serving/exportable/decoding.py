@@ -5,7 +5,7 @@ import tensorflow as tf
 from tfrecords.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer
 
-# What stands between pieces, and what is replaced then, one after another, by the kind of the vocabulary.
+# The separator of pieces, then replacements in order, by the kind of the vocabulary.
 _JOINED = {
     "wordpiece": (" ", ((" ##", ""), (r" ([.?!,])", r"\1"))),
     "sentencepiece": ("", (("▁", " "), (r"\A ", ""))),

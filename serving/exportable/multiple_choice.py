@@ -34,7 +34,7 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
     """
 
     rows_are_answers = False
-    # A question is short, and so is a choice; the rest of the row is for the context.
+    # Questions and choices are short; the rest of the row is for the context.
     sample_words = DenseHeadExportable.sample_words | {
         "question": lambda size: max(size // 8, 1),
         "choices": lambda size: max(size // 8, 1),

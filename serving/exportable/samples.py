@@ -52,7 +52,7 @@ def sample_inputs(exportable: "Exportable", signature: Signature, length: int, b
         if name in ("input_ids", "ids"):
             found = _ids(exportable, rows, random)
         elif name in exportable.encoder.specs:
-            found = np.zeros(shape)  # Of rows that follow none.
+            found = np.zeros(shape)  # For rows without predecessors.
         else:
             found = numbers[name](rows, shape)
         return found.astype(spec.dtype.as_numpy_dtype)

@@ -170,7 +170,7 @@ def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dic
 
     `first` and `last`, int32 [tokens], are the character bounds of all contexts' tokens; `best`: see `_best_of_rows`.
     """
-    # Batches without a single context token gather nothing but must have something to gather from.
+    # Gather needs a non-empty tensor, even for batches without context tokens.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
     answers, starts, ends = _without_edges(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
     present = _is_legal(best["scores"]) & (answers != "")

@@ -33,7 +33,7 @@ class Gateway:
         self.options, self.metrics = options, Metrics()
         self.grpc_port = 0
         self.service: Service | None = None
-        # Of one path both: POST is the one, all else the page's.
+        # For a path of both kinds: POST is the route's, all else the page's.
         posts = [StarletteRoute(route.path, _Post(self, route), methods=_OF_BOTH.get(route.path)) for route in ROUTES]
         gets = [StarletteRoute(page.path, _Get(self, page)) for page in PAGES]
         infers = [StarletteRoute(path, _Infer(self, path)) for path in INFER_PATHS]

@@ -14,7 +14,7 @@ _IDS = (
 )
 
 
-# Fields of clients that change no answer: who asks, how long to wait, and what is done about a request elsewhere.
+# Client fields that change no answer, such as user names and time limits.
 WITHOUT_EFFECT = frozenset(
     {"user", "id", "client_name", "metadata", "options", "priority", "safety_identifier", "store", "timeout"}
 )
@@ -207,7 +207,7 @@ class DecodeBody(Body, kw_only=True):
     skip_special_tokens: bool = True
 
 
-# The prompts that sentence-transformers' encode_query and encode_document look for, and others by their own names.
+# The prompt names of sentence-transformers' encode_query and encode_document; others unchanged.
 _PROMPTS = {"search_query": ("query",), "search_document": ("document", "passage", "corpus")}
 
 

@@ -41,7 +41,7 @@ class Keys:
         has_scheme = authorization[: len(_BEARER)].lower() == _BEARER
         digest = _digest(authorization[len(_BEARER) :].strip())
         found = False
-        # Every key is compared: where the loop ended would tell which it was.
+        # Every key is compared, so that the time does not reveal which one matched.
         for known in self._digests:
             found |= hmac.compare_digest(known, digest)
         return found and has_scheme

@@ -28,12 +28,12 @@ from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 _LOG = logging.getLogger(__name__)
-# Words of a text that no model takes whole: what is left of it is the length of the longest row.
+# A text longer than any row: what is left of it is the length of the longest row.
 _MANY_WORDS = 20_000
 _DOWN_CHECK_S = 1.0
-# Every so many batches tokens are counted although nobody asks, so that guesses stay good.
+# Tokens are counted once per this number of batches, so that estimates stay good.
 _COUNT_EVERY = 32
-# What vocabularies call a masked word.
+# Mask tokens of the vocabularies.
 _MASKS = (b"[MASK]", b"<mask>")
 # A threshold beyond those of any rule of early exit, at one end or the other.
 _BEYOND = 1e9
@@ -155,7 +155,7 @@ class Model:
         estimate = TokenEstimate()
 
         def serve(unknown: tuple[str, ...] = ()) -> None:
-            # Of a new version all at once: requests go on by the one before while this is learnt.
+            # Replaced at once for a new version: until then requests use the data of the old one.
             if self.version is None or not unknown:
                 self.tasks = {name: task for name, task in tasks.items() if name not in unknown}
                 self.estimate = estimate

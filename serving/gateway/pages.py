@@ -50,7 +50,7 @@ def _health(service: Service) -> Reply:
 
 def _ready(service: Service) -> Reply:
     absences = _absences(service)
-    # A model that its server lacks must not keep requests from the others.
+    # A missing model must not block requests to the others.
     is_read = all(absence.code != NOT_READY for absence in absences.values())
     return _OK if is_read and len(absences) < len(service.models) else _ok_unless(absences)
 

@@ -16,7 +16,7 @@ def _source(text: str) -> str:
 
 
 _STYLE, _SCRIPT = _read("style.css"), _read("script.js")
-# Where the style and the script stand in the page.
+# Placeholders of the style and the script in the page.
 PLAYGROUND = _read("page.html").replace("{style}", _STYLE).replace("{script}", _SCRIPT).encode()
 # A browser runs this style and this script alone, and holds the page to its own address.
 POLICY = (

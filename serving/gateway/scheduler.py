@@ -212,7 +212,7 @@ class Scheduler:
     def _landed(self, flight: asyncio.Task) -> None:
         self._flights.discard(flight)
         if not flight.cancelled():
-            flight.exception()  # What befell it is told to its requests.
+            flight.exception()  # Its requests receive the error.
         self._send()
 
     async def _fly(self, key: Hashable, rows: list[Row]) -> None:
@@ -223,7 +223,7 @@ class Scheduler:
             if error.code is not grpc.StatusCode.INVALID_ARGUMENT or len(works) == 1:
                 self._fail(works, error)
                 return
-            # One request's fault is not the others'.
+            # One bad request must not fail the others.
             for work in works:
                 await self._fly(key, [row for row in rows if row.owner is work])
         except BaseException as error:

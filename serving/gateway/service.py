@@ -114,10 +114,10 @@ class Service:
         asked = list(self.models.values()) if name is None else [self.models[name]]
         for model in asked:
             task = next((model.tasks[one] for one in wanted if one in model.tasks), None)
-            # Which is the first of several is known when all are.
+            # The first of several models is only known when the tasks of all are.
             if task and (model.version is not None or len(wanted) == 1):
                 return model, task
-            # No later model takes its place: the same request would be answered by another one a moment later.
+            # No other model replaces it: the same request would go to another model a moment later.
             if model.version is None and (name is not None or not model.is_missing):
                 raise model.absence or gone()
         if all(model.is_missing for model in asked):
@@ -179,7 +179,7 @@ class Service:
         sizes = [model.estimate.of(row) for row in rows]
         key = (model.name, counter)
         work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=call.trace)
-        # Where it is not told what was cut, a row that is full counts as cut.
+        # Without a truncation output, a full row counts as truncated.
         _check_whole(model, work.truncated or [count >= longest for count in work.tokens])
 
     def check_count(self, rows: int) -> None:

@@ -60,7 +60,7 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
     """Answers as text-embeddings-inference does, without positions in the text."""
     model, task = service.model(body.model, "tokenize")
     texts, _ = bodies.listed(body.inputs)
-    # A model of pairs is shown the text as its first.
+    # A model of pairs gets the text as its first one.
     rows = [(text, *[""] * (len(task.inputs) - 1)) for text in texts]
     work = await service.answer(model, task, rows, call, body)
     answers = []

@@ -17,7 +17,7 @@ from serving.inference.layers import Dense, array, arrays
 from serving.inference.rows import FlatRows
 from serving.inference.tables import Tables, missing, ranges
 
-# Rows leave once no more than this part of the tokens is of open rows.
+# Decided rows leave when open rows hold at most this part of the tokens.
 OPEN_PART = 0.8
 
 

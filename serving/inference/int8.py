@@ -118,7 +118,7 @@ class Int8Kernels(FloatKernels):
     def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
         part = self.half(half, step)
         if half == "feed_forward" and is_unsigned(part):
-            # How much of the numbers' range the largest stands for.
+            # The part of the numbers' range that the largest uses.
             largest = of_step(part.ranges[:, 1] - np.float32(LOWEST[self.config.hidden_act]), step)
             total = part.output(inside, largest, tf.float32, residual=residual)
         else:

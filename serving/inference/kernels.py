@@ -157,7 +157,7 @@ class FeedForwardHalf(tf.Module):
     ):
         super().__init__()
         self.low_rank = LowRank(_low_rank(extensions, ("feed_forward", number), half), half, dtype)
-        # What is between the products may stay transposed, unless something of low rank reads it.
+        # The values between the products may stay transposed, unless a low-rank product reads them.
         transposed = not self.low_rank
         make = functools.partial(block_dense, dtype=dtype, weights_first=weights_first)
         # What is of low rank is added before the activation function, which is then no part of the product.

@@ -173,7 +173,7 @@ class Embeddings(tf.Module):
         types = layer.token_type_embeddings
         self.segments = None if types is None else variable(types, tf.float32, "token_type_embeddings")
         table, offset = layer.position_embeddings, layer.config.position_offset
-        # Rows that no token has are left out.
+        # Unused rows are left out.
         self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
         self.one_segment = layer.config.type_vocab_size == 1
         self.layer_norm = norm(layer.layer_norm)

@@ -11,7 +11,7 @@ from tensorflow.python.framework import op_def_library
 from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
 
-# The names that oneDNN's products know activation functions by.
+# oneDNN's names of activation functions.
 FUSED_ACTIVATIONS = {"gelu": "GeluApproximate", "gelu_erf": "GeluExact", "relu": "Relu"}
 # What separates these kernels from those of the same op that take oneDNN's own memory layouts.
 _NATIVE = tf.compat.v1.AttrValue(s=b"MklNameChangeOp")

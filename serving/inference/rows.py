@@ -253,7 +253,7 @@ class FlatRows(BatchRows):
         row = tf.repeat(tf.range(tf.size(lengths)), lengths)
         counts = tf.gather(tf.reshape(self.batch.mask, [-1]), self.cells)
         more = [[0, tf.size(self.batch.computed) - tf.size(row)]]
-        # What has a negative number is left out of sums.
+        # Tokens with a negative number are left out of sums.
         return tf.pad(row, more), tf.pad(tf.where(counts, row, -1), more, constant_values=-1)
 
     def sum(self, values: Tensor) -> Tensor:

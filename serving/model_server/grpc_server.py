@@ -22,7 +22,7 @@ from serving.model_server.telemetry import AccessLog
 _LOG = logging.getLogger(__name__)
 _UNLIMITED = -1
 _NO_DEADLINE = 10 * 365 * 86400.0
-# Threads above the limit, so that a request too many is refused at once instead of waiting for a thread.
+# More threads than the limit, so that excess requests are refused at once and do not wait.
 _REFUSING_THREADS = 4
 # What health checks may ask for, as in the real server: short names, not the services' full ones.
 _HEALTH_NAMES = ("", "ModelService", "PredictionService")
@@ -145,7 +145,7 @@ def _channel_arguments(text: str) -> list[tuple[str, Any]]:
     arguments: dict[str, Any] = {
         "grpc.max_receive_message_length": _UNLIMITED,
         "grpc.max_send_message_length": _UNLIMITED,
-        # Two servers sharing a port would each get some of the requests; better an error at start.
+        # Two servers on one port would each get some of the requests; an error at start is better.
         "grpc.so_reuseport": 0,
     }
     for pair in filter(None, text.split(",")):

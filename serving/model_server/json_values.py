@@ -36,9 +36,9 @@ _CLOSING = {"[": "]", "{": "}", list: "]", dict: "}"}
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-# Numbers that RapidJSON reads, and Python's parser not all of.
+# Numbers that RapidJSON reads; Python's parser reads only some of them.
 _not_finite = re.compile(r"-?(?:NaN|Inf(?:inity|(?!i)))").match
-# What Python's own parser reads in less than about 50 ms, in which no other request moves.
+# Python's parser reads this in about 50 ms, in which all other requests wait.
 _SOON_PARSED = 2**21
 
 

@@ -191,7 +191,7 @@ class Manager:
     def _start_load(self, versions: dict[int, Version], name: str, number: int, path: str) -> None:
         present = versions.get(number)
         if present and present.state in (START, LOADING):
-            # The next attempt takes it from there.
+            # The next attempt reads the path from there.
             present.path = path
         # A version that failed stays failed for as long as it is wanted from that folder.
         if self._closing or (present and (present.state != END or (present.error and present.path == path))):

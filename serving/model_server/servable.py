@@ -152,7 +152,7 @@ class SavedModel:
         try:
             tensor = self._graph.get_tensor_by_name(name)
         except (KeyError, ValueError):
-            return  # Fetching it says so.
+            return  # The fetch reports the error.
         if tensor.dtype != tf.string or (tensor.shape.rank is not None and tensor.shape.rank <= MAX_RANK):
             return
         complaint = f"output {name} has more than the {MAX_RANK} dimensions that this server answers"
@@ -215,7 +215,7 @@ def _quiet_deprecations():
     def is_error(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.ERROR
 
-    # A filter of its own, not the logger's level: of two loads at once, the second would put back what the first set.
+    # A filter, not the logger's level, which two simultaneous loads would restore wrongly.
     logger.addFilter(is_error)
     try:
         yield

@@ -19,7 +19,7 @@ from serving.model_server.status import invalid_argument
 
 _METADATA = b"signature_defs_metadata"
 FILE = "model.tflite"
-# A tensor of more dimensions, where the model declares none such, ends the process inside XNNPACK.
+# A tensor with more dimensions than the model declares ends the process inside XNNPACK.
 _MAX_RANK = 6
 
 
@@ -37,7 +37,7 @@ class TfLiteModel:
         self._idle: queue.SimpleQueue[tf.lite.Interpreter] = queue.SimpleQueue()
         try:
             with warnings.catch_warnings():
-                # tf.lite announces at every use that it will move to a package of its own.
+                # tf.lite warns at every use that it will move to another package.
                 warnings.simplefilter("ignore")
                 made = [tf.lite.Interpreter(model_content=content) for _ in range(interpreters)]
         except ValueError as error:

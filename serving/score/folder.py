@@ -18,7 +18,7 @@ def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
 
     Raises UserError for two files with the same table, and for names that the command itself needs.
     """
-    # Of a link the name is its own, and not that of the file it leads to.
+    # A link counts by its own name, not by its target's.
     places = [path.parent.resolve() / path.name for path in paths]
     root = Path(os.path.commonpath([place.parent for place in places]))
     names = {str(path): str(place.relative_to(root).with_suffix(suffix)) for path, place in zip(paths, places)}

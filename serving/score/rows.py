@@ -15,7 +15,7 @@ from tfrecords.base.text_files import check_text, is_json_lines, read_head, refu
 
 LONGEST_LINE = 2**24
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# That are looked at before the work.
+# Number of rows to check before the job.
 _FIRST_ROWS = 100
 
 
@@ -106,11 +106,11 @@ def _lines(piece: Piece) -> Iterator[bytes]:
     """Lines without their ends; too long ones are cut to one byte above the limit."""
     with open(piece.path, "rb") as file:
         if piece.start:
-            # The line that the byte before belongs to is the former piece's.
+            # A line that begins before `start` belongs to the previous piece.
             file.seek(piece.start - 1)
             _skip_line(file)
         while file.tell() < piece.end:
-            # Some programs begin a file with the mark; it is no part of the text.
+            # A byte order mark is not part of the text.
             if not file.tell() and file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
                 file.seek(0)
             line = file.readline(LONGEST_LINE + 1)

@@ -13,7 +13,7 @@ from tfrecords.base.errors import UserError
 # Numbers of TensorFlow's types, and what Arrow calls them.
 _ARROW = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 6: "int8", STRING: "string", 9: "int64", 10: "bool_"}
 Rows = Sequence[Mapping[str, Any]]
-# Of a piece's bad rows, beside the suffix of its answers and that of its report.
+# The suffix of a piece's file of bad rows.
 BAD_SUFFIX = ".bad"
 
 

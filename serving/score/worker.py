@@ -17,7 +17,7 @@ from serving.score.tables import BAD_SUFFIX, FORMATS, write_bad, write_whole
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
-# Of what models give by default, what a table should hold; others give all.
+# The default outputs that a table should hold; other models: all.
 _WANTED = (
     ("label", "labels", "probabilities"),
     ("label", "probabilities"),
@@ -121,7 +121,7 @@ def _ask(
     try:
         found = model(columns, outputs)
     except Refused as refused:
-        # One row's fault is not the others'.
+        # One bad row must not fail the others.
         if len(batch) == 1:
             row = rows[batch[0]]
             row.error, row.line = f"the model refused it: {refused}", b"\t".join(row.texts)
@@ -152,7 +152,7 @@ def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if not filled:
         return rows
-    # Strings are filled up with "", and all that stands beside them with as many.
+    # Strings are filled up with "", and outputs of the same shape to the same length.
     beside = [name for name, values in found.items() if values.ndim > 1 and values.shape[1] in filled.values()]
     for row in rows:
         size = max(sum(1 for _ in _without_tail(row[name])) for name in filled)

@@ -50,7 +50,7 @@ _FILES = {
         "google.protobuf.Int64Value max_execution_batch_size=9",
     },
 }
-# KServe's protocol, version 2 (grpc_predict_v2.proto): a service in front of models speaks it.
+# KServe's protocol, version 2 (grpc_predict_v2.proto), which the gateway serves.
 _FILES["inference"] = {
     "ServerLiveRequest": "",
     "ServerLiveResponse": "bool live=1",

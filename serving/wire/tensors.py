@@ -97,7 +97,7 @@ def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.n
     if len(tensor.tensor_content) != count * dtype.itemsize:
         raise ValueError("tensor_content has the wrong size")
     if dtype.kind == "b":
-        # To C++ a bool of any byte but 0 and 1 is undefined behaviour.
+        # In C++ a bool byte other than 0 and 1 is undefined behaviour.
         return (np.frombuffer(tensor.tensor_content, np.uint8) != 0).reshape(shape)
     return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
 

@@ -96,7 +96,7 @@ def _attend_backwards(
     if pairs.summary is None:
         queries, keys = tf.shape(query)[2], tf.shape(key)[2]
         later = tf.range(keys) > tf.range(queries)[:, tf.newaxis] + keys - queries
-        # What stands in their place may be another query's, and NaN.
+        # The values there may be another query's, or NaN.
         bias = tf.cast(pairs.bias, scores.dtype)
         masked = tf.where(later, tf.constant(MASKED_SCORE, scores.dtype), scores + bias)
     else:
