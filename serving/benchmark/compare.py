@@ -62,7 +62,7 @@ def compare(a: Report, b: Report) -> list[Difference]:
 
 
 def _key(point: Point) -> tuple:
-    # Reports without REST do not name their protocol.
+    # Reports from before REST do not name their protocol.
     values: Mapping[str, Any] = point
     return tuple(values.get(name, "grpc") if name == "protocol" else values[name] for name in _KEY)
 

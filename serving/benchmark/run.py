@@ -233,7 +233,7 @@ class Benchmark:
         except UserError:
             if "rest" not in self.settings.protocol_list():
                 raise
-            # The port may be measured while its metrics are off.
+            # The port may be given to measure REST, with metrics off.
             self._metrics_url = None
             return None
 
