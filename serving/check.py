@@ -1,4 +1,4 @@
-"""Whether an export answers as the Keras model does."""
+"""Checks that an export answers as the Keras model does."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from tfrecords.base.errors import UserError
 
 
 class Tolerance(NamedTuple):
-    """How far an output may be from the expected one.
+    """Maximum differences of an output from the expected one.
 
     Attributes:
         angle: 1 - cosine, over all rows together.
@@ -49,18 +49,13 @@ _LOWEST = -1e4
 
 
 def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:
-    """Loads a version in a fresh process and compares it with the Keras model it was made of.
+    """Loads a version in a fresh process and compares it with its Keras model.
 
-    Compared are: the answers to random ids in rows of different lengths, their padding filled as a batching server
-    fills it; the words proposed for a mask; early exit at a threshold that no row reaches with the default's answers;
-    and of a model that takes strings, the ids it sees with the Python tokenizer's, and, where a text is a row, the
-    answers to some texts. Of an 8-bit export, the answers to ids also with those of exact products: they leave as much
-    of the difference from the Keras model as rounding to 8 bits explains, and products that were clipped are more.
-
-    Args:
-        version: The folder of the version.
-        model: The Keras model.
-        exportable: What was saved in the version.
+    It compares: answers to random ids in rows of different lengths, padded as a batching server does; words proposed
+    for a mask; early exit at a threshold that no row reaches with the default answers; for a model of strings, its ids
+    with the Python tokenizer's and, where a text is a row, the answers to some texts. An 8-bit export's answers to ids
+    are also compared with those of exact products, whose difference rounding explains, while clipped products differ
+    more.
 
     Returns:
         The largest absolute difference by output.
@@ -100,7 +95,6 @@ def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str
 
 
 def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, Arrays]:
-    """The inputs of the requests to the version, by signature."""
     signatures = exportable.signatures()
     calls = {by_ids: different_lengths(exportable)}
     if texts:
@@ -122,10 +116,9 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
 
 
 def different_lengths(exportable: Exportable) -> Arrays:
-    """Makes up rows of different lengths whose padding holds each row's first id, as servers pad.
+    """Returns rows of different lengths with each row's first id as padding, as servers pad.
 
-    Returns:
-        The inputs of the exportable's signature that takes ids and lengths.
+    The arrays are inputs of the exportable's signature of ids and lengths.
     """
     by_ids = exportable.ids_signatures()["serving_default"]
     longest = min(_LONGEST, exportable.options.max_seq_length)
@@ -138,27 +131,13 @@ def different_lengths(exportable: Exportable) -> Arrays:
 
 
 def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
-    """Runs the Keras model.
-
-    Args:
-        model: A model that can be exported.
-        inputs: As an exportable takes them by ids: input_ids and lengths, and segment_ids where there are any.
-
-    Returns:
-        The outputs by the names that exports give them, float32.
-    """
+    """Returns the Keras model's float32 outputs by the export's names; `inputs`: ids, lengths and maybe segment_ids."""
     model = exported_part(model)
     return KINDS[type(model)].keras_answers(model, model_features(inputs))
 
 
 def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str = "") -> dict[str, float]:
     """Compares outputs with the Keras model's.
-
-    Args:
-        expected: The Keras model's outputs.
-        answers: The export's, these and maybe more.
-        tolerance: How far they may be.
-        where: What is put before their names.
 
     Returns:
         The largest absolute difference of each expected output, by its name with `where` in front.
@@ -183,10 +162,10 @@ def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str 
 
 
 def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
-    """Says how far answers are from the expected ones. Values next to 0 have an angle of 0."""
+    """Returns the differences between answers and expected ones. Values next to 0 have an angle of 0."""
     one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, answers))
     difference = float(np.max(np.abs(one - other))) / _scale(expected)
-    # Positions where no answer may be stand at -1e30.
+    # Positions that no answer may have are -1e30.
     one, other = (values[expected > _LOWEST] for values in (one, other))
     lengths = np.linalg.norm(one), np.linalg.norm(other)
     if lengths[0] < _SHORTEST * len(expected) ** 0.5:
@@ -199,7 +178,6 @@ def _scale(expected: np.ndarray) -> float:
 
 
 def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
-    """Those of a signature whose 8-bit products are exact."""
     with exact_products(exportable.encoder):
         signature = exportable.without_graphs().signatures()[name]
         function = signature.concrete()
@@ -208,9 +186,9 @@ def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
 
 
 def _compare_with_exact(expected: Arrays, exact: Arrays, answers: Arrays) -> None:
-    """Raises UserError where an output is further from the one of exact products than rounding explains.
+    """Raises UserError for an output further from that of exact products than rounding explains.
 
-    What rounds the other way somewhere is another answer at the end, but no further away than the Keras model's.
+    A number rounded the other way changes the answer, but not beyond the Keras model's distance.
     """
     for name, values in expected.items():
         rounding, distance = measure(values, exact[name]), measure(exact[name], answers[name])
@@ -231,7 +209,6 @@ def _texts(exportable: Exportable) -> list[str]:
 
 
 def _framed(exportable: Exportable, texts: list[str], pairs: bool) -> Arrays:
-    """The texts, each alone or paired with itself, as ids by the Python tokenizer."""
     tokens = exportable.check_tokens(texts)
     batch = exportable.framer.frame(*([tokens, tokens] if pairs else [tokens])).padded()
     arrays = {"input_ids": batch.input_ids, "lengths": batch.lengths, "segment_ids": batch.segment_ids}

@@ -1,4 +1,4 @@
-"""What this machine's CPU has, as far as exports depend on it, and how an export asks for it where it is served."""
+"""CPU features that exports need, and an export's check for them on its server."""
 
 from pathlib import Path
 
@@ -16,18 +16,18 @@ _BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
 def describe_needs(compute: str) -> str:
-    """Says the flags in words, "" where an export runs on any CPU."""
+    """Returns the required CPU flags as text, "" for any CPU."""
     return " or ".join(", ".join(flags) for flags in NEEDS.get(compute, ()))
 
 
 def can_run(compute: str, cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Says whether this CPU has what an export with that `compute` needs."""
+    """Returns whether this CPU can run an export with that `compute`."""
     found = cpu_flags(cpu_info)
     return any(found.issuperset(flags) for flags in NEEDS.get(compute, ((),)))
 
 
 def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
-    """Says what another `compute` would add on this CPU; None if that was not measured (docs/results)."""
+    """Returns what another `compute` would gain on this CPU; None if not measured (docs/results)."""
     fast = sorted(_BFLOAT16 & cpu_flags(cpu_info))
     if compute == "float32" and fast:
         return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/results)"
@@ -38,26 +38,26 @@ def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
 
 
 def has_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Says whether the CPU multiplies bfloat16 in hardware (x86 only; elsewhere oneDNN's kernels are not there)."""
+    """Returns whether the CPU multiplies bfloat16 in hardware (x86 only: oneDNN has no such kernels elsewhere)."""
     return bool(_BFLOAT16 & cpu_flags(cpu_info))
 
 
 def has_avx512(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Says whether oneDNN has bfloat16 products for the CPU, fast or not. Where it has not, they abort the process."""
+    """Returns whether oneDNN has bfloat16 products, fast or not, for the CPU; else they abort the process."""
     return can_run("bfloat16", cpu_info)
 
 
 def has_vnni(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Says whether the CPU adds 8-bit products up in 32 bits; others add pairs of them in 16 bits and can overflow."""
+    """Returns whether the CPU adds 8-bit products in 32 bits; others add pairs of them in 16 bits and can overflow."""
     return can_run("int8_vnni", cpu_info)
 
 
 class CpuCheck(tf.saved_model.experimental.TrackableResource):
-    """A part of a SavedModel by which it refuses, on any server, a CPU that would end the process or answer wrong.
+    """Makes a SavedModel refuse to load on a CPU that would crash or answer wrong.
 
     It fails to load, by core ops alone, on a CPU without the flags that `compute` needs. Every loader of SavedModels
-    initializes resources before warm-up, and gives up the version where that fails: a server goes on with its other
-    models. Where there is no /proc/cpuinfo (macOS), nothing is checked.
+    initializes resources before warm-up, and gives up the version if that fails; a server's other models go on. Without
+    /proc/cpuinfo (macOS), nothing is checked.
 
     Args:
         compute: One of `NEEDS`.
@@ -68,7 +68,7 @@ class CpuCheck(tf.saved_model.experimental.TrackableResource):
         self.compute, self.path = compute, CPU_INFO
 
     def _create_resource(self):
-        # Nothing is ever kept in it: a resource is what loaders initialize.
+        # It stores nothing; a resource, because loaders initialize it.
         return tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[])
 
     def _initialize(self):

@@ -34,17 +34,16 @@ _WRITING = ".writing-"
 
 
 def export(settings: ExportSettings) -> Path:
-    """Writes a model as the next version of a servable. A polling server never sees half a version, or one that fails.
+    """Writes a model as the next version of a servable, atomically for a polling server.
 
     Args:
-        settings: What is exported, and where.
+        settings: Of the export.
 
     Returns:
         The folder of the version.
 
     Raises:
-        UserError: for a model without the head or tokenizer that the export needs, an impossible length, a version
-            that exists, or a failed check.
+        UserError: for a missing head or tokenizer, an impossible length, an existing version, or a failed check.
 
     >>> import tempfile
     >>> from albert_tf import AlbertClassifier, AlbertConfig
@@ -76,15 +75,15 @@ def export_loaded(loaded: "Loaded", folder: str | os.PathLike, **options: Any) -
     """Writes a model in memory as the next version of a servable, as `export` does.
 
     Args:
-        loaded: what `albert_tf.load` returned, as it is now.
+        loaded: from `albert_tf.load`, with later changes.
         folder: base path of the servable.
-        **options: fields of ExportSettings but those of loading; `inputs` is "text" where there is a tokenizer.
+        **options: fields of ExportSettings except those of loading; `inputs` is "text" by default with a tokenizer.
 
     Returns:
         The folder of the version.
 
     Raises:
-        UserError: as `export`, and for an option that is none.
+        UserError: as `export`, and for an unknown option.
     """
     # Not at the top: it needs TensorFlow.
     from albert_tf.saving import task_of
@@ -105,7 +104,7 @@ def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
     target = base / str(version)
     if target.exists():
         raise UserError(f"version {version} exists in '{base}'; leave out --version for the next free one")
-    # A name that is not a number: servers polling the base path pass over it.
+    # Not a number, so that servers that poll the base path ignore it.
     _remove_unfinished(base)
     temporary = base / f"{_WRITING}{version}-{os.getpid()}-{socket.gethostname()}"
     try:
@@ -144,14 +143,9 @@ def save(exportable: "Exportable", path: Path) -> None:
 def write_manifest(
     version: Path, loaded: "Loaded", exportable: "Exportable", settings: dict[str, Any], differences: dict | None
 ) -> None:
-    """Writes what a version holds and how it was made, for whoever finds it on a server later.
+    """Writes a version's manifest: its content and how it was made.
 
-    Args:
-        version: The folder.
-        loaded: The model that was exported, with its tokenizer and task.
-        exportable: Its exportable.
-        settings: Those of the export.
-        differences: Those of the check, largest absolute difference by output; None without a check.
+    differences: of the check, largest absolute difference by output; None without a check.
     """
     from serving.cpu import advise
 
@@ -210,7 +204,6 @@ def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list
 
 
 def _calibration_lines(path: str) -> list[str]:
-    """The first lines of the file; none where none is given."""
     if not path:
         return []
     try:
@@ -224,7 +217,6 @@ def _calibration_lines(path: str) -> list[str]:
 
 
 def _calibration(lines: list[str], tokenizer: Tokenizer | None, length: int) -> tuple | None:
-    """Ids [rows, length] and lengths [rows] of the lines."""
     if not lines:
         return None
     if tokenizer is None:
@@ -246,7 +238,6 @@ def _read_lengths(text: str) -> list[int]:
 
 
 def _remove_unfinished(base: Path) -> None:
-    """What exports of this machine left that were killed."""
     for path in base.glob(f"{_WRITING}*-*-{socket.gethostname()}"):
         process = path.name.removeprefix(_WRITING).split("-")[1]
         if process.isdigit() and not _is_running(int(process)):

@@ -1,4 +1,4 @@
-"""The settings of an export, which are the flags of its command."""
+"""The settings of an export: the flags of its command."""
 
 import dataclasses
 import os
@@ -16,7 +16,7 @@ _OF_SOME_CPUS = ("bfloat16", "int8_vnni")
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings(CheckedSettings):
-    """Which model is exported, and for which requests."""
+    """The model to export, and its requests."""
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
@@ -99,7 +99,7 @@ class ExportSettings(CheckedSettings):
     check: bool = setting(False, help="load the result in a fresh process and compare it with the Keras model")
 
     def __post_init__(self):
-        """Raises UserError naming the first value that no export could have."""
+        """Raises UserError for the first impossible value."""
         super().__post_init__()
         if self.other_cpu and self.compute not in _OF_SOME_CPUS:
             raise UserError(
@@ -118,16 +118,16 @@ _OF_LOADING = ("model", "output_dir", "depth", "tokenizer", "other_tokenizer", "
 def settings_of(
     folder: str | os.PathLike, source: str, has_tokenizer: bool, options: Mapping[str, Any]
 ) -> ExportSettings:
-    """Makes the settings of the export of a model in memory.
+    """Returns the export settings of a model in memory.
 
     Args:
         folder: base path of the servable.
-        source: where the model was loaded from; "" where nowhere.
-        has_tokenizer: whether it reads texts, unless the options say otherwise.
-        options: values by the names of the fields.
+        source: where the model was loaded from, or "".
+        has_tokenizer: whether it reads texts by default.
+        options: values by field name.
 
     Raises:
-        UserError: an option is none, is one of loading, or has a value of another type.
+        UserError: an option is unknown, of loading, or of another type.
     """
     fields = {field.name: field for field in dataclasses.fields(ExportSettings) if field.name not in _OF_LOADING}
     for name, value in options.items():

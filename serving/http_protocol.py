@@ -1,7 +1,4 @@
-"""HTTP as both servers speak it: a port, uvicorn, and what that leaves to a proxy.
-
-That is connections and bodies that come too slowly, or with too much in them.
-"""
+"""HTTP for both servers: a port, uvicorn, and protection from slow or large requests."""
 
 import asyncio
 import socket
@@ -12,7 +9,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# How long a client may send nothing in the middle of its request. How long the whole takes is not limited.
+# Time limit of a pause within a request, seconds. The whole request has no limit.
 RECEIVE_SECONDS = 30.0
 _MAX_HEADER_BYTES = 2**16
 _LARGE_WRITE = 2**16
@@ -21,18 +18,18 @@ _BACKLOG = 1024
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """Takes a port; raises OSError where it cannot be had."""
+    """Opens a port; raises OSError if it cannot."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family, backlog=_BACKLOG)
 
 
 def make_server(application: Any, lifespan: str, drain_s: float | None = None) -> uvicorn.Server:
-    """Makes an HTTP server of an ASGI application, for `serve([socket])`.
+    """Returns an HTTP server for an ASGI application, for `serve([socket])`.
 
     Args:
         application: ASGI's.
-        lifespan: "on" where it wants to know when the server begins and ends, else "off".
-        drain_s: How long requests that run are waited for at the end, in seconds; None: as long as it takes.
+        lifespan: "on" for start and end events, else "off".
+        drain_s: Seconds to wait for running requests at the end; None: no limit.
     """
     return uvicorn.Server(
         uvicorn.Config(
@@ -52,11 +49,11 @@ def make_server(application: Any, lifespan: str, drain_s: float | None = None) -
 
 
 class LongBody(Exception):
-    """A request's body is larger than may be."""
+    """A request's body is above the limit."""
 
 
 class UnknownCoding(Exception):
-    """A request's body is compressed in a way that is not known; `str` of it is the Content-Encoding."""
+    """A request's compression is unknown; `str` of it is the Content-Encoding."""
 
 
 # gzip, and zlib's form of deflate or, as some clients send it, deflate alone: zlib's wbits.
@@ -64,10 +61,10 @@ _CODINGS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}
 
 
 class Inflating:
-    """A compressed body, read in pieces.
+    """Decompresses a body in pieces.
 
     Args:
-        body: as it came.
+        body: as received.
         coding: its Content-Encoding, "gzip" or "deflate"; "" and "identity": none.
 
     Raises:
@@ -86,11 +83,7 @@ class Inflating:
         self._inflate = zlib.decompressobj(self._forms.pop(0)) if self._forms else None
 
     def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes more, fewer only at the end.
-
-        Raises:
-            zlib.error: the body is damaged, or breaks off.
-        """
+        """Returns up to `size` bytes more, fewer only at the end. Raises zlib.error for a damaged or cut body."""
         if self._inflate is None:
             begin, self._rest = self._rest[:size], self._rest[size:]
             return begin
@@ -117,19 +110,16 @@ class Inflating:
 
 
 async def read_body(receive, announced: int, limit: int) -> bytes:
-    """Reads the body of an ASGI request.
+    """Returns the body of an ASGI request.
 
     Args:
         receive: ASGI's.
-        announced: Content-Length, in bytes, or 0.
-        limit: The largest body that is taken, in bytes.
-
-    Returns:
-        The body.
+        announced: Content-Length, or 0.
+        limit: In bytes.
 
     Raises:
-        ConnectionError: when the client left before its end.
-        LongBody: for one above the limit.
+        ConnectionError: when the client disconnects.
+        LongBody: above the limit.
         TimeoutError: when nothing came for RECEIVE_SECONDS.
     """
     chunks, size, more = [], 0, True
@@ -142,16 +132,16 @@ async def read_body(receive, announced: int, limit: int) -> bytes:
         size += len(chunks[-1])
         more = message.get("more_body", False)
         if max(size, announced) > limit:
-            chunks.clear()  # Read on: a client that is cut off while it sends sees a broken pipe, not the answer.
+            chunks.clear()  # Reads on: a client that is cut off while it sends gets a broken pipe, not the answer.
     if max(size, announced) > limit:
         raise LongBody
     return b"".join(chunks)
 
 
 class JoinedWrites:
-    """A transport that sends together what is written in one turn of the event loop, as head and body of an answer are.
+    """A transport that joins all writes of one turn of the event loop, such as head and body of an answer.
 
-    Each write is a system call that wakes the reader; and of two, Nagle's algorithm holds the second back.
+    Each write is a system call that wakes the reader, and Nagle's algorithm delays the second one.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
@@ -162,7 +152,7 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Sends it at the end of this turn; what is large, now, since joining would copy it."""
+        """Sends at the end of this turn; large data at once, since joining would copy it."""
         if not self._waiting and len(data) < _LARGE_WRITE:
             self._loop.call_soon(self._flush)
         self._waiting.append(data)
@@ -170,7 +160,7 @@ class JoinedWrites:
             self._flush()
 
     def close(self) -> None:
-        """Closes the connection behind what was written."""
+        """Closes the connection after pending writes."""
         self._flush()
         self._transport.close()
 
@@ -185,10 +175,10 @@ class UpgradeIgnoringParser:
     """httptools' parser, except that requests with `Upgrade` are parsed like all others (RFC 9110, section 7.8).
 
     httptools stops after the headers of such a request and takes its body for the new protocol. A second parser then
-    reads the request line and the headers again without `Upgrade`, and goes on with the body.
+    reads the request line and the headers without `Upgrade`, then the body.
 
     Args:
-        protocol: Gets the parser's callbacks; its `head` returns the request line and the headers without `Upgrade`.
+        protocol: Receives the parser's callbacks; `head` returns the request line and the headers without `Upgrade`.
     """
 
     def __init__(self, protocol: "PatientProtocol"):
@@ -205,7 +195,7 @@ class UpgradeIgnoringParser:
         return parser
 
     def feed_data(self, data: bytes) -> None:
-        """Reads bytes of the connection; raises httptools.HttpParserError."""
+        """Parses bytes of the connection; raises httptools.HttpParserError."""
         while data:
             try:
                 self._parser.feed_data(data)
@@ -220,7 +210,7 @@ class UpgradeIgnoringParser:
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """Closes a connection whose request line and headers take too long or too much room, answers one half closed."""
+    """Closes a connection whose request line and headers are too slow or too large; answers half-closed ones."""
 
     _timer: asyncio.TimerHandle | None = None
     _header_bytes = 0
@@ -272,7 +262,7 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def eof_received(self) -> bool:
-        """A client that has sent its whole request and closed its side still gets its answer."""
+        """Lets a client that has sent its request and closed its side still receive its answer."""
         if self.cycle is None or self.cycle.more_body or self.cycle.response_complete:
             return False
         self.cycle.keep_alive = False

@@ -20,7 +20,7 @@ _CHECKED_LENGTH = 32
 
 @dataclasses.dataclass(frozen=True)
 class LiteRtSettings(CheckedSettings):
-    """Which model is written, and how it computes."""
+    """The model to write, and how it computes."""
 
     model: str = setting(help="folder that training wrote, a .keras file in it, or a published checkpoint")
     output: str = setting(help="file to write, such as model.tflite")
@@ -31,16 +31,9 @@ class LiteRtSettings(CheckedSettings):
 
 
 def write(settings: LiteRtSettings) -> dict[str, float]:
-    """Writes the file after it has answered as the Keras model does.
+    """Writes the file after its answers agree with the Keras model's; returns the largest difference of each output.
 
-    Args:
-        settings: Which model is written, and where.
-
-    Returns:
-        The largest difference of each output.
-
-    Raises:
-        UserError: an impossible setting, a model that is not written for LiteRT, or a failed comparison.
+    Raises UserError for an impossible setting, a model that LiteRT does not support, or a failed comparison.
     """
     output, length = Path(settings.output), settings.max_seq_length
     if output.is_dir():
@@ -67,7 +60,7 @@ def write(settings: LiteRtSettings) -> dict[str, float]:
 
 
 def _check_inputs(config: AlbertConfig, length: int, pairs: bool) -> dict[str, np.ndarray]:
-    """Random rows, the second half of one being padding that is no zeros."""
+    """Random rows; the second half of one is padding of non-zeros."""
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, length), np.int32)
     inputs = {"input_ids": ids, "lengths": np.array([length, (length + 1) // 2], np.int32)}
     return inputs | ({"segment_ids": ids % config.type_vocab_size} if pairs else {})

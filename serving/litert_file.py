@@ -1,4 +1,4 @@
-"""The content of a LiteRT (TensorFlow Lite) file: a model's answers in that runtime's own operations."""
+"""Builds a LiteRT (TensorFlow Lite) file: a model's answers in that runtime's own operations."""
 
 import warnings
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tfrecords.framing import TokenBatch
 
 
 class Rectangle(BatchRows):
-    """A padded batch and attention over all of it, in LiteRT's own ops."""
+    """A padded batch with full attention, in LiteRT's own ops."""
 
     batch: Any
 
@@ -32,7 +32,7 @@ class Rectangle(BatchRows):
         return values
 
     def attend(self, projected: Tensor, step: Step) -> Tensor:
-        """Attends everywhere; `convert` refuses extensions that would not."""
+        """Attends to the whole row; `convert` refuses extensions with other attention."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
@@ -47,7 +47,7 @@ class Rectangle(BatchRows):
 
 
 class PaddedBatch:
-    """A batch whose padding is computed, in place of FlatBatch: `mask` is bool [batch, length], the real tokens."""
+    """A batch with computed padding, in place of FlatBatch: `mask` is bool [batch, length], the real tokens."""
 
     def __init__(self, mask: Tensor):
         self.size, self.length = tf.unstack(tf.shape(mask))
@@ -55,7 +55,7 @@ class PaddedBatch:
         self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
 
     def restore(self, of_rows: Tensor) -> Tensor:
-        """Returns [batch, ...] as it is."""
+        """Returns [batch, ...] unchanged."""
         return of_rows
 
     def rectangle(self, hidden: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class PaddedBatch:
 
 
 class LiteRtEncoder(InferenceEncoder):
-    """The encoder in float32, one rectangle a batch."""
+    """The float32 encoder, one rectangle per batch."""
 
     is_plain, rows_class = True, Rectangle
 
@@ -76,22 +76,22 @@ class LiteRtEncoder(InferenceEncoder):
 
 
 def real_tokens(input_ids: Tensor, lengths: Tensor) -> Tensor:
-    """Returns where tokens are, bool [batch, length]; a row's first position is always one."""
+    """Returns the mask of tokens, bool [batch, length]; a row's first position is always one."""
     positions = tf.range(tf.shape(input_ids)[1])
     return (positions < lengths[:, tf.newaxis]) | (positions == 0)
 
 
 def convert(model: keras.Model, compute: str = "float32", length: int | None = None, pairs: bool = False) -> bytes:
-    """Makes the file's content: answers to int32 input_ids [1, length] and lengths [1], named as exports name them.
+    """Returns the file's content: answers to int32 input_ids [1, length] and lengths [1], named as in exports.
 
     Args:
-        model: What is written.
+        model: To convert.
         compute: "float32" or "int8".
-        length: The length of every row; None: each call chooses its own.
+        length: Of every row; None: variable.
         pairs: Whether segment_ids is an input too.
 
     Raises:
-        UserError: the model has a head that is not written for LiteRT.
+        UserError: LiteRT does not support the model's head.
     """
     kinds = [of for of, kind in KINDS.items() if kind.for_litert]
     if type(model) not in kinds:
@@ -120,9 +120,9 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
 
 
 def run_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Asks the file with int32 arrays that have an axis of rows in front, a row at a time."""
+    """Runs the file on int32 arrays with an axis of rows in front, row by row."""
     with warnings.catch_warnings():
-        # tf.lite announces at every use that it will move to a package of its own.
+        # tf.lite warns at every use that it will move to another package.
         warnings.simplefilter("ignore")
         runner = tf.lite.Interpreter(str(path)).get_signature_runner()
     rows = range(len(inputs["lengths"]))

@@ -1,4 +1,4 @@
-"""Calls a SavedModel in a process of its own, which knows nothing of the model but its folder: `run_calls`."""
+"""Calls a SavedModel in a separate process that knows only its folder: `run_calls`."""
 
 import os
 import subprocess
@@ -12,10 +12,9 @@ Calls = list[tuple[str, dict[str, np.ndarray]]]
 
 
 def run_calls(version: Path, calls: Calls) -> list[dict[str, np.ndarray]]:
-    """Answers of the signatures to their inputs, by a fresh Python that loads the version.
+    """Returns the signatures' answers to their inputs, from a fresh Python that loads the version.
 
-    Raises:
-        RuntimeError: it cannot load it, or a call fails; with the last line it said.
+    Raises RuntimeError with the last line of its output.
     """
     with tempfile.TemporaryDirectory() as folder:
         flat = {f"{i}/{name}/{key}": value for i, (name, inputs) in enumerate(calls) for key, value in inputs.items()}

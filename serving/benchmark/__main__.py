@@ -32,7 +32,7 @@ def main(settings: Settings) -> None:
 def run() -> None:
     """The entry point of the console script."""
     if sys.argv[1:2] == ["compare"]:
-        # absl refuses words that are not flags: they are taken out before it looks.
+        # absl refuses words that are not flags, so they are removed first.
         paths = sys.argv[2:]
         del sys.argv[1:]
         run_main(lambda: compare.main(paths))

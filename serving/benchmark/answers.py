@@ -1,4 +1,4 @@
-"""Whether what came back during the measurement is right: every answer against the expected one for its request."""
+"""Checks every answer of a measurement against the expected one for its request."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ ABSOLUTE_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Answer:
-    """The outputs of an answer, and the model version that gave it (None where that is not known)."""
+    """An answer's outputs and model version (None if unknown)."""
 
     arrays: Arrays
     version: int | None
@@ -29,7 +29,7 @@ Reader = Callable[[bytes], Answer | None]
 
 
 def read_grpc(answer: bytes) -> Answer | None:
-    """Reads a serialised PredictResponse; None for what is none."""
+    """Reads a serialised PredictResponse; None if it is none."""
     try:
         response = PredictResponse.FromString(answer)
         return Answer(read_prediction(response), response.model_spec.version.value or None)
@@ -38,7 +38,7 @@ def read_grpc(answer: bytes) -> Answer | None:
 
 
 def rest_reader(version: int | None) -> Reader:
-    """A reader of JSON answers; they do not say their version, so it is given."""
+    """Returns a reader of JSON answers, which do not contain their version."""
 
     def read(answer: bytes) -> Answer | None:
         try:
@@ -52,20 +52,20 @@ def rest_reader(version: int | None) -> Reader:
 def check(
     differing: Counter, references: Sequence[Answer | None], answered: Sequence[int] = (), read: Reader = read_grpc
 ) -> Checked:
-    """Counts over answers that were not their reference byte for byte: `wrong` is beyond the tolerance.
+    """Counts answers that differ from their reference bytes: `wrong` is beyond the tolerance.
 
-    A server may swap versions meanwhile, and another version may answer otherwise: an answer is held against the
-    reference if that is of its version, and else against the first answer of its version to the same request.
+    An answer is compared with the reference of its version, else with the first answer of its version to the same
+    request.
 
     Args:
         differing: (request's number, answer) -> how often.
         references: an answer to each request, by number.
-        answered: how many answers came to each request, by number.
+        answered: number of answers to each request, by number.
         read: reads the answers of `differing`.
 
     Returns:
-        `answers`, whose worst_difference is that of any output element, absolute, or None when an answer had other
-        outputs, shapes or texts than expected; and `versions`, empty where answers do not say theirs.
+        `answers`, whose worst_difference is the largest absolute one of any output element, or None for other outputs,
+        shapes or texts than expected; and `versions`, empty if unknown.
     """
     expected, versions = {}, Counter()
     for item, reference in enumerate(references):
@@ -94,19 +94,19 @@ def check(
 
 
 def disagreements(served: Sequence[Answer | None], expected: Sequence[Arrays]) -> int:
-    """How many served answers are not what the same model said in process."""
+    """The number of served answers that differ from the in-process ones."""
     return sum(
         answer is None or not agree(arrays, answer.arrays) for answer, arrays in zip(served, expected, strict=True)
     )
 
 
 def agree(expected: Arrays, actual: Arrays) -> bool:
-    """Whether an answer has the outputs expected, each within the tolerance."""
+    """Whether an answer has the expected outputs, within the tolerance."""
     return expected.keys() == actual.keys() and all(_close(expected[name], actual[name]) for name in expected)
 
 
 def largest_difference(expected: Arrays, actual: Arrays) -> float | None:
-    """The largest absolute difference of any element; None where the two cannot be subtracted."""
+    """The largest absolute difference of any element; None if they cannot be subtracted."""
     if expected.keys() != actual.keys():
         return None
     worst = 0.0

@@ -1,13 +1,9 @@
-"""Where the time of a request goes, in means, since only means add up.
+"""Breaks the mean latency of a request down into parts: the client's costs, and means of the server's histograms.
 
-The client's own costs are measured apart; the server's are the means of its Prometheus histograms over a stretch of
-time.
-
-Names: facts of TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc. Histograms are in
-microseconds; request_latency counts OK answers only and holds all of the server's work on a request except gRPC's;
-runtime_latency is the session's run, waiting in the batching queue included; queuing_latency that waiting alone.
-request_count is of no use here: TensorFlow Serving counts REST's status probes in it. Of request_latency's series,
-those of probes and of metadata have an empty API.
+Source of the names: TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc. Histograms are in
+microseconds. request_latency counts OK answers only and holds all of the server's work except gRPC's. runtime_latency
+is the session's run with the wait in the batching queue, queuing_latency that wait alone. request_count also counts
+REST's status probes, so it is not used. In request_latency, probes and metadata have an empty API.
 """
 
 import http.client
@@ -32,24 +28,24 @@ _RUNTIME = ":tensorflow:serving:runtime_latency"
 _QUEUE = ":tensorflow:serving:batching_session:queuing_latency"
 # (API, entrypoint) of request_latency's series for Predict, by the protocol that the benchmark spoke.
 _PREDICT = {"grpc": ("Predict", "GRPC"), "rest": ("predict", "REST")}
-# All of the model's own work, whichever API asked for it.
+# All of the model's own work, for any API.
 _INFERENCE = "inference"
 
 Reading = dict[str, float]
 
 
 def metrics_url(target: str, rest_api_port: int) -> str:
-    """Returns the URL of the metrics of the server that answers gRPC at `target`."""
+    """Returns the metrics URL of the server at gRPC's `target`."""
     return f"{rest.server_url(target, rest_api_port)}{_PATH}"
 
 
 def read(url: str, model: str) -> Reading:
-    """Sums (microseconds) and counts of the three histograms for Predict, and how often the model answered at all.
+    """Sums (microseconds) and counts of the three histograms for Predict, and the model's number of answers.
 
-    Raises UserError when the page is not there.
+    Raises UserError when the page does not exist.
     """
     try:
-        # No proxy: the server is here or on our network.
+        # No proxy: the server is on this machine or network.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         text = opener.open(url, timeout=10).read().decode()
     except (OSError, http.client.HTTPException) as error:
@@ -60,7 +56,7 @@ def read(url: str, model: str) -> Reading:
 
 
 def parse(text: str, model: str) -> Reading:
-    """Reads a page of metrics as `read` does."""
+    """Parses a metrics page; see `read`."""
     reading: Reading = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -73,7 +69,6 @@ def parse(text: str, model: str) -> Reading:
 
 
 def _keys(name: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Where in a Reading a sample counts."""
     histogram, _, part = name.rpartition("_")
     if part not in ("sum", "count"):
         return
@@ -88,15 +83,12 @@ def _keys(name: str, labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def requests_so_far(reading: Reading) -> int:
-    """How many inference requests the model has answered, over gRPC and REST; no status probes among them."""
+    """The model's number of answered inference requests over gRPC and REST, without status probes."""
     return int(reading.get(_INFERENCE, 0))
 
 
 def means(before: Reading, after: Reading, protocol: str = "grpc") -> dict[str, float | None]:
-    """Milliseconds a request between two readings: in the server, in its session, in its batching queue.
-
-    None where a reading is missing, as of a server that was gone by then.
-    """
+    """Milliseconds per request between two readings: in the server, its session and its queue; None if unknown."""
     if not before:
         return dict.fromkeys(("server", "session", "queue"))
     return {
@@ -112,10 +104,7 @@ def _mean(before: Reading, after: Reading, name: str) -> float | None:
 
 
 def client_costs(client: Client, workload: Workload, answer: bytes) -> dict[str, float]:
-    """Milliseconds to make and serialise a request from arrays, and to read an answer into arrays.
-
-    Measured apart: the benchmark sends requests serialised beforehand, and leaves answers unread.
-    """
+    """Milliseconds to build and serialise a request from arrays, and to read an answer into arrays."""
     inputs = workload.inputs[0]
     if workload.url:
         encode = _mean_ms(lambda: rest.request_body(inputs, client.signature_name))
@@ -138,8 +127,8 @@ def _mean_ms(work: Callable[[], object]) -> float:
 def parts_of_mean(mean_ms: float | None, costs: dict[str, float], server: dict[str, float | None]) -> dict:
     """Parts of the mean latency, ms: client_encode and client_decode lie outside it, the others add up to it.
 
-    wire: network, gRPC or HTTP on both sides and waiting for a server thread. server_queue: in the batching queue.
-    server_compute: the session's run. server_other: the server's own work. None: the server does not say.
+    wire: network, gRPC or HTTP on both sides and the wait for a server thread. server_queue: in the batching queue.
+    server_compute: the session's run. server_other: the rest. None: unknown.
     """
     request, session, queue = server.get("server"), server.get("session"), server.get("queue") or 0.0
     parts = dict(costs)

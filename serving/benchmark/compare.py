@@ -1,4 +1,4 @@
-"""Whether one report's latencies really differ from another's.
+"""Compares two reports' latencies.
 
 python -m serving.benchmark compare A/report.json B/report.json
 """
@@ -16,9 +16,9 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
 
 _COMPARED = (50.0, 90.0, 99.0)
-# Under this a difference may be real and is still not worth a decision.
+# Smaller differences may be real, but do not matter.
 NEGLIGIBLE = 0.01
-# What must be the same for two points to be one experiment.
+# The fields that two comparable points share.
 _KEY = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate")
 
 
@@ -26,7 +26,7 @@ _KEY = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate")
 class Difference:
     """B against A at one percentile: milliseconds of both, the ratio of B to A, its 95 % interval.
 
-    sound: both runs were steady, and their generator kept up.
+    sound: both runs were steady, and their generator was on time.
     """
 
     name: str
@@ -49,11 +49,10 @@ class Difference:
 
 
 def compare(a: Report, b: Report) -> list[Difference]:
-    """Every percentile that both reports may quote, of every point that both have.
+    """Compares all percentiles and points that both reports have.
 
-    Both runs are resampled (windows first, then samples in them) and the interval is of the ratio. It knows the noise
-    within each run; a machine that is slower all through one of them looks like a difference.
-    Raises UserError when the reports share no point.
+    The interval of the ratio comes from resampling windows, then samples in them. It covers the noise within each run,
+    but not a machine that is slower during a whole run. Raises UserError when the reports share no point.
     """
     theirs = {_key(point): point for point in b["points"]}
     pairs = [(point, theirs[_key(point)]) for point in a["points"] if _key(point) in theirs]
@@ -63,7 +62,7 @@ def compare(a: Report, b: Report) -> list[Difference]:
 
 
 def _key(point: Point) -> tuple:
-    # Reports from before REST was measured do not name their protocol.
+    # Reports from before REST do not name their protocol.
     values: Mapping[str, Any] = point
     return tuple(values.get(name, "grpc") if name == "protocol" else values[name] for name in _KEY)
 
@@ -92,7 +91,7 @@ def _windows(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def warnings(a: Report, b: Report) -> list[str]:
-    """Why a difference between these reports may be something else than the models or servers."""
+    """Other possible causes of a difference between these reports."""
     notes = []
     for name in ("cpu", "usable_cores", "memory_gib"):
         mine, other = a["environment"][name], b["environment"][name]
@@ -129,7 +128,7 @@ def read_report(path: str) -> Report:
 
 
 def main(paths: list[str]) -> None:
-    """`paths`: what stands after `compare` on the command line."""
+    """`paths`: the arguments after `compare`."""
     if len(paths) != 2:
         raise UserError("compare takes two reports: python -m serving.benchmark compare A.json B.json")
     a, b = map(read_report, paths)

@@ -1,4 +1,4 @@
-"""The highest rate of Poisson arrivals that a server answers within a bound: bracketed, then bisected."""
+"""Finds the highest rate of Poisson arrivals that a server answers within a bound, by bracketing and bisection."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _MOST_TRIALS = 20
 
 @dataclass(frozen=True)
 class Trial:
-    """`limit`: what failed: '' when it passed, else 'latency', 'errors' or 'generator'."""
+    """`limit`: 'latency', 'errors' or 'generator' for the failure; '' when it passed."""
 
     rate: float
     limit: str
@@ -29,9 +29,8 @@ class Trial:
 def judge(point: Point) -> Trial:
     """A measured point as a trial.
 
-    Latency counts from when requests were due, so a bound that is met is met whatever the generator did; one that is
-    missed is the server's doing only when the generator kept up. A request that ran into its deadline was too slow; of
-    other failures the server is found guilty whatever the generator did.
+    Latency counts from the due time, so a met bound always holds; a missed one is the server's fault only when the
+    generator was on time. An expired deadline counts as latency; other failures are always the server's.
     """
     if (point["within_bound"] or 0.0) >= WITHIN:
         return Trial(point["rate"], "")
@@ -42,7 +41,7 @@ def judge(point: Point) -> Trial:
 
 
 def best_rate(trials: list[Trial]) -> float | None:
-    """Returns the highest rate that passed, None when none did."""
+    """Returns the highest rate that passed, or None."""
     return max((trial.rate for trial in trials if trial.passed), default=None)
 
 
@@ -51,8 +50,8 @@ def find_rate(
 ) -> tuple[float | None, list[Trial]]:
     """(highest rate that passed, or None; all trials in order).
 
-    From `first_rate` up by 1.5 or down by half until one rate passes and a higher one fails, then halves the gap on a
-    log scale until it is under PRECISION. Gives up below `lowest_rate`.
+    Multiplies `first_rate` by 1.5 or halves it until one rate passes and a higher one fails, then halves the gap on a
+    log scale until it is under PRECISION. Stops below `lowest_rate`.
     """
     trials = [attempt(first_rate)]
     while len(trials) < _MOST_TRIALS:

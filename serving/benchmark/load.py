@@ -1,7 +1,6 @@
-"""Sends requests and writes down when: closed loop (N clients) and open loop (requests due at given times).
+"""Load generator: sends serialised requests in a closed loop (N clients) or an open loop (at due times).
 
-Requests are bytes, serialised before the clock starts, and answers stay bytes: what is timed is gRPC, or HTTP, and the
-server.
+Answers stay bytes: only gRPC or HTTP and the server are timed.
 """
 
 import threading
@@ -25,10 +24,9 @@ def constant_arrivals(rate: float, seconds: float) -> np.ndarray:
 
 
 def poisson_arrivals(rate: float, seconds: float, seed: int) -> np.ndarray:
-    """Returns due times of a Poisson process that brings `rate * seconds` requests, the same for the same seed.
+    """Returns due times of a Poisson process with exactly `rate * seconds` requests, the same for the same seed.
 
-    Of a Poisson process whose number of arrivals is known, the arrivals are independent and uniform over the time: so
-    the rate offered is the rate asked for, whatever the seed, and the gaps are as random as ever.
+    Given their number, Poisson arrivals are independent and uniform over the time, so the offered rate is exact.
     """
     return np.sort(np.random.default_rng(seed).uniform(0, seconds, size=round(rate * seconds)))
 
@@ -40,7 +38,7 @@ def due_times(arrival: str, rate: float, seconds: float, seed: int) -> np.ndarra
 
 @dataclass(frozen=True)
 class Share:
-    """What one process has to send. `start`: on time.perf_counter's clock, which processes of a machine share."""
+    """The part of a load that one process sends. `start`: on time.perf_counter's clock, common to all processes."""
 
     requests: Sequence[bytes]
     references: Sequence[bytes | None]
@@ -62,10 +60,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Effort:
-    """What the generator itself went through, in seconds.
+    """The generator's own times, in seconds.
 
-    `cpu` and `wall` are its processes' times; of its sending threads `waiting` is the time they were ready and had no
-    CPU, and `threads` the time they ran at all.
+    `cpu` and `wall` are its processes' times. Its sending threads ran for `threads` and were ready without a CPU for
+    `waiting`.
     """
 
     cpu: float = 0.0
@@ -79,10 +77,10 @@ class Effort:
 
 @dataclass
 class Samples:
-    """One entry a request, in the order they were due. Times are seconds after the start.
+    """One entry per request, in due order. Times are seconds after the start.
 
-    item: which request of the workload; code: gRPC status number, 0 is OK; differing: (item, answer) -> how often an
-    OK answer was not, byte for byte, the reference; messages: status number -> when it was first met, and its message.
+    item: the workload's request; code: gRPC status number; differing: (item, answer) -> how often an OK answer differed
+    from the reference bytes; messages: status number -> its first time and message.
     """
 
     due: np.ndarray
@@ -96,7 +94,7 @@ class Samples:
 
     @property
     def latencies_ms(self) -> np.ndarray:
-        """From when each request was due, not from when it was sent: waiting for the generator is waiting too."""
+        """Latencies from the due time, not the send time, so that delays of the generator count."""
         return (self.done - self.due) * 1000
 
     def sorted(self) -> "Samples":
@@ -106,7 +104,7 @@ class Samples:
 
 
 def join(parts: Sequence[Samples]) -> Samples:
-    """Joins the samples of several processes, in the order they were due."""
+    """Joins the samples of several processes in due order."""
     names = ("due", "sent", "done", "code", "item")
     arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
     joined = Samples(*arrays)
@@ -118,13 +116,12 @@ def join(parts: Sequence[Samples]) -> Samples:
 
 
 def _add_messages(messages: dict[int, tuple[float, str]], more: dict[int, tuple[float, str]]) -> None:
-    """Keeps the earliest message of each status."""
     for code, message in more.items():
         messages[code] = min(messages.get(code, message), message)
 
 
 class Driver:
-    """Open connections to one server, reused from run to run."""
+    """Open connections to one server, reused between runs."""
 
     def __init__(self, connection: Connection, connections: int = 1):
         self._channels = [connection.open(own_connection=True) for _ in range(connections)]
@@ -170,7 +167,7 @@ class Driver:
         if not share.url:
             yield self._stubs
             return
-        # HTTP/1.1 answers one request of a connection at a time, so each client has its own.
+        # HTTP/1.1 answers one request per connection at a time, so each client has its own.
         stubs = [RestStub(share.url) for _ in range(share.clients)]
         for stub in stubs:
             stub.connect()
@@ -241,7 +238,7 @@ def _closed_client(
 
 
 class _ThreadWatch:
-    """How long the calling thread has waited for a CPU since this was made (Linux; elsewhere 0)."""
+    """Seconds that the calling thread has waited for a CPU since creation (Linux; elsewhere 0)."""
 
     def __init__(self):
         self._begin, self._waited = time.perf_counter(), _waited_s()
@@ -259,7 +256,7 @@ def _waited_s() -> float:
 
 
 class _Checker:
-    """Notes status codes, and answers that are not the reference, for a closer look after the clock has stopped."""
+    """Records status codes and answers that differ from the reference, for checks after the clock has stopped."""
 
     def __init__(self, references: Sequence[bytes | None]):
         self._references = references
@@ -272,7 +269,6 @@ class _Checker:
             self._differing[item, answer] += 1
 
     def failed(self, call, done: float) -> int:
-        """The number of the status that `call` ended with at `done`."""
         code = (call.code() or grpc.StatusCode.UNKNOWN).value[0]
         # Looked up first: a dead server fails tens of thousands of times a second.
         if code not in self._messages:
@@ -280,7 +276,6 @@ class _Checker:
         return code
 
     def finished(self, call, item: int, done: float) -> int:
-        """The status number of a finished future, its answer noted."""
         if call.code() is not grpc.StatusCode.OK:
             return self.failed(call, done)
         self.answered(call.result(), item)

@@ -1,4 +1,4 @@
-"""The report's plots, each a PNG: latency against length, throughput against latency, distribution."""
+"""The report's plots as PNG."""
 
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -32,16 +32,16 @@ _STYLE = {
 }
 # How percentiles differ: by the share of black (below 0) or of white in the colour, and by the marker.
 _QUOTED = {"p50": (-0.4, "o"), "p90": (0.1, "s"), "p99": (0.5, "^")}
-# Colours before they come again.
+# Number of different colours.
 _DIFFERENT = 20
-# So many points' timelines are drawn at most.
+# Maximum number of timelines.
 _TIMELINES = 8
-# A percentile axis that gives the tail as much room as the rest: position -log10(1 - fraction).
+# A percentile axis that stretches the tail: position -log10(1 - fraction).
 _TICKS = {"0": 0.0, "50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "99.99": 0.9999}
 
 
 def all_plots(report: Report) -> dict[str, bytes]:
-    """PNGs by file name; a plot whose report has nothing to show in it is left out."""
+    """PNGs by file name, without plots that would be empty."""
     makers = {
         "latency.png": latency_plot,
         "throughput.png": throughput_plot,
@@ -65,7 +65,7 @@ def latency_plot(report: Report) -> bytes | None:
     if not points:
         return None
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
-    # A search ends at another rate for every length: they are one line all the same.
+    # A search ends at a different rate for every length, but is one line.
     loads = ("batch", "protocol", "arrival") + (() if report["found_rates"] else ("clients", "rate"))
     series = _groups(points, lambda point: tuple(cast(Mapping, point)[name] or 0 for name in loads))
     quoted = _Quoted(axes)
@@ -97,7 +97,7 @@ def _draw_in_process(axes, points: list[Point]) -> None:
 
 
 def throughput_plot(report: Report) -> bytes | None:
-    """Latency against answers a second, from points of one workload under several loads and from searches' trials."""
+    """Latency against answers per second, from points of one workload under several loads and from search trials."""
     curves = _curves(report)
     if not curves:
         return None
@@ -123,7 +123,7 @@ def throughput_plot(report: Report) -> bytes | None:
 
 def _curves(report: Report) -> dict[str, list[Point]]:
     curves = {f"{search['name']}, search": search["trials"] for search in report["found_rates"]}
-    # A point that nobody answered has no place on the curve.
+    # A point without answers is not on the curve.
     points = [point for point in report["points"] if point["answered"]]
     for members in _groups(points, lambda point: (point["name"].split(",")[0], point["arrival"])):
         if len(members) > 1:
@@ -132,7 +132,7 @@ def _curves(report: Report) -> dict[str, list[Point]]:
 
 
 def distribution_plot(report: Report) -> bytes | None:
-    """Latency at every percentile, the tail drawn out, a line a point."""
+    """Latency at every percentile with a stretched tail, a line per point."""
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     deepest = 1.0
     for number, (point, colour) in enumerate(zip(report["points"], _colours(), strict=False)):
@@ -159,7 +159,7 @@ def distribution_plot(report: Report) -> bytes | None:
 
 
 def timeline_plot(report: Report) -> bytes | None:
-    """Answers and failures a second over time, of the points in which something happened."""
+    """Answers and failures per second over time, for points with a change of the server's state."""
     points = [point for point in report["points"] if point["requests"] and eventful(point)][:_TIMELINES]
     if not points:
         return None
@@ -170,7 +170,7 @@ def timeline_plot(report: Report) -> bytes | None:
         counts = {"answered": point["timeline"]["answered"], "failed": point["timeline"]["failed"]}
         for (name, ended), colour in zip(counts.items(), ("tab:blue", "tab:red"), strict=True):
             rates = np.array(ended) / step
-            # Where nothing came the line breaks off: there is no 0 on a log axis.
+            # The line has a gap without answers: there is no 0 on a log axis.
             edges = step * np.arange(len(rates) + 1)
             axes.stairs(
                 np.where(rates > 0, rates, np.nan), edges, baseline=None, color=colour, label=name, linewidth=1.6
@@ -187,7 +187,7 @@ def timeline_plot(report: Report) -> bytes | None:
 
 
 def breakdown_plot(report: Report) -> bytes | None:
-    """Mean latency by part, a bar a point; only for servers that publish their metrics."""
+    """Mean latency by part, a bar per point; only for servers with metrics."""
     points = [point for point in report["points"] if point["breakdown_ms"]["server_compute"] is not None]
     if not points:
         return None
@@ -210,10 +210,7 @@ def breakdown_plot(report: Report) -> bytes | None:
 
 
 class _Quoted:
-    """The curves of percentiles: each is whole, or left out with a remark.
-
-    A percentile that a point has too few answers for has no value there; of such a curve single dots would remain.
-    """
+    """Percentile curves, without those that lack values: only dots would remain."""
 
     def __init__(self, axes):
         self._axes = axes
@@ -222,8 +219,7 @@ class _Quoted:
         self._left_out: dict[str, list[str]] = {}
 
     def draw(self, name: str, places: list, points: list[Point], colour: tuple, label: str) -> tuple | None:
-        """Draws a percentile of points in its shade of `colour`; returns the shade, None where it is left out."""
-        # Where nobody was answered, all curves have a gap.
+        # All curves have a gap at points without answers.
         answered = [point["latency_ms"] for point in points if point["latency_ms"]["p50"] is not None]
         if not answered:
             return None
@@ -238,7 +234,6 @@ class _Quoted:
         return shade
 
     def explain(self, figure) -> None:
-        """Adds the legend, a line for each colour and one for each percentile, and says what is left out."""
         handles = {label: Line2D([], [], color=colour, linewidth=3) for label, colour in self._colours.items()}
         for line in self._axes.lines:
             # Other lines than those of percentiles.
@@ -256,7 +251,6 @@ class _Quoted:
 
 
 def _shaded(colour: tuple, name: str) -> tuple:
-    """A colour, mixed with black or white as the percentile's shade says."""
     share = _QUOTED[name][0]
     towards = np.full(3, 0.0 if share < 0 else 1.0)
     return tuple((1 - abs(share)) * np.array(colour[:3]) + abs(share) * towards)
@@ -289,7 +283,6 @@ def _title_of_figure(figure, title: str) -> None:
 
 
 def _merged(point: Point) -> tuple[np.ndarray, np.ndarray]:
-    """(values, counts) over all windows, ascending."""
     windows = [decode_histogram(window["hdr_microseconds"]) for window in point["windows"]]
     values, counts = (np.concatenate(parts) for parts in zip(*windows, strict=True))
     unique, position = np.unique(values, return_inverse=True)

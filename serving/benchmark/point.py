@@ -1,4 +1,4 @@
-"""One point of a report: one workload under one arrival model, warmed up, measured, judged."""
+"""Measures one point of a report: a workload under a load."""
 
 import time
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from serving.client.client import Client
 from serving.client.errors import ServingError
 from serving.wire import protos
 
-# A generator process this busy is what is being measured.
+# A busier generator process limits the figures.
 BUSY_SHARE = 0.9
 # The generator has fallen behind when more than this share of its sends, and more than one, left later than
 # LAG_LIMIT_MS after they were due and later than a tenth of the median latency.
 LAGGING_SHARE = 0.01
 LAG_LIMIT_MS = 1.0
 LAG_OF_MEDIAN = 0.10
-# Percentiles of the answers that came say nothing of the load when a larger share of the requests failed.
+# With a larger share of failures, percentiles of the answers do not describe the load.
 FAILED_SHARE = 0.01
 # So many that a steady server hardly ever leaves a window with half of them, nor with too few for its median.
 _SAMPLES_A_WINDOW = 40
@@ -36,7 +36,7 @@ _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 @dataclass(frozen=True)
 class Load:
-    """How requests arrive: `clients` in a closed loop, or `rate` requests/s in an open one."""
+    """A load: `clients` in a closed loop, or `rate` requests/s in an open one."""
 
     arrival: str
     clients: int | None = None
@@ -51,7 +51,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the server said of itself at one moment: the version that answers (None: it did not say), its metrics."""
+    """The server's state at one moment: version (None: unknown) and metrics."""
 
     version: int | None = None
     metrics: breakdown.Reading = field(default_factory=dict)
@@ -59,11 +59,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Probe:
-    """First contact with a workload.
-
-    It holds an answer to each request, milliseconds of the first and second call, what it costs the client to make a
-    request and to read an answer, and the `version` that served all this, where known.
-    """
+    """The first calls of a workload: an answer to each request, milliseconds of two calls, and client costs."""
 
     replies: list[bytes]
     first_ms: float
@@ -77,12 +73,12 @@ class Probe:
 
 
 def reader(workload: Workload, version: int | None) -> answers.Reader:
-    """Reads answers to the workload; `version`: of those that do not say it."""
+    """Returns a reader of answers; `version`: for answers without one."""
     return answers.rest_reader(version) if workload.url else answers.read_grpc
 
 
 def probe(client: Client, workload: Workload, check: bool, look: Callable[[], Seen] = Seen) -> Probe:
-    """Sends each request once (two in all when answers are not checked). Raises ServingError when the first fails."""
+    """Sends each request once (only two in all without checks). Raises ServingError when the first fails."""
     before = look()
     wanted = workload.requests if check else workload.requests[:2]
     stub = RestStub(workload.url) if workload.url else client.raw_stub(protos.PREDICT)
@@ -116,7 +112,7 @@ def measure(
     tick: Callable[[float], None] = lambda seconds: None,
     look: Callable[[], Seen] = Seen,
 ) -> Point:
-    """The point as in the report (docs/reference/benchmark_report.md); `look` is called before and after."""
+    """Returns the point as in the report (docs/reference/benchmark_report.md); calls `look` before and after."""
     if settings.warmup_seconds > 0:
         workers.run(_share(workload, first, load, settings, settings.warmup_seconds), tick)
     before = look()
@@ -142,7 +138,7 @@ def measure(
 
 
 def seconds_of(load: Load, settings: Settings) -> float:
-    """How long a point is to last: an open loop is stretched until its least number of requests is due."""
+    """Duration of a point; an open loop lasts until its minimum number of requests is due."""
     if load.arrival == "closed":
         return settings.seconds
     return min(max(settings.seconds, settings.least_requests / load.rate), LONGEST_STRETCH * settings.seconds)
@@ -170,10 +166,10 @@ def _share(
 def check_answers(
     samples: Samples, workload: Workload, first: Probe, settings: Settings, before: Seen, after: Seen
 ) -> Checked:
-    """`answers`, and `versions`: how many answers came from each; None where only the versions are known."""
+    """`answers`, and `versions`: answers from each; None where only the versions are known."""
     around = {seen.version for seen in (before, after)} - {None}
     unknown: Answers = {"checked": False, "wrong": 0, "worst_difference": 0.0}
-    # Of answers that do not say their version, and came while versions were swapped, nothing can be said.
+    # Answers without a version cannot be checked if versions changed meanwhile.
     if not settings.check or (workload.url and len(around) > 1):
         return {"answers": unknown, "versions": {str(version): None for version in sorted(around)}}
     answered = np.bincount(samples.item[samples.code == 0], minlength=len(workload.requests))
@@ -185,7 +181,7 @@ def check_answers(
 
 
 def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> Figures:
-    """Returns the figures of a point, and the verdicts on them, as the report holds them."""
+    """Returns a point's figures and verdicts for the report."""
     latencies = samples.latencies_ms
     good = samples.code == 0
     answered = int(good.sum())
@@ -234,7 +230,6 @@ def summary(samples: Samples, share: Share, workload: Workload, settings: Settin
 
 
 def _failures(requests: int, answered: int) -> list[str]:
-    """Why figures of the answers that came are not those of the load."""
     if not requests:
         return ["no request was due"]
     if not answered:
@@ -244,29 +239,29 @@ def _failures(requests: int, answered: int) -> list[str]:
 
 
 def offered(samples: Samples, share: Share) -> float:
-    """Requests sent a second; less than were due when the generator fell behind."""
+    """Requests sent per second; fewer than due when the generator fell behind."""
     return len(samples.sent) / max(share.seconds, float(samples.sent.max(initial=0.0)))
 
 
 def split_windows(due: np.ndarray, latencies: np.ndarray, good: np.ndarray, count: int) -> list[np.ndarray]:
-    """Latencies of good answers, cut into `count` equal stretches of time by when they were due."""
+    """Latencies of good answers in `count` equal time windows by due time."""
     edges = np.linspace(0, float(due.max(initial=0.0)) + 1e-9, count + 1)
     number = np.searchsorted(edges, due, side="right") - 1
     return [latencies[good & (number == i)] for i in range(count)]
 
 
 def goodput(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None, seconds: float) -> float | None:
-    """Answers a second that came, and within the bound."""
+    """Answers per second within the bound."""
     return None if bound_ms is None else float((good & (latencies <= bound_ms)).sum()) / seconds
 
 
 def within_bound(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None) -> float | None:
-    """Their share of all requests sent; an error is not within any bound."""
+    """The share of all sent requests answered within the bound; errors are not."""
     return None if bound_ms is None or not len(latencies) else float((good & (latencies <= bound_ms)).mean())
 
 
 def timeline(samples: Samples, elapsed: float) -> Timeline:
-    """How many requests were answered, and failed, in each equal step of the run, by when they ended."""
+    """Answers and failures in each equal step of the run, by end time."""
     end = max(float(samples.done.max(initial=0.0)), elapsed)
     good = samples.code == 0
     answered, failed = (np.histogram(samples.done[which], _TIMELINE_STEPS, (0.0, end))[0] for which in (good, ~good))
@@ -274,7 +269,7 @@ def timeline(samples: Samples, elapsed: float) -> Timeline:
 
 
 def generator_lag(samples: Samples) -> dict:
-    """How late the generator sent, whatever became of the requests, and whether that spoils the answers' figures."""
+    """How late the generator sent, and whether this invalidates the figures."""
     lag = (samples.sent - samples.due) * 1000
     latencies = samples.latencies_ms[samples.code == 0]
     limit = max(LAG_LIMIT_MS, LAG_OF_MEDIAN * float(np.median(latencies)) if len(latencies) else 0.0)
@@ -286,13 +281,12 @@ def generator_lag(samples: Samples) -> dict:
 
 
 def generator_effort(effort: Effort) -> tuple[float, float]:
-    """Returns the share of a core that each process used, and of the time that senders were ready and had no CPU."""
+    """Returns the share of a core that each process used, and the share of time that senders waited for a CPU."""
     cpu = effort.cpu / effort.wall if effort.wall else 0.0
     return cpu, effort.waiting / effort.threads if effort.threads else 0.0
 
 
 def _count_errors(samples: Samples) -> dict[str, ErrorCount]:
-    """Status name -> how many, when the first came (seconds after the start), and its message."""
     codes, counts = np.unique(samples.code[samples.code != 0], return_counts=True)
     errors = {}
     for code, count in zip(codes.tolist(), counts.tolist(), strict=True):

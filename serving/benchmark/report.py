@@ -1,4 +1,4 @@
-"""A report's files, the HTML page among them, and what it says of the machine it was made on."""
+"""A report's files, its HTML page, and the description of the machine."""
 
 import base64
 import json
@@ -41,10 +41,7 @@ _CAPTIONS = {
 
 
 def environment() -> Environment:
-    """Describes CPU, memory, load, versions and the command line as plain values.
-
-    Only the machine of the generator is seen.
-    """
+    """Describes CPU, memory, load, versions and the command line of the generator's machine."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(sys.argv),
@@ -75,7 +72,7 @@ def _cpu_name() -> str:
 
 
 def write_report(report: Report, output_dir: Path) -> list[str]:
-    """Writes report.json, report.csv, the plots and report.html, each whole or not there; returns their names."""
+    """Writes report.json, report.csv, the plots and report.html, each atomically; returns their names."""
     # Imported after measuring: a refused target should not wait for matplotlib.
     from serving.benchmark.plots import all_plots
 
@@ -89,7 +86,7 @@ def write_report(report: Report, output_dir: Path) -> list[str]:
 
 
 def to_html(report: Report, plots: dict[str, bytes]) -> str:
-    """Returns the report as one HTML file that needs nothing beside it; `plots`: PNGs by name."""
+    """Returns the report as one self-contained HTML file; `plots`: PNGs by name."""
     model, environment = report["model"], report["environment"]
     under = f"{report['target']}, {environment['created']}, {environment['cpu']}, {environment['usable_cores']} cores"
     bad = [

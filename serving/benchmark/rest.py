@@ -1,7 +1,7 @@
-"""Predict over HTTP: what the benchmark sends to a REST port, and how it reads what comes back.
+"""Predict over HTTP, for benchmarks of the REST port.
 
-One kept-alive connection for each client, as HTTP libraries keep them: a server that answers the first request of a
-connection at once and holds up the later ones (Nagle's algorithm beside delayed acknowledgements: 40 ms) shows.
+Each client keeps one connection, as HTTP libraries do: this shows delays of later requests (Nagle's algorithm with
+delayed acknowledgements: 40 ms).
 """
 
 import http.client
@@ -32,7 +32,7 @@ _STATUS = {
 
 
 class RestError(grpc.RpcError):
-    """A request that failed, told as gRPC tells it."""
+    """A failed request, as a gRPC error."""
 
     def __init__(self, code: grpc.StatusCode, details: str):
         super().__init__(details)
@@ -46,7 +46,7 @@ class RestError(grpc.RpcError):
 
 
 class RestStub:
-    """Calls one URL over one connection, kept open; one thread at a time."""
+    """Calls one URL over one open connection; one thread at a time."""
 
     def __init__(self, url: str):
         parts = urlsplit(url)
@@ -54,7 +54,7 @@ class RestStub:
         self._path = parts.path
 
     def connect(self) -> None:
-        """Opens the connection ahead of the first request; a server that is not there is that request's to report."""
+        """Opens the connection before the first request, which reports a missing server."""
         try:
             self._connection.connect()
         except OSError:
@@ -96,7 +96,7 @@ def _message(status: int, body: bytes) -> str:
 
 
 def predict_url(target: str, rest_api_port: int, model: str, version: int = 0, label: str = "") -> str:
-    """The URL that answers what gRPC's `target` answers for the model, its `version` or its `label`."""
+    """The URL of the model, its `version` or its `label`, on the host of gRPC's `target`."""
     which = f"/versions/{version}" if version else f"/labels/{quote(label, safe='')}" if label else ""
     return f"{server_url(target, rest_api_port)}/v1/models/{quote(model, safe='')}{which}:predict"
 
@@ -108,7 +108,7 @@ def server_url(target: str, rest_api_port: int) -> str:
 
 
 def request_body(inputs: Mapping[str, np.ndarray], signature: str) -> bytes:
-    """The JSON of one request, column by column; strings as text."""
+    """The JSON of one request in column format; strings as text."""
     columns = {name: _plain(array) for name, array in inputs.items()}
     return json.dumps({"signature_name": signature, "inputs": columns}).encode()
 
@@ -120,9 +120,9 @@ def _plain(array: np.ndarray) -> list:
 
 
 def read_answer(body: bytes) -> Arrays:
-    """The outputs of a column answer as arrays; one that has no name here is called `outputs`.
+    """The outputs of a column answer as arrays; an unnamed one is called `outputs`.
 
-    Raises ValueError for what is no such answer.
+    Raises ValueError for other bodies.
     """
     answer = json.loads(body)
     if not isinstance(answer, dict) or "outputs" not in answer:

@@ -1,4 +1,4 @@
-"""A whole benchmark: every workload under every load, what the model refuses skipped with a word."""
+"""Runs a whole benchmark: every workload under every load; reports what the model refuses."""
 
 import contextlib
 import os
@@ -23,28 +23,28 @@ from tfrecords.base.script import progress_bar
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"
-# A server that answers thus to a first request does so for what is in it; other failures are the server's state.
+# These failures of a first request are due to its content; others to the server's state.
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INTERNAL,
 )
-# A search starts at this share of what a closed loop of this many clients gets through.
+# A search starts at this share of the throughput of a closed loop of this many clients.
 _SEARCH_CLIENTS = 4
 _SEARCH_START = 0.5
-# A generator held up by chance gets another go at a rate before the search takes it for its limit.
+# Attempts at a rate before the search assumes that the generator is the limit.
 _GENERATOR_TRIES = 2
-# A search goes down to the rate that brings so many arrivals in --seconds, no lower.
+# A search stops at the rate with this number of arrivals in --seconds.
 _LEAST_ARRIVALS = 10
-# How long the server may take to say its version beside a point, seconds.
+# Time limit of the version request after a point, seconds.
 _LOOK_S = 5.0
 # Trials a search is likely to take, for the progress bar alone.
 _LIKELY_TRIALS = 9
 
 
 def run_benchmark(settings: Settings) -> Report:
-    """Returns the report, as written to report.json (docs/reference/benchmark_report.md names every field).
+    """Returns the report, as in report.json (fields: docs/reference/benchmark_report.md).
 
     >>> from serving.benchmark.stand_in import StandIn  # a server that does no work
     >>> with StandIn() as server:
@@ -90,7 +90,7 @@ def run_benchmark(settings: Settings) -> Report:
 
 
 class Benchmark:
-    """One server under measurement; results gather in `points`, `found_rates` and `skipped`."""
+    """One server's measurement; results go to `points`, `found_rates` and `skipped`."""
 
     def __init__(self, client: Client, settings: Settings, stack: contextlib.ExitStack):
         self.client, self.settings = client, settings
@@ -116,7 +116,7 @@ class Benchmark:
         self._bar = stack.enter_context(_progress_bar(self._planned_seconds()))
 
     def measure_all(self) -> None:
-        """Measures every workload. What ends it early is raised when nothing was measured yet, and noted otherwise."""
+        """Measures every workload. An error is raised before the first point, and recorded after it."""
         try:
             for batch in self.settings.numbers("batches"):
                 for length in self._lengths():
@@ -164,7 +164,7 @@ class Benchmark:
         self._bar.refresh()
 
     def _keep(self, point: Point) -> None:
-        """Takes a point into the report. Raises UserError after one whose server was gone: the next is as empty."""
+        """Adds a point to the report. Raises UserError if its server was gone."""
         self.points.append(point | {"in_process": None})
         require_alive(point)
 
@@ -175,7 +175,6 @@ class Benchmark:
         return measure(self._workers, workload, load, first, settings, self._tick, self._look)
 
     def _search(self, workload: Workload, first: Probe) -> None:
-        """Keeps the point at the highest rate that meets the bound, or at the lowest tried when none does."""
         settings = trial_settings(self.settings)
         measured: dict[float, Point] = {}
         trials: list[find_rate.Trial] = []
@@ -219,7 +218,6 @@ class Benchmark:
         return result | {"differing_answers": differing, "served_versions": sorted(versions)}
 
     def _look(self) -> Seen:
-        """What the server says of itself now; one that is gone or stands still says nothing, and is measured so."""
         version, metrics = None, {}
         with contextlib.suppress(UserError):
             version = self.client.served_version(timeout_s=min(self.settings.timeout_s, _LOOK_S))
@@ -227,7 +225,7 @@ class Benchmark:
         return Seen(version, metrics)
 
     def _requests_before(self) -> int | None:
-        """None: the server does not say whether anyone called before us."""
+        """Earlier requests of other clients; None if unknown."""
         if not self._metrics_url:
             return None
         try:
@@ -235,7 +233,7 @@ class Benchmark:
         except UserError:
             if "rest" not in self.settings.protocol_list():
                 raise
-            # The port was given to measure it; its metrics may be off.
+            # The port may be given to measure REST, with metrics off.
             self._metrics_url = None
             return None
 
@@ -243,7 +241,7 @@ class Benchmark:
         return breakdown.read(self._metrics_url, self.settings.model) if self._metrics_url else {}
 
     def _tick(self, seconds: float) -> None:
-        # A stretched point, or a longer search than foreseen, must not run over the bar's end.
+        # A longer point or search than expected must not exceed the bar.
         self._bar.update(min(seconds, max(self._bar.total - self._bar.n, 0)))
 
     def _workload_seconds(self) -> float:
@@ -257,28 +255,27 @@ class Benchmark:
 
 
 def trial_settings(settings: Settings) -> Settings:
-    """A trial is judged by its p99, so it goes on until it has arrivals for one, unless fewer are asked for."""
+    """Extends a trial until its p99 has enough arrivals, unless the settings limit them."""
     return replace(settings, least_requests=settings.least_requests or samples_needed(99.0))
 
 
 def require_alive(point: Point) -> None:
-    """Raises UserError when nobody was there to answer the point: a server that is overloaded answers some."""
+    """Raises UserError for a point without any answer: even an overloaded server answers some."""
     if not point["answered"] and set(point["errors"]) == {grpc.StatusCode.UNAVAILABLE.name}:
         message = point["errors"][grpc.StatusCode.UNAVAILABLE.name]["message"]
         raise UserError(f"{point['name']}: the server answers no more: {message}")
 
 
 def loads(settings: Settings) -> list[Load]:
-    """Returns the loads under which each workload is measured."""
+    """Returns the loads of each workload."""
     if settings.arrival != "closed":
         return [Load(settings.arrival, rate=rate) for rate in settings.numbers("rate")]
-    # A search brings its own loads.
+    # A search chooses its own loads.
     clients = [] if settings.find_rate else settings.numbers("clients")
     return [Load("closed", clients=number) for number in clients]
 
 
 def _found(workload: Workload, bound_ms: float, trials: list[find_rate.Trial], measured: dict[float, Point]) -> Search:
-    """What a search found; `rate` and `requests` are what was offered at the best rate."""
     best = find_rate.best_rate(trials)
     failed = [trial for trial in trials if not trial.passed and trial.rate > (best or 0)]
     return {

@@ -1,4 +1,4 @@
-"""The report, as report.json holds it. Milliseconds where a name ends with `_ms`; None where there is no figure."""
+"""The types of report.json. Names that end with `_ms` are milliseconds; None means no figure."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -7,7 +7,7 @@ LatencyMs = dict[str, float | None]
 
 
 class ErrorCount(TypedDict):
-    """The failures of one status: how many, when the first came (seconds after the start), and its message."""
+    """Failures of one status: count, first time (seconds after the start), and message."""
 
     count: int
     first_s: float | None
@@ -15,7 +15,7 @@ class ErrorCount(TypedDict):
 
 
 class Generator(TypedDict):
-    """How busy the generator was: its share of a core, the share of time it waited for one, whether it was on time."""
+    """The generator's share of a core, share of time without a CPU, and whether it was on time."""
 
     cpu_share: float
     waiting_share: float
@@ -23,7 +23,7 @@ class Generator(TypedDict):
 
 
 class SilenceFound(TypedDict):
-    """The longest stretch in which requests waited and none was answered, and whether the server had stalled."""
+    """The longest time in which requests waited and none was answered, and whether the server had stalled."""
 
     seconds: float
     began: float
@@ -31,7 +31,7 @@ class SilenceFound(TypedDict):
 
 
 class Timeline(TypedDict):
-    """How many requests ended in each step of the run, answered or failed."""
+    """Requests that ended in each step of the run, answered or failed."""
 
     step_s: float
     answered: list[int]
@@ -39,14 +39,14 @@ class Timeline(TypedDict):
 
 
 class Window(TypedDict):
-    """One of the equal stretches of a run, with its latencies as an HdrHistogram of microseconds."""
+    """An equal part of a run, with its latencies as an HdrHistogram of microseconds."""
 
     latency_ms: LatencyMs
     hdr_microseconds: str
 
 
 class Figures(TypedDict):
-    """The figures of a point, and the verdicts on them."""
+    """A point's figures and verdicts."""
 
     latency_ms: LatencyMs
     interval_ms: dict[str, list[float] | None]
@@ -71,7 +71,7 @@ class Figures(TypedDict):
 
 
 class Answers(TypedDict):
-    """What was found of the answers: whether they were checked, how many were wrong, the largest difference."""
+    """Results of the answer check: whether done, number of wrong answers, largest difference."""
 
     checked: bool
     wrong: int
@@ -79,14 +79,14 @@ class Answers(TypedDict):
 
 
 class Checked(TypedDict):
-    """The answers of a point, and how many came from each version; None where only the versions are known."""
+    """A point's answers, and the count of each version; None where only the versions are known."""
 
     answers: Answers
     versions: dict[str, int | None]
 
 
 class InProcessFigures(TypedDict):
-    """The same requests answered by the model in a process of its own, and how many served answers differ from it."""
+    """The in-process model's figures for the same requests, and the number of served answers that differ."""
 
     latency_ms: LatencyMs
     differing_answers: NotRequired[int | None]
@@ -111,7 +111,7 @@ class Point(Figures, Checked):
 
 
 class TrialRow(TypedDict):
-    """One rate that a search tried; `limit` says what failed, "" where it passed."""
+    """One rate of a search; `limit` names what failed, "" if it passed."""
 
     rate: float
     limit: str
@@ -124,7 +124,7 @@ class TrialRow(TypedDict):
 
 
 class Search(TypedDict):
-    """What a search for the highest rate found."""
+    """The result of a search for the highest rate."""
 
     name: str
     length: int | None
@@ -160,7 +160,7 @@ class Environment(TypedDict):
 
 
 class Model(TypedDict):
-    """The model that was measured, and the versions of it that answered."""
+    """The measured model, and its versions that answered."""
 
     name: str
     version: int

@@ -1,4 +1,4 @@
-"""Everything a benchmark run is told: the flags of the command, checked at the door."""
+"""The flags of a benchmark run."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
@@ -24,7 +24,8 @@ SCENARIOS = {
 class Settings(CheckedSettings):
     """The flags of a benchmark run.
 
-    Lists are comma-separated, and every combination of lengths, batches and clients (or rates) is a point."""
+    Lists are comma-separated; every combination of lengths, batches and clients (or rates) is a point.
+    """
 
     groups: ClassVar[dict[str, str]] = {
         "Server": "target model version signature protocols timeout_s tls",
@@ -83,7 +84,7 @@ class Settings(CheckedSettings):
     compression: str = setting("", help="compression of requests: gzip or deflate")
 
     def __post_init__(self) -> None:
-        """Raises UserError for values, alone or together, that cannot be measured."""
+        """Raises UserError for values that cannot be measured, alone or together."""
         super().__post_init__()
         if self.scenario and self.scenario not in SCENARIOS:
             raise UserError(f"--scenario={self.scenario} is unknown; choose one of {', '.join(SCENARIOS)}")
@@ -121,12 +122,12 @@ class Settings(CheckedSettings):
         return rest.predict_url(self.target, self.rest_api_port, self.model, self.version, self.label)
 
     def resolved(self) -> "Settings":
-        """With the scenario's preset filled in."""
+        """The settings with the scenario's preset."""
         changes = {**SCENARIOS.get(self.scenario, {}), "scenario": ""}
         return replace(self, **changes) if self.scenario else self
 
     def connection(self) -> Connection:
-        """Without retries: a benchmark wants to see each failure."""
+        """Without retries, so that each failure is measured."""
         return Connection(
             self.target,
             tls=self.tls,

@@ -1,9 +1,8 @@
-"""A server that does no work: what a benchmark of it shows is the generator, gRPC and the machine.
+"""A server that does no work, to measure the generator, gRPC and the machine.
 
     python -m serving.benchmark.stand_in --port=8500
 
-It speaks PredictionService and ModelService for one model named `default`, and gives every request the same answer.
-Tests put their own behaviour in its place.
+It serves PredictionService and ModelService for one model named `default`, with one constant answer.
 """
 
 import threading
@@ -62,9 +61,9 @@ def _status() -> bytes:
 
 
 class StandIn(grpc.GenericRpcHandler):
-    """`with StandIn() as server: server.target`. `predict` takes and gives serialised messages.
+    """`with StandIn() as server: server.target`. `predict` takes and returns serialised messages.
 
-    `signatures`: inputs and outputs by the signature's name, in place of one that takes `inputs`.
+    `signatures`: inputs and outputs by signature name; by default one with `inputs`.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class StandIn(grpc.GenericRpcHandler):
             protos.GET_MODEL_METADATA: lambda request, context: metadata,
             protos.GET_MODEL_STATUS: lambda request, context: status,
         }
-        # Two servers on one port would share its requests without a word.
+        # Two servers on one port would silently share its requests.
         options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)]
         self._server = grpc.server(futures.ThreadPoolExecutor(threads), handlers=[self], options=options)
         try:

@@ -1,4 +1,4 @@
-"""From latencies to figures one may quote: percentiles with enough samples behind them, intervals, a verdict.
+"""Statistics of latencies: percentiles with enough samples, intervals, stability.
 
 All latencies are float64 milliseconds.
 """
@@ -25,22 +25,22 @@ STALL_OF_USUAL = 5.0
 
 
 def percentile_name(percent: float) -> str:
-    """Returns the name of a percentile in reports, such as "p99.9"."""
+    """Returns a percentile's name in reports, such as "p99.9"."""
     return f"p{percent:g}"
 
 
 def samples_needed(percent: float) -> int:
-    """Returns how many samples a percentile takes to be quoted."""
+    """Returns the number of samples that a percentile requires."""
     return math.ceil(round(SAMPLES_BEYOND / (1 - percent / 100), 6))
 
 
 def percentile(ordered: np.ndarray, percent: float) -> float:
-    """The nearest-rank percentile of ascending values: a value that was measured, never one between two."""
+    """The nearest-rank percentile of ascending values: always a measured value."""
     return float(ordered[max(math.ceil(round(len(ordered) * percent / 100, 9)), 1) - 1])
 
 
 def summarise(latencies: np.ndarray) -> dict[str, float | None]:
-    """min, mean, max and PERCENTILES by name, ms; None for a percentile that too few samples stand behind."""
+    """min, mean, max and PERCENTILES by name, ms; None for a percentile with too few samples."""
     ordered = np.sort(latencies)
     if not len(ordered):
         return dict.fromkeys(["min", "mean", *map(percentile_name, PERCENTILES), "max"])
@@ -52,7 +52,7 @@ def summarise(latencies: np.ndarray) -> dict[str, float | None]:
 
 
 def histogram(latencies: np.ndarray) -> HdrHistogram:
-    """An HDR histogram in microseconds, readable by every HdrHistogram tool."""
+    """An HDR histogram in microseconds, for any HdrHistogram tool."""
     counts = HdrHistogram(1, _HIGHEST_MICROSECONDS, _SIGNIFICANT_DIGITS)
     values, times = np.unique(np.clip(np.rint(latencies * 1000), 1, _HIGHEST_MICROSECONDS), return_counts=True)
     for value, count in zip(values.tolist(), times.tolist(), strict=True):
@@ -66,7 +66,7 @@ def encode_histogram(latencies: np.ndarray) -> str:
 
 
 def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
-    """(milliseconds, counts) of the values an encoded histogram holds, ascending."""
+    """(milliseconds, counts) of an encoded histogram's values, ascending."""
     decoded = HdrHistogram.decode(encoded)
     every_count = np.array(decoded.counts)
     filled = np.flatnonzero(every_count)
@@ -77,10 +77,9 @@ def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
 def bootstrap_percentiles(
     windows: Sequence[tuple[np.ndarray, np.ndarray]], percents: Sequence[float], seed: int = 0
 ) -> np.ndarray:
-    """Percentiles [1000, percents] of resampled runs; each window is (values, counts), as decode_histogram gives.
+    """Percentiles [1000, percents] of resampled runs; each window is (values, counts), as decode_histogram returns.
 
-    Windows are drawn first, then samples within each: requests that follow one another are alike, and what differs
-    from window to window is the larger part of what would differ from run to run.
+    Windows are drawn first, then samples within each, since requests close in time are alike.
     """
     random = np.random.default_rng(seed)
     values = np.unique(np.concatenate([value for value, _ in windows]))
@@ -96,7 +95,7 @@ def bootstrap_percentiles(
 
 
 def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
-    """95 % bootstrap interval of each percentile that may be quoted, ms."""
+    """95 % bootstrap interval of each percentile with enough samples, ms."""
     filled = [decode_histogram(encode_histogram(window)) for window in windows if len(window)]
     total = sum(map(len, windows))
     quotable = [percent for percent in PERCENTILES if total >= samples_needed(percent)]
@@ -109,19 +108,17 @@ def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
 
 @dataclass(frozen=True)
 class Silence:
-    """A stretch of time in which requests waited and none was answered: its length and its beginning, seconds."""
+    """A time in which requests waited and none was answered: its length and its beginning, seconds."""
 
     seconds: float
     began: float
 
 
 def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Silence:
-    """Returns the longest silence of a run.
-
-    Where the next request was not due yet, nobody waited, so none is counted.
+    """Returns the longest silence of a run; times without a due request do not count.
 
     Args:
-        due: when each request was due, seconds; failed ones too.
+        due: seconds, of failed requests too.
         done: when each request ended, seconds.
         good: whether it was answered; a failure does not end a silence.
     """
@@ -143,7 +140,7 @@ def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Sile
 
 
 def is_stall(silence: Silence, latencies: np.ndarray) -> bool:
-    """Whether a server stood still: much longer than its quicker answers (`latencies`, ms) take is no slow request."""
+    """Whether a silence is a stall: much longer than the quicker `latencies`, ms."""
     if not len(latencies):
         return False
     usual = float(np.percentile(latencies, 25)) / 1000
@@ -152,7 +149,7 @@ def is_stall(silence: Silence, latencies: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Stability:
-    """`stable`: None when there are too few samples to tell."""
+    """`stable`: None with too few samples."""
 
     stable: bool | None
     reason: str

@@ -1,8 +1,4 @@
-"""Processes beside the benchmark's own: load generators, and the same model called in process.
-
-Python sends about 5,000 requests a second from one process, so several may share a load. What the model itself takes
-says what the serving layer costs.
-"""
+"""Child processes: load generators (Python sends about 5,000 requests a second each), and an in-process model."""
 
 import math
 import multiprocessing
@@ -31,7 +27,7 @@ _TICK_S = 0.2
 
 
 class _Child:
-    """A process that runs `serve(pipe, *arguments)`, and our end of the pipe; started with interrupts held back."""
+    """A process that runs `serve(pipe, *arguments)`, started with interrupts blocked, and our end of the pipe."""
 
     def __init__(self, serve: Callable, *arguments):
         # Spawned, not forked: a forked copy of gRPC's threads and locks does not work.
@@ -69,7 +65,7 @@ class Workers:
             child.join()
 
     def run(self, share: Share, progress: Callable[[float], None] = lambda seconds: None) -> Samples:
-        """Sends `share`, whose `start` is set here, from all processes; `progress` hears of every span of seconds."""
+        """Sends `share` from all processes and sets its `start`; calls `progress` with each span of seconds."""
         start = time.perf_counter() + _HEAD_START_S
         try:
             for pipe, part in zip(self._pipes, split(replace(share, start=start), len(self._pipes)), strict=True):
@@ -91,7 +87,7 @@ class Workers:
 
 
 def split(share: Share, count: int) -> list[Share]:
-    """Arrivals dealt out in turn (each process sees 1/count of the rate), or clients as evenly as they go."""
+    """Deals arrivals out in turn (each process has 1/count of the rate), or clients evenly."""
     if share.due is not None:
         return [replace(share, due=share.due[i::count], first_item=i, item_step=count) for i in range(count)]
     clients = [share.clients // count + (i < share.clients % count) for i in range(count)]
@@ -116,7 +112,7 @@ def _serve_load(pipe: Pipe, connection: Connection, connections: int) -> None:
 class InProcess:
     """Loads a SavedModel and calls one signature of it; a context manager.
 
-    load_seconds: of tf.saved_model.load, TensorFlow's own import not counted.
+    load_seconds: of tf.saved_model.load, without TensorFlow's import.
     """
 
     def __init__(self, path: str, signature: str):
@@ -134,7 +130,7 @@ class InProcess:
         self._child.join()
 
     def answers(self, inputs: list[Arrays]) -> list[Arrays]:
-        """What the model says to each of `inputs`; strings as object arrays of bytes."""
+        """The model's answers to `inputs`; strings as object arrays of bytes."""
         self._child.pipe.send((inputs,))
         return self._answer()
 
@@ -142,10 +138,10 @@ class InProcess:
         """Returns single-stream latencies: {"first_call_ms", "latency_ms": summary, "requests", "hdr_microseconds"}.
 
         Args:
-            inputs: of the requests, called in turn.
+            inputs: called in turn.
             seconds: measured.
             warmup_seconds: of calls before.
-            least_requests: go on until there are as many, for ten times `seconds` at most.
+            least_requests: minimum, unless it takes ten times `seconds`.
         """
         self._child.pipe.send((inputs, seconds, warmup_seconds, least_requests))
         return self._answer()
@@ -188,7 +184,7 @@ def _load(path: str, signature: str):
     function = model.signatures[signature]
 
     def call(inputs: Arrays) -> Arrays:
-        # numpy in, numpy out: what a caller in Python gets and pays for.
+        # numpy in, numpy out: the full cost for a Python caller.
         outputs = function(**{name: tf.constant(array) for name, array in inputs.items()})
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 
@@ -224,7 +220,7 @@ def _repeat(call, inputs: list[Arrays], seconds: float, least_requests: int = 0)
 
 
 def describe_saved_model(path: str, load_seconds: float) -> dict:
-    """Describes a SavedModel folder as plain values: its size, hash, manifest and how long it took to load."""
+    """Describes a SavedModel folder: size, hash, manifest and load time."""
     files = [file for file in Path(path).rglob("*") if file.is_file()]
     manifest = Path(path) / "assets.extra" / "manifest.json"
     return {

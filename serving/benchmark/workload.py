@@ -1,4 +1,4 @@
-"""What is sent: distinct requests of one shape, or of mixed lengths from a text, serialised before the clock starts."""
+"""The requests to send, serialised before the clock starts: distinct rows of one length, or of a text's lengths."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ DISTINCT = 16
 DISTINCT_MIXED = 128
 # Ids of random rows: above the special tokens of the usual vocabularies, below the size of small ones.
 _LOWEST_ID, _HIGHEST_ID = 110, 1000
-# ALBERT's ids; a tokenizer, where given, brings its own.
+# ALBERT's ids, unless a tokenizer has others.
 _CLS_ID, _SEP_ID = 2, 3
 # Chinese and Japanese have no spaces: a character counts as a word, which is what BERT's vocabularies cut it into.
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -29,7 +29,7 @@ _FILLER = "the of and to in a is that for it as was with be by on not he his but
 class Workload:
     """`requests`: serialised PredictRequests, sent in turn; `inputs`: the same as arrays, for in-process calls.
 
-    length: tokens a row, or words a text (`unit` says which); None when lengths are mixed. batch: rows a request.
+    length: tokens per row, or words per text (see `unit`); None for mixed lengths. batch: rows per request.
     url: where to post `requests`, which are JSON then; empty for gRPC.
     """
 
@@ -55,7 +55,7 @@ class Workload:
 
 
 class WorkloadMaker:
-    """Makes workloads for the model behind `client`: random rows, or rows of the text in `text_file`."""
+    """Creates workloads for the model behind `client`: random rows, or rows of the text in `text_file`."""
 
     def __init__(self, client: Client, seed: int = 0, text_file: str | None = None, tokenizer: str | None = None):
         self._client, self._seed = client, seed
@@ -75,7 +75,7 @@ class WorkloadMaker:
             self._tokenizer = load_tokenizer(tokenizer)
 
     def of_length(self, length: int, batch: int = 1) -> Workload:
-        """Every row `length` tokens, [CLS] and [SEP] counted, or `length` words long."""
+        """Rows of `length` tokens, with [CLS] and [SEP], or of `length` words."""
         random = np.random.default_rng((self._seed, length, batch))
         stream = self._stream()
         rows = []
@@ -87,7 +87,7 @@ class WorkloadMaker:
         return self._workload(length, batch, [row[:length] if not self._takes_text else row for row in rows])
 
     def mixed(self, batch: int = 1, max_length: int = 512) -> Workload:
-        """Rows of the text file as they are, cut to `max_length`, in an order drawn from the seed."""
+        """Rows of the text file, cut to `max_length`, in random order by the seed."""
         if not self._texts:
             raise UserError("mixed lengths come from a text: give --text_file")
         random = np.random.default_rng((self._seed, batch))

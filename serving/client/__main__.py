@@ -57,7 +57,7 @@ class Settings(CheckedSettings):
 
 
 def main(settings: Settings) -> None:
-    """Prints the answer, or where nothing is asked what the model is."""
+    """Prints the answer, or without inputs the model's description."""
     with settings.client() as client:
         if sum(map(bool, (settings.text, settings.ids, settings.input))) > 1:
             raise UserError("--text, --ids and --input are given together; choose one of them")
@@ -77,10 +77,10 @@ def main(settings: Settings) -> None:
 
 
 def _read_inputs(signature: Signature, items: tuple[str, ...]) -> Arrays:
-    """NAME=VALUE items as arrays of the signature's types.
+    """Returns NAME=VALUE items as arrays of the signature's types.
 
-    A name given several times is several rows; of an input with an axis more, several entries of one row. A name given
-    once holds for all rows.
+    A repeated name means several rows; for an input with one more axis, several entries of one row. A single one holds
+    for all rows.
     """
     values: dict[str, list] = {}
     for item in items:
@@ -131,7 +131,7 @@ def _print_model(client: Client, flags: str) -> None:
 
 def _print_answer(questions: list[str] | tuple[str, ...], answer: Arrays, as_json: bool) -> None:
     for number, question in enumerate(questions):
-        # What a reader looks for first; the numbers behind it come after.
+        # The most useful outputs come first, then the numbers.
         names = sorted(answer, key=lambda name: (name not in _HEADLINES, name))
         row = {name: answer[name][number] for name in names}
         if as_json:

@@ -1,4 +1,4 @@
-"""How to reach a server: one description, a blocking or an asyncio channel from it."""
+"""The description of a server connection, for blocking and asyncio channels."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tfrecords.base.errors import UserError
 
 # gRPC itself makes no more than this many attempts, whatever the policy says.
 MAX_ATTEMPTS = 5
-# That gRPC resolves names by.
+# The schemes of gRPC's names.
 _SCHEMES = ("dns", "ipv4", "ipv6", "unix", "xds", "passthrough")
 COMPRESSION = {
     None: grpc.Compression.NoCompression,
@@ -25,21 +25,21 @@ COMPRESSION = {
 
 @dataclass(frozen=True)
 class Connection:
-    """Where the server is and how to talk to it.
+    """The address of a server, and options of the connection.
 
     >>> Connection("127.0.0.1:8500", compression="gzip").attempts
     4
 
     Attributes:
-        target: HOST:PORT, or unix:/path of --grpc_socket_path. Calls go in turn to all addresses that a name has.
-        tls: whether the port speaks TLS.
+        target: HOST:PORT, or unix:/path of --grpc_socket_path. Calls use all addresses of a name in turn.
+        tls: whether the port uses TLS.
         root_certificates: PEM file to trust instead of the system's.
-        client_certificate, client_key: PEM files, for servers with client_verify (mutual TLS).
-        server_name: the name in the server's certificate, when it is not the host in `target`.
-        compression: None, "gzip" or "deflate", for requests; a server answers as it likes.
-        attempts: tries a call, 1 to 5. Only UNAVAILABLE and RESOURCE_EXHAUSTED are tried again, since nothing else
-            passes by waiting. What never came to a server, its connection having ended, is sent again in any case.
-        first_backoff_s: where the exponential, jittered back-off between tries starts, seconds.
+        client_certificate, client_key: PEM files for mutual TLS (client_verify).
+        server_name: the name in the server's certificate, if not the host in `target`.
+        compression: None, "gzip" or "deflate", for requests only.
+        attempts: per call, 1 to 5. Only UNAVAILABLE and RESOURCE_EXHAUSTED are retried, since other errors do not pass.
+            A request that no server received, because its connection ended, is always sent again.
+        first_backoff_s: initial exponential, jittered back-off, seconds.
     """
 
     target: str
@@ -73,7 +73,7 @@ class Connection:
 
     def open(self, own_connection: bool = False) -> grpc.Channel:
         """`own_connection`: do not share the TCP connection of this process's other channels to the target."""
-        # Channels share connections by a pool of the process, unless told to keep one of their own.
+        # Channels share connections by a pool of the process, unless they have their own.
         options: list[tuple[str, int | str]] = [("grpc.use_local_subchannel_pool", int(own_connection))]
         return self._open(grpc.insecure_channel, grpc.secure_channel, options)
 
@@ -99,7 +99,7 @@ class Connection:
             # gRPC's default refuses answers over 4 MB: hidden states of one long batch.
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            # A retry soon after the server is back should find it: do not wait a second between connection attempts.
+            # A short pause between connection attempts, so that a retry finds a restarted server.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 2000),

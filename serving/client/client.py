@@ -1,4 +1,4 @@
-"""The two clients, blocking and asyncio: the same methods, the latter's awaited."""
+"""The blocking and the asyncio client, with the same methods."""
 
 import inspect
 import typing
@@ -18,8 +18,6 @@ Arguments = ParamSpec("Arguments")
 def _blocking(
     steps: Callable[Concatenate[Any, Arguments], Steps[Result]],
 ) -> Callable[Concatenate["Client", Arguments], Result]:
-    """Returns the method of Client that makes the calls of steps."""
-
     def method(self: "Client", *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         return self._run(steps(self, *args, **kwargs))
 
@@ -29,8 +27,6 @@ def _blocking(
 def _awaited(
     steps: Callable[Concatenate[Any, Arguments], Steps[Result]],
 ) -> Callable[Concatenate["AsyncClient", Arguments], Coroutine[Any, Any, Result]]:
-    """Returns the coroutine of AsyncClient that makes the calls of steps."""
-
     async def method(self: "AsyncClient", *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         return await self._run(steps(self, *args, **kwargs))
 
@@ -38,7 +34,6 @@ def _awaited(
 
 
 def _described(method: Any, steps: Callable) -> Any:
-    """Gives a method the name, the documentation and the signature of its steps."""
     method.__name__ = steps.__name__.removeprefix("_").removesuffix("_steps")
     method.__qualname__, method.__doc__ = method.__name__, steps.__doc__
     signature = inspect.signature(steps)
@@ -48,9 +43,9 @@ def _described(method: Any, steps: Callable) -> Any:
 
 
 class Client(ClientBase):
-    """Calls one model of a TensorFlow Serving server over gRPC; one connection, kept open, safe to share by threads.
+    """Calls one model of a TensorFlow Serving server over gRPC, on one open connection; thread-safe.
 
-    Every method raises ServingError (a UserError) with the status, the server's message and what to change.
+    Every method raises ServingError (a UserError) with the status, the server's message and a hint.
 
     >>> from serving.benchmark.stand_in import StandIn  # a server that gives every request the same answer
     >>> with StandIn() as server, Client(server.target, "default") as client:
@@ -74,7 +69,7 @@ class Client(ClientBase):
         self._channel.close()
 
     def raw_stub(self, method: str) -> Callable:
-        """Returns a call on this connection that takes and returns serialized messages; it raises grpc.RpcError."""
+        """Returns a call of serialized messages on this connection; it raises grpc.RpcError."""
         return self._channel.unary_unary(method)
 
     def _run(self, steps: Steps[Result]) -> Result:
@@ -103,7 +98,7 @@ class Client(ClientBase):
 
 
 class AsyncClient(ClientBase):
-    """Calls one model from an event loop; arguments, answers and errors are those of `Client`.
+    """Calls one model from an event loop, with the arguments, answers and errors of `Client`.
 
     >>> import asyncio
     >>> from serving.benchmark.stand_in import StandIn

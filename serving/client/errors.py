@@ -1,4 +1,4 @@
-"""What to change when a call fails: each known failure of TensorFlow Serving with its remedy."""
+"""Errors of calls: each known failure of TensorFlow Serving with its remedy."""
 
 import re
 
@@ -49,7 +49,7 @@ HINTS = [
 
 
 class ServingError(UserError):
-    """A call failed. `code`: grpc.StatusCode; `details`: the server's message; `hint`: what to change, or ''."""
+    """A failed call. `code`: grpc.StatusCode; `details`: the server's message; `hint`: what to change, or ''."""
 
     def __init__(self, code: grpc.StatusCode, details: str, hint: str, target: str):
         self.code, self.details, self.hint, self._target = code, details, hint, target
@@ -62,7 +62,7 @@ class ServingError(UserError):
 
     @property
     def max_rows(self) -> int | None:
-        """The most rows that the server takes in a request, where it refused one for having more; else None."""
+        """The server's maximum of rows, if it refused a larger request; else None."""
         found = _TOO_MANY_ROWS.search(self.details) if self.code is grpc.StatusCode.INVALID_ARGUMENT else None
         return int(found[1]) if found else None
 
@@ -73,7 +73,7 @@ class ServingError(UserError):
 
 
 def hint_for(code: grpc.StatusCode, details: str) -> str:
-    """Returns what to change after a call that failed thus, '' where nothing is known."""
+    """Returns the remedy for a failed call, '' if unknown."""
     for status, pattern, hint in HINTS:
         if code.name == status and re.search(pattern, details):
             return hint

@@ -1,4 +1,4 @@
-"""From what a caller holds to a request, and from an answer back to what it can read: no network in here."""
+"""Builds requests and reads answers, without the network."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _FILLS = dict.fromkeys(("start_log_probs", "end_log_probs", "scores"), -1e30)
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output. `shape`: None when the rank is unknown, -1 for a size that may vary."""
+    """One input or output. `shape`: None for an unknown rank, -1 for a variable size."""
 
     name: str
     dtype: int
@@ -44,7 +44,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """What one signature of a model takes and gives."""
+    """The inputs and outputs of a model's signature."""
 
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
@@ -57,7 +57,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """One version of a model. `state`: START, LOADING, AVAILABLE, UNLOADING or END; `error`: why it failed, or ''."""
+    """One version of a model. `state`: START, LOADING, AVAILABLE, UNLOADING or END; `error`: the failure, or ''."""
 
     version: int
     state: str
@@ -74,14 +74,14 @@ def _specs(infos: dict) -> dict[str, TensorSpec]:
 
 
 def read_metadata(response: GetModelMetadataResponse) -> tuple[int, dict[str, Signature]]:
-    """The version that answered, and its signatures that can be called, by name."""
+    """Returns the version that answered, and its callable signatures by name."""
     definitions = SignatureDefMap.FromString(response.metadata["signature_def"].value).signature_def
     signatures = {
         name: Signature(
             _specs(definitions[name].inputs), _specs(definitions[name].outputs), definitions[name].method_name
         )
         for name in sorted(definitions)
-        # TF 2 exports list their initialiser beside the signatures.
+        # TF 2 exports list their initialiser with the signatures.
         if not name.startswith("__")
     }
     return response.model_spec.version.value, signatures
@@ -96,7 +96,7 @@ def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:
 
 
 def fill_model_spec(spec: Message, model: str, version: int | None = None, label: str | None = None) -> None:
-    """Writes which model is asked; raises UserError for a version and a label at once."""
+    """Writes the model's name and version or label; raises UserError for both."""
     if version is not None and label is not None:
         raise UserError(f"both version {version} and label '{label}' are given; choose one")
     spec.name = model
@@ -114,7 +114,7 @@ def predict_request(
     signature: str = "serving_default",
     outputs: Sequence[str] = (),
 ) -> PredictRequest:
-    """`inputs`: arrays, lists or scalars by input name. `outputs`: the names wanted; empty means all."""
+    """`inputs`: arrays, lists or scalars by input name. `outputs`: names; empty means all."""
     request = PredictRequest()
     fill_model_spec(request.model_spec, model, version, label)
     request.model_spec.signature_name = signature
@@ -125,7 +125,7 @@ def predict_request(
 
 
 def count_rows(arrays: Arrays) -> int | None:
-    """Returns how many rows the inputs have, or None where they have no axis of rows in common."""
+    """Returns the inputs' number of rows, or None without a common one."""
     sizes = {array.shape[0] if array.ndim else None for array in arrays.values()}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -140,12 +140,12 @@ def _find(signature: Signature, names: Sequence[str]) -> str | None:
 
 
 def ids_input(signature: Signature) -> str | None:
-    """The name of the token-id input, or None when the model does not take ids."""
+    """Returns the name of the token-id input, or None."""
     return _find(signature, _IDS)
 
 
 def text_input(signature: Signature) -> str | None:
-    """The name of the one string input, or None when the model does not take text."""
+    """Returns the name of the one string input, or None."""
     names = list(signature.inputs)
     return names[0] if len(names) == 1 and signature.inputs[names[0]].dtype == DT_STRING else None
 
@@ -157,11 +157,11 @@ def ids_inputs(
     length_buckets: Sequence[int] = (),
     pad_id: int = 0,
 ) -> Arrays:
-    """Token-id rows of any lengths as the arrays `signature` takes, padded to the longest row.
+    """Returns token-id rows as the arrays of `signature`, padded to the longest row.
 
-    Gives [batch, length] ids, and as the signature asks: `lengths` [batch], a 0/1 mask, segment ids (zeros unless
-    given). `length_buckets`: pad to the smallest of these that holds the longest row, so that a batching server meets
-    few shapes. Raises UserError when the model takes other inputs, or rows do not fit its fixed length.
+    These are [batch, length] ids and, by the signature, `lengths` [batch], a 0/1 mask, segment ids (default zeros).
+    `length_buckets`: pad to the smallest that fits, so that a batching server receives few shapes. Raises UserError for
+    other inputs, or rows that do not fit a fixed length.
     """
     name = ids_input(signature)
     if name is None:
@@ -202,7 +202,7 @@ def _pad(rows: Sequence[Sequence[int]], width: int, value: int) -> np.ndarray:
 
 
 def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
-    """Returns texts as the one string input that `signature` takes; raises UserError when it takes others."""
+    """Returns texts as the signature's one string input; raises UserError if it takes others."""
     name = text_input(signature)
     if name is None:
         raise UserError(f"the model does not take text; it takes {signature}")
@@ -210,7 +210,7 @@ def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
 
 
 def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarray]:
-    """Row numbers in batches of at most `batch_size` (None: one batch), rows of like length together, to pad little."""
+    """Row numbers in batches of at most `batch_size` (None: one batch), sorted by length to reduce padding."""
     if not len(lengths):
         raise UserError("there are no rows to send")
     batch_size = len(lengths) if batch_size is None else batch_size
@@ -222,10 +222,7 @@ def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarr
 
 
 def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]:
-    """Row numbers in batches of at most `max_tokens` (a longer row goes alone), rows of like length together.
-
-    Nor are there more than MAX_ROWS in one.
-    """
+    """Row numbers in batches of at most `max_tokens` (a longer row goes alone) and MAX_ROWS, sorted by length."""
     if not len(sizes):
         raise UserError("there are no rows to send")
     if max_tokens < 1:
@@ -242,11 +239,8 @@ def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]
 def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
     """Joins the answers of `batches`, in the caller's order.
 
-    Where the rows of one answer are shorter than those of another, they are filled up as an export fills the short rows
-    of one answer: with zeros, b'' for strings, and what stands in `_FILLS`.
-
-    Raises:
-        UserError: when an output does not have one row for each input row.
+    Shorter rows are filled up as in exports: with zeros, b'' for strings, and the values in `_FILLS`. Raises UserError
+    for an output without one row for each input row.
     """
     order = np.concatenate(rows)
     joined = {}

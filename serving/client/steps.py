@@ -1,7 +1,6 @@
-"""The methods of the blocking and of the asyncio client, each a generator of steps.
+"""The methods of the blocking and the asyncio client, each a generator of steps.
 
-A step yields a stub, its message and its time limit, and is sent the answer, or the ServingError is raised in it. So a
-method is written once, and each client makes the calls in its own way.
+A step yields a stub, its message and its time limit, and receives the answer or a ServingError.
 """
 
 import time
@@ -29,7 +28,7 @@ _MOST_REPEATS, _MOST_RESTARTS = 3, 3
 
 
 class ClientBase:
-    """Describes one model of a server, and has all methods of the two clients as steps, called `_NAME_steps`."""
+    """One model of a server, with all methods of the two clients as steps, called `_NAME_steps`."""
 
     def __init__(
         self,
@@ -42,17 +41,17 @@ class ClientBase:
         timeout_s: float = 30.0,
         max_batch_rows: int | None = None,
     ):
-        """Describes which model is called, and how.
+        """Sets the model and how to call it.
 
         Args:
             target: HOST:PORT, or a Connection for TLS, compression and retries.
             model: The model's name.
-            version: The version to ask; None for the newest.
+            version: None for the newest.
             label: A version label instead of a version.
-            signature: The signature to call.
-            timeout_s: Seconds that one call may take, retries included.
-            max_batch_rows: The most rows in a request: larger ones are sent in parts. None until the server refuses a
-                request for having more rows than its max_batch_size; from then on that number.
+            signature: To call.
+            timeout_s: Seconds per call, retries included.
+            max_batch_rows: Maximum rows of a request; larger ones are sent in parts. None until the server refuses a
+                request for its max_batch_size; then that number.
 
         Raises:
             UserError: for a `max_batch_rows` below 1.
@@ -78,7 +77,6 @@ class ClientBase:
     def request(
         self, inputs: Mapping[str, Value], outputs: Sequence[str] = (), signature: str | None = None
     ) -> protos.PredictRequest:
-        """The message that predict() would send."""
         return messages.predict_request(
             inputs, self.model, self.version, self.label, signature or self.signature_name, outputs
         )
@@ -112,13 +110,13 @@ class ClientBase:
     ) -> Steps[Arrays]:
         """Returns the answer, arrays by output name, to `inputs` by input name (arrays, lists, scalars, str as UTF-8).
 
-        A request of more rows than the server takes is sent in parts. All parts are answered by one version, and
-        together they take no longer than one call may.
+        A request of more rows than the server takes is sent in parts. One version answers all parts, within one call's
+        time.
 
         Args:
             inputs: The inputs of the signature.
-            outputs: The names of the outputs to return, empty for all: the server computes and sends no others.
-            signature: Another than the client's.
+            outputs: The names of the outputs to compute, empty for all.
+            signature: Replaces the client's.
             timeout_s: Seconds that the call may take.
         """
         end = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
@@ -136,7 +134,6 @@ class ClientBase:
     def _parts_steps(
         self, arrays: Arrays, rows: int, outputs: Sequence[str], signature: str | None, end: float
     ) -> Steps[Arrays]:
-        """The answers to parts of `max_batch_rows` rows, joined; they must be there by `end`, in time.monotonic()."""
         parts: list[Arrays] = []
         numbers: list[np.ndarray] = []
         done, version, repeats, restarts = 0, self.version, 0, 0
@@ -174,7 +171,7 @@ class ClientBase:
         return messages.join_batches(parts, numbers)
 
     def _takes_fewer_rows(self, error: ServingError, rows: int) -> bool:
-        """Returns whether a request of so many rows failed because the server takes fewer, and remembers how many."""
+        """Whether a request failed because the server takes fewer rows; stores that number."""
         limit = error.max_rows
         if not limit or limit >= rows:
             return False
@@ -193,11 +190,11 @@ class ClientBase:
         return (yield from self._described_steps(timeout_s))[0]
 
     def _status_steps(self) -> Steps[list[VersionStatus]]:
-        """Returns the model's versions, newest first; those that ended or failed stay listed."""
+        """Returns the model's versions, newest first, including ended and failed ones."""
         return read_status((yield self._status, self._status_request(), None))
 
     def _signature_steps(self) -> Steps[Signature]:
-        """Returns the inputs and outputs of the client's signature; the server is asked once."""
+        """Returns the inputs and outputs of the client's signature; asks the server once."""
         return self._signature or self._choose_signature((yield from self._metadata_steps()))
 
     def _predict_ids_steps(
@@ -210,17 +207,17 @@ class ClientBase:
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> Steps[Arrays]:
-        """Returns the answers to token-id rows of any lengths, in order; they are padded here.
+        """Returns the answers to token-id rows of any lengths, in order; pads them.
 
-        The model's signature says whether lengths, a mask or segments are sent.
+        The model's signature decides whether lengths, a mask or segments are sent.
 
         Args:
             rows: The token ids of each row.
-            segments: Those of each row; all 0 where None.
-            batch_size: Rows a call, of like length; None sends one call.
+            segments: Of each row; default 0.
+            batch_size: Rows per call, of similar length; None sends one call.
             length_buckets: The lengths to pad to; empty: that of the longest row.
             outputs: As in `predict`.
-            timeout_s: Seconds that each call may take.
+            timeout_s: Seconds per call.
         """
         signature = yield from self._signature_steps()
         numbers = list(messages.batches([len(row) for row in rows], batch_size))
@@ -253,7 +250,6 @@ class ClientBase:
         signature: str | None,
         timeout_s: float | None,
     ) -> Steps[Arrays]:
-        """The answers to several calls, by the numbers of their rows."""
         parts = []
         for inputs in calls:
             answer = self._predict_steps(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s)
@@ -273,13 +269,13 @@ class ClientBase:
 
         Args:
             texts: Any number of them.
-            prompt_name: Of the prompt before each text, one of the exported folder's; "": the default one.
-            truncate_left: Whether a text that is too long is cut at its beginning.
-            max_batch_tokens: What one call may hold, guessed from the texts' length; texts of like length go together.
-            timeout_s: Seconds that each call may take.
+            prompt_name: The prompt before each text, one of the exported folder's; "": the default one.
+            truncate_left: Whether a too long text is cut at its beginning.
+            max_batch_tokens: Per call, estimated from the texts' length; texts of similar length share a call.
+            timeout_s: Seconds per call.
 
         Raises:
-            UserError: for a model that gives no vectors of single texts, or does not take such an option.
+            UserError: for a model without vectors of single texts, or without such an option.
         """
         task, answer = yield from self._task_steps(
             "embed", texts, max_batch_tokens, timeout_s, prompt_name=prompt_name, truncate_left=truncate_left
@@ -295,9 +291,9 @@ class ClientBase:
         max_batch_tokens: int = 4096,
         timeout_s: float | None = None,
     ) -> Steps[np.ndarray]:
-        """Returns how well each text answers the query, float32 [texts] from 0 to 1, in order; of models of pairs.
+        """Returns how well each text answers the query, float32 [texts] from 0 to 1, in order; for models of pairs.
 
-        A classifier of two classes gives its probability of class 1, a regressor the logistic function of its value.
+        The score is a two-class classifier's probability of class 1, or the logistic function of a regressor's value.
         The other arguments are those of `embed`.
         """
         pairs = [(query, text) for text in tasks.check_texts(texts)]
@@ -316,7 +312,7 @@ class ClientBase:
     ) -> Steps[Arrays]:
         """Returns `label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
 
-        For a model that takes pairs `texts` is a list of (first, second). The other arguments are those of `embed`.
+        For a model of pairs, `texts` is a list of (first, second). The other arguments are those of `embed`.
         """
         steps = self._task_steps("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
         return (yield from steps)[1]
@@ -324,7 +320,6 @@ class ClientBase:
     def _task_steps(
         self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
     ) -> Steps[tuple[tasks.Task, Arrays]]:
-        """Returns what a model does with rows, and its answers to batches of so many tokens."""
         task = self._tasks.get(kind) or self._find_task(kind, (yield from self._metadata_steps()))
         encoded = tasks.encode_rows(rows, len(task.inputs))
         sizes = [tasks.estimated_tokens(row) for row in encoded]
@@ -340,5 +335,5 @@ class ClientBase:
         return self._tasks.setdefault(kind, task)
 
 
-# What a model lacks that cannot do what a method needs.
+# The message for a model without the task of a method.
 _GIVEN = {"embed": "embedding of a text", "rerank": "score of pairs", "classify": "class of a text"}

@@ -1,4 +1,4 @@
-"""What a model does with texts, read from its signatures: vectors, scores of pairs, classes, tokens."""
+"""The tasks of a model, from its signatures: embeddings, pair scores, classes, tokens and more."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,15 +27,15 @@ SPECIAL_TOKENS = 2
 
 @dataclass(frozen=True)
 class Task:
-    """One thing that a model does with rows of texts.
+    """A model's task on rows of texts.
 
     Attributes:
-        signature: The name of the signature to call.
-        inputs: The names of its string inputs, in the order of a row's texts.
-        outputs: The names of the outputs that are wanted.
-        numbers: Names and values of inputs that are the same for all rows: float32, bool, or strings.
+        signature: To call.
+        inputs: Names of its string inputs, in the order of a row's texts.
+        outputs: Names.
+        numbers: Constant inputs by name: float32, bool, or strings.
         tells_truncation: Whether the signature has the outputs TRUNCATION.
-        options: The names of the OPTIONS that may be asked for.
+        options: Names of the supported OPTIONS.
     """
 
     signature: str
@@ -46,10 +46,10 @@ class Task:
     options: tuple[str, ...] = ()
 
     def asked_with(self, **options: str | bool) -> "Task":
-        """Returns the task with OPTIONS, which also gives `lengths`, the tokens of each row; itself where all are off.
+        """Returns the task with OPTIONS, which also returns `lengths`, the tokens of each row; itself if all are off.
 
         Raises:
-            UserError: for an option that the model does not take.
+            UserError: for an unsupported option.
         """
         wanted = {name: value for name, value in options.items() if value}
         if unknown := sorted(wanted.keys() - set(self.options)):
@@ -62,7 +62,7 @@ class Task:
         return replace(self, signature=signature, outputs=outputs, numbers=constants, tells_truncation=True)
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
-        """Returns rows of texts as the inputs of the signature, each [rows]."""
+        """Returns rows of texts as the signature's inputs, each [rows]."""
         columns = {name: np.empty(len(rows), object) for name in self.inputs}
         for number, name in enumerate(self.inputs):
             columns[name][:] = [row[number] for row in rows]
@@ -70,28 +70,28 @@ class Task:
 
 
 def constant(value: float | str | bool, rows: int) -> np.ndarray:
-    """Returns an input that is the same for all rows, [rows]: float32, bool, or UTF-8."""
+    """Returns a constant input, [rows]: float32, bool, or UTF-8."""
     if isinstance(value, str):
         return np.full(rows, value.encode(), object)
     return np.full(rows, value, bool if isinstance(value, bool) else np.float32)
 
 
 def embedding_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the vector of a text."""
+    """Finds the task that returns a text's vector."""
     inputs, outputs = _read(signatures, DEFAULT)
     name = next((name for name in _EMBEDDINGS if name in outputs), None)
     return Task(DEFAULT, inputs, (name,)) if name and len(inputs) == 1 else None
 
 
 def classes_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the class of a text, or of a pair: `label`, `logits` and `probabilities`, or a regressor's `value`."""
+    """Finds the class of a text or pair: `label`, `logits` and `probabilities`, or a regressor's `value`."""
     inputs, outputs = _read(signatures, DEFAULT)
     wanted = _head(outputs)
     return Task(DEFAULT, inputs, wanted) if wanted and (len(inputs) == 1 or inputs == _PAIR) else None
 
 
 def scores_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds how well two texts go together: a regressor or a classifier of two classes that takes pairs."""
+    """Finds the score of a pair: a regressor or a classifier of two classes."""
     for name in (DEFAULT, "pair"):
         inputs, outputs = _read(signatures, name)
         if inputs != _PAIR:
@@ -104,35 +104,35 @@ def scores_task(signatures: Mapping[str, Signature]) -> Task | None:
 
 
 def tokens_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the pieces and ids that texts become."""
+    """Finds the pieces and ids of texts."""
     inputs, outputs = _read(signatures, "tokenize")
     wanted = ("input_ids", "lengths", "pieces")
     return Task("tokenize", inputs, wanted) if inputs and set(wanted) <= outputs.keys() else None
 
 
 def masks_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the likeliest words for the masks of a text: `pieces` and `probabilities`, of newer exports more."""
+    """Finds the likeliest words for masks: `pieces` and `probabilities`, in newer exports more."""
     more = _named(signatures, "fill_mask", 1, ("ids", "pieces", "probabilities", "texts"))
     return more or _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
 
 
 def order_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds whether a pair stands in its order: `probabilities` of yes and no."""
+    """Finds whether a pair is in order: `probabilities` of yes and no."""
     return _named(signatures, "sentence_order", 2, ("probabilities",))
 
 
 def terms_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the weights of terms for a text: `ids`, `terms` and `weights`, those of weight 0 at the end."""
+    """Finds the term weights of a text: `ids`, `terms` and `weights`, those of weight 0 at the end."""
     return _named(signatures, "sparse", 1, ("ids", "terms", "weights"))
 
 
 def token_vectors_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds a vector for each token of a text: `sequence_output`, and how many tokens there are."""
+    """Finds a text's token vectors, `sequence_output`, and their number."""
     return _named(signatures, "tokens", 1, ("lengths", "sequence_output"))
 
 
 def decode_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the text of token ids, which are its input in place of texts."""
+    """Finds the text of token ids, which are its input."""
     signature = signatures.get("decode")
     is_known = signature is not None and signature.inputs.keys() == {"ids", "lengths", "skip_special_tokens"}
     return Task("decode", (), ("text",)) if is_known else None
@@ -145,12 +145,12 @@ def spans_task(signatures: Mapping[str, Signature]) -> Task | None:
 
 
 def words_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds a class for each word of a text: `labels`, `probabilities`, `words` and their places."""
+    """Finds the class of each word: `labels`, `probabilities`, `words` and their positions."""
     return _named(signatures, DEFAULT, 1, ("ends", "labels", "probabilities", "starts", "words"))
 
 
 def exits_task(signatures: Mapping[str, Signature]) -> Task | None:
-    """Finds the `steps` that rows take, with their classes where there are some; the threshold is to be replaced."""
+    """Finds the `steps` of rows, with classes if the model has some; the threshold is a placeholder."""
     inputs, outputs = _read(signatures, "early_exit", numbers=("threshold",))
     wanted = ("steps", *_head(outputs))
     return Task("early_exit", inputs, wanted, (("threshold", 0.0),)) if inputs and "steps" in outputs else None
@@ -164,9 +164,9 @@ def _named(signatures: Mapping[str, Signature], name: str, width: int, wanted: t
 def _read(
     signatures: Mapping[str, Signature], name: str, numbers: tuple[str, ...] = ()
 ) -> tuple[tuple[str, ...], dict]:
-    """The names of a signature's inputs, none where one is no [batch] of strings, and its outputs.
+    """The names of a signature's inputs, none if one is no [batch] of strings, and its outputs.
 
-    `numbers`: inputs that must be there too, and need not be strings.
+    `numbers`: further required inputs of any type.
     """
     signature = signatures.get(name)
     if signature is None or not set(numbers) <= signature.inputs.keys():
@@ -179,12 +179,12 @@ def _read(
 
 def _head(outputs: Mapping) -> tuple[str, ...]:
     if {"label", "logits", "probabilities"} <= outputs.keys():
-        # Of models that may give a text several labels, those too.
+        # For models with several labels per text, also the labels.
         return tuple(name for name in ("label", "labels", "logits", "probabilities") if name in outputs)
     return ("value",) if "value" in outputs else ()
 
 
-# Every thing that a model may do, and how it is found.
+# All tasks, and the functions that find them.
 FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
     "embed": embedding_task,
     "embed_sparse": terms_task,
@@ -202,7 +202,7 @@ FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
 
 
 def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, Task]:
-    """Returns all that a model can do, by the names of FINDERS."""
+    """Returns all tasks of a model, by the names of FINDERS."""
     found = {name: find(signatures) for name, find in FINDERS.items()}
     return {
         name: replace(
@@ -224,15 +224,15 @@ def _options_in(signature: Signature | None) -> tuple[str, ...]:
 
 
 def vectors_of(task: Task, answer: Arrays) -> np.ndarray:
-    """Reads the answer of an embedding task: float32 [rows, size]."""
+    """Returns an embedding task's vectors: float32 [rows, size]."""
     return answer[task.outputs[0]]
 
 
 def raw_scores(answer: Arrays) -> np.ndarray:
-    """Reads the answer of a scores task: a regressor's values, or log-odds of class 1 against class 0, [rows].
+    """Returns a scores task's values: a regressor's, or log-odds of class 1 against class 0, [rows].
 
     Raises:
-        UserError: for a classifier that has not two classes.
+        UserError: for a classifier without exactly two classes.
     """
     if number := next((output for output in _NUMBERS if output in answer), None):
         return answer[number]
@@ -243,17 +243,17 @@ def raw_scores(answer: Arrays) -> np.ndarray:
 
 
 def relevance(raw: np.ndarray) -> np.ndarray:
-    """Maps raw scores to (0, 1) by the logistic function; of two classes that is the probability of class 1."""
+    """Maps raw scores to (0, 1) by the logistic function: for two classes, the probability of class 1."""
     return np.exp(-np.logaddexp(0.0, -raw.astype(np.float64))).astype(np.float32)
 
 
 def estimated_tokens(row: Sequence[bytes], bytes_a_token: float = BYTES_A_TOKEN) -> int:
-    """Guesses how many tokens a row of texts becomes."""
+    """Estimates the tokens of a row of texts."""
     return SPECIAL_TOKENS + round(sum(map(len, row)) / bytes_a_token)
 
 
 def check_texts(texts: Sequence) -> Sequence:
-    """Returns the texts; raises UserError for one string, whose letters would each be answered."""
+    """Returns the texts; raises UserError for a single string instead of a list."""
     if isinstance(texts, (str, bytes)):
         raise UserError("texts must be a list of strings; of one text give [text]")
     return texts
@@ -263,7 +263,7 @@ def encode_rows(rows: Sequence, width: int) -> list[tuple[bytes, ...]]:
     """Returns texts, or tuples of `width` texts, as tuples of UTF-8.
 
     Raises:
-        UserError: for one string in place of a list, and for rows of another width.
+        UserError: for one string instead of a list, and for rows of another width.
     """
     encoded = [tuple(map(_encode, row if isinstance(row, (tuple, list)) else (row,))) for row in check_texts(rows)]
     for row in encoded:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 @functools.cache
 def _inject() -> Callable[[dict[str, str]], None] | None:
     try:
-        from opentelemetry import propagate  # An optional companion, looked for at the first call.
+        from opentelemetry import propagate  # An optional dependency, imported at the first call.
     except ImportError:
         return None
     return propagate.inject
 
 
 def trace_headers() -> tuple[tuple[str, str], ...]:
-    """Returns `traceparent` and what goes with it, as gRPC metadata; nothing where there is no span or no API."""
+    """Returns `traceparent` and related headers as gRPC metadata; nothing without a span or the API."""
     inject = _inject()
     if inject is None:
         return ()

@@ -1,6 +1,7 @@
-"""What a server runs: a model's answers as TensorFlow functions over token ids, or over text.
+"""A server's functions: a model's answers in TensorFlow over token ids or text.
 
-Only core TensorFlow ops and, for text, the tokenizer's own, so that an unmodified tensorflow_model_server loads them.
+They use core TensorFlow ops only, and for text the tokenizer's, so that an unmodified tensorflow_model_server loads
+them.
 """
 
 from serving.exportable import classifiers, embedders, multiple_choice, pretrainer, spans  # noqa: F401  (the kinds)

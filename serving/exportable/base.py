@@ -1,4 +1,4 @@
-"""What every exportable model is: an encoder, a head on it, and its signatures, made-up requests and check."""
+"""The base class of exportable models: encoder, head, signatures, sample requests and check."""
 
 import abc
 import copy
@@ -45,14 +45,14 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
 
     Args:
         model: A model of this library, or an AlbertEncoder.
-        options: What it is exported for.
-        encoder: What takes the place of the inference encoder.
+        options: Of the export.
+        encoder: Replaces the inference encoder.
 
     Returns:
-        The exportable, which shares no weights with the model.
+        The exportable, with its own copy of the weights.
 
     Raises:
-        UserError: for a model that cannot be exported, or dimensions that it has not.
+        UserError: for a model that cannot be exported, or dimensions that it lacks.
 
     >>> from albert_tf import AlbertConfig, AlbertRegressor
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
@@ -71,32 +71,32 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
 
 
 def exported_part(model):
-    """Returns what of a model is exported: its encoder alone, where its head needs what exports do not compute."""
+    """Returns the exported part of a model: only its encoder if exports do not compute its head."""
     return getattr(model, "exported_part", model)
 
 
 class _Solved:
-    """Holds outputs and truncation of the rows that a signature is traced for; it is not saved."""
+    """Outputs and truncation of the rows that a signature is traced for; not saved."""
 
     outputs: dict[str, tf.Tensor] = {}
     truncation: dict[str, tf.Tensor] = {}
 
 
 class Exportable(tf.Module, abc.ABC):
-    """Answers of one Keras model, by signature. A kind of model is a subclass, with its head, in a file of its own.
+    """Answers of one Keras model, by signature. Each kind of model has a subclass in a file of its own.
 
     Args:
         model: A model of this library, or its AlbertEncoder.
-        options: What it is exported for.
-        encoder: What takes the place of the inference encoder.
+        options: Of the export.
+        encoder: Replaces the inference encoder.
 
     Attributes:
-        exit_kind: What a head reads that rows leave early by; see `ExitRule`.
-        rows_are_answers: Whether each row that the encoder reads has an answer, unlike windows and choices.
+        exit_kind: The input of the exit heads; see `ExitRule`.
+        rows_are_answers: Whether each encoder row has an answer, unlike windows and choices.
         has_dimensions: Whether an answer is a vector that may be shortened.
-        for_litert: Whether the kind is written for LiteRT, too.
-        sample_words: How many words a made-up request has in an input of text, by the tokens of a row.
-        sample_numbers: The values of an input of numbers in a made-up request; see `samples`.
+        for_litert: Whether LiteRT supports the kind.
+        sample_words: The number of words in a sample text, by the tokens of a row.
+        sample_numbers: The values of a number input in a sample request; see `samples`.
     """
 
     exit_kind: ClassVar[str] = "classification"
@@ -124,7 +124,7 @@ class Exportable(tf.Module, abc.ABC):
         if options.tokenizer is not None:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)
             self.decoder = Decoder(self.framer)
-        # None where nobody said whether texts come alone or in pairs.
+        # None if it is unknown whether texts come alone or in pairs.
         names = options.task.get("inputs")
         self.takes_pairs = None if names is None else len(names) == 2
         self._solved = _Solved()
@@ -136,10 +136,9 @@ class Exportable(tf.Module, abc.ABC):
         self.add_head(model)
 
     def add_head(self, model) -> None:
-        """Adds what a kind has besides the encoder; subclasses extend it."""
+        """Adds the kind's layers after the encoder; subclasses extend it."""
 
     def _exits(self, model) -> list:
-        """Returns a head for each step that rows may leave after; by movement a model's only head serves all steps."""
         if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
             raise UserError("early exit by movement is not offered with relative positions; leave it out")
         if self.options.exit_rule == "learned":
@@ -153,7 +152,7 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def exits_early(self) -> bool:
-        """Whether there is a signature by which rows leave early."""
+        """Whether there is an early-exit signature."""
         return bool(self.exit_heads())
 
     @abc.abstractmethod
@@ -161,16 +160,16 @@ class Exportable(tf.Module, abc.ABC):
         """Returns the model's outputs, each with the batch first."""
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Returns what heads that can exit early make of their float32 logits."""
+        """Returns the outputs from the float32 logits of heads that can exit early."""
         raise NotImplementedError
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs of a model with early exits, and how deep each row went as `steps` int32 [batch]."""
+        """Returns the outputs with early exit, and each row's depth as `steps` int32 [batch]."""
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
     def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
-        """Returns the model's outputs of rows that follow others; `_reporting` adds what the next ones need."""
+        """Returns the outputs of rows that follow others; `_reporting` adds the memory for the next ones."""
         return self.answer(FollowingBatch(*batch, features))
 
     def _exited(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -180,7 +179,7 @@ class Exportable(tf.Module, abc.ABC):
         )
 
     def encode(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Returns float32 sequence_output [batch, length, hidden_size] and, where there is a pooler, pooled_output."""
+        """Returns float32 sequence_output [batch, length, hidden_size] and, with a pooler, pooled_output."""
         if isinstance(batch, FollowingBatch):
             ids, mask, segments, features = batch
             outputs = self.encoder(self._checked(ids), None, segments, mask, **features)
@@ -190,7 +189,7 @@ class Exportable(tf.Module, abc.ABC):
         return outputs
 
     def pool(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns pooled_output alone, float32 [batch, hidden_size], without most of the last step."""
+        """Returns only pooled_output, float32 [batch, hidden_size], without most of the last step."""
         if self.encoder.reports or isinstance(batch, FollowingBatch):
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
@@ -204,7 +203,7 @@ class Exportable(tf.Module, abc.ABC):
         return self._shared(self.encoder.pooled)
 
     def _shared(self, method):
-        """Returns a function that runs one graph for all signatures; a closure holds it, so that it is not saved."""
+        """A function that runs one graph for all signatures; held by a closure, so that it is not saved."""
 
         def call(input_ids, input_mask, segment_ids, lengths):
             return method(self._checked(input_ids), lengths, segment_ids, input_mask)
@@ -237,7 +236,7 @@ class Exportable(tf.Module, abc.ABC):
             return tf.identity(input_ids)
 
     def signatures(self) -> dict[str, Signature]:
-        """Returns all that a server offers; a model that takes strings also takes ids, as `ids`."""
+        """Returns all signatures; a model of strings also takes ids, as `ids`."""
         by_ids = self.ids_signatures()
         by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
         if self.framer is None:
@@ -249,7 +248,7 @@ class Exportable(tf.Module, abc.ABC):
         return by_text | {"ids": by_ids["serving_default"], "decode": Signature(self.decode, _DECODED)} | others
 
     def ids_signatures(self) -> dict[str, Signature]:
-        """Returns what a model offers that takes token ids."""
+        """Returns the signatures that take token ids."""
         formats = self.ids_formats
         default = formats.pair if self.takes_pairs else formats.single
         table = self.answers(InputFormats(default, formats.single, formats.pair, formats.examples)) | {
@@ -262,7 +261,7 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def ids_formats(self) -> IdsFormats:
-        """The input formats of token ids, which differ where [CLS] is a row's last token."""
+        """The input formats of token ids; they differ if [CLS] is a row's last token."""
         return ids_formats(self.encoder.config.spec.last_token)
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
@@ -270,7 +269,7 @@ class Exportable(tf.Module, abc.ABC):
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
     def text_signatures(self) -> dict[str, Signature]:
-        """Returns what a model offers that takes strings."""
+        """Returns the signatures that take strings."""
         single, pair = InputFormat(specs("text"), self.single), InputFormat(specs("first", "second"), self.pair)
         default = pair if self.takes_pairs else single
         examples = examples_of_strings(default)
@@ -284,14 +283,14 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def text_answers(self) -> dict[str, Callable[[TokenBatch], dict[str, tf.Tensor]]]:
-        """Further answers to single texts, with or without options, by the names of their signatures."""
+        """Further answers to single texts, with or without options, by signature name."""
         return {}
 
     def with_options(self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]) -> Signature:
-        """Returns the signature of an answer with the options of a request as further inputs.
+        """Returns the signature of an answer with a request's options as further inputs.
 
-        The option is `truncate_left`, bool [batch]: whether a text that is too long is cut at its beginning; subclasses
-        add their own. Further outputs are `lengths`, int32 [batch], and what was truncated.
+        The option is `truncate_left`, bool [batch]: whether a too long text is cut at its beginning; subclasses add
+        more. Further outputs are `lengths`, int32 [batch], and the truncation.
         """
         format_ = InputFormat(format_.inputs | specs("truncate_left", dtype=tf.bool), format_.read)
         return format_.to(lambda batch: answer(batch) | {"lengths": batch.lengths})
@@ -301,7 +300,7 @@ class Exportable(tf.Module, abc.ABC):
         return {"text": self.decoder(**inputs)}
 
     def answers(self, formats: InputFormats) -> dict[str, Signature]:
-        """Returns the signatures that exports by ids and by text have in common; subclasses add to it."""
+        """Returns the signatures of both ids and text; subclasses add to it."""
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
             table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)
@@ -309,36 +308,34 @@ class Exportable(tf.Module, abc.ABC):
 
     @staticmethod
     def keras_answers(model, features: Arrays) -> Arrays:
-        """Returns the Keras model's outputs, float32, by the names that the export gives them."""
+        """Returns the Keras model's outputs, float32, by the export's names."""
         return {"logits": as_array(model(features, training=False))}
 
     def shortened(self, answers: Arrays) -> Arrays:
-        """Returns answers of the Keras model as the options have them."""
+        """Applies the options to the Keras model's answers."""
         return answers
 
     def check_tokens(self, texts: Sequence[str]) -> tf.RaggedTensor:
-        """Returns the ids of the check's texts by the Python tokenizer."""
+        """Returns the Python tokenizer's ids of the check's texts."""
         return encode(self.options.tokenizer, texts)
 
     def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns what is compared of answers to texts: the Keras model's for their ids, and the export's."""
+        """Returns what to compare of answers to texts: the Keras model's for their ids, and the export's."""
         return expected, answers
 
     def head_calls(self, rows: Arrays) -> dict[str, Arrays]:
-        """Returns the inputs of further signatures that are checked, by signature; `rows` are ids and lengths."""
+        """Returns the inputs of further signatures to check, by signature; `rows` are ids and lengths."""
         return {}
 
     def compared_head(self, model, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns what is compared of a signature of `head_calls`: the Keras model's answers, and the export's."""
+        """Returns what to compare of a signature in `head_calls`: the Keras model's answers, and the export's."""
         raise NotImplementedError
 
     @property
     def _reports(self) -> set[str]:
-        """The names of the encoder's outputs for each row, apart from its vectors."""
         return self.encoder.reports | self.encoder.specs.keys()
 
     def _reporting(self, signature: Signature) -> Signature:
-        """Adds the encoder's own outputs (`_reports`) to those of a Predict signature."""
         if signature.method != PREDICT or not self.rows_are_answers:
             return signature
 
@@ -349,7 +346,6 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _checking(self, signature: Signature) -> Signature:
-        """Makes a signature fail if an output holds NaN or infinity and `check_numbers` is set."""
         if not self.options.check_numbers:
             return signature
 
@@ -363,10 +359,7 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _counting(self, signature: Signature) -> Signature:
-        """Adds the number of tokens that the model did not read to the outputs of a signature of texts.
-
-        A single output stays alone, since REST then answers with plain values instead of objects.
-        """
+        """Adds the number of unread tokens to a text signature's outputs; in REST a single output stays alone."""
         if signature.method != PREDICT:
             return signature
 
@@ -378,12 +371,12 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def note_truncation(self, total: tf.Tensor, kept: tf.Tensor) -> None:
-        """Notes the tokens of each row's texts, [batch]: `total`, and those of them that the model is given."""
+        """Records the tokens of each row's texts, [batch]: `total`, and those that the model reads."""
         total, kept = tf.cast(total, tf.int32), tf.cast(kept, tf.int32)
         self._solved.truncation = {"text_tokens": total, "truncated_tokens": total - kept}
 
     def framed(self, rows: FramedRows, *tokens: tf.RaggedTensor) -> TokenBatch:
-        """Pads the rows made of the tokens of one text, or of two, and notes what did not fit."""
+        """Pads the rows of one or two texts' tokens, and records the truncation."""
         total = sum(of_text.row_lengths() for of_text in tokens)
         self.note_truncation(total, rows.input_ids.row_lengths() - self.framer.special_tokens(len(tokens)))
         return rows.padded()

@@ -1,4 +1,4 @@
-"""A class or a number for each row, and a class for each token or word."""
+"""Classes or numbers of rows, and classes of tokens or words."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from tfrecords.framing import TokenBatch
 
 
 class DenseHeadExportable(Exportable):
-    """A model with one dense layer on top, in float32; its `outputs` are of that layer on pooled_output."""
+    """A model with one float32 dense layer on pooled_output."""
 
     def add_head(self, model) -> None:
         self.head = dense(model.head, tf.float32)
@@ -28,8 +28,8 @@ class DenseHeadExportable(Exportable):
 class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
     """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch].
 
-    Where a text may have several classes, `label` is the likeliest one, and `labels` string [batch, classes] has the
-    name of each whose probability is above the task's `threshold` (0.5), and "" in place of the others.
+    For several classes per text, `label` is the likeliest, and `labels` string [batch, classes] holds the names with a
+    probability above the task's `threshold` (0.5), and "" for the others.
     """
 
     for_litert = True
@@ -51,13 +51,13 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
         return super().answers(formats) | {"classify": formats.examples.to(self.classes, method=CLASSIFY)}
 
     def classes(self, batch: TokenBatch):
-        """Answers as the Classify RPC wants it: `classes` string and `scores` float32, both [batch, classes]."""
+        """Returns the Classify RPC's outputs: `classes` string and `scores` float32, both [batch, classes]."""
         scores = self.answer(batch)["probabilities"]
         return {"classes": tf.broadcast_to(tf.constant(self.labels), tf.shape(scores)), "scores": scores}
 
 
 class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
-    """An AlbertRegressor: `value` float32 [batch]; with an activation also the `logit` that passes through it."""
+    """An AlbertRegressor: `value` float32 [batch]; with an activation also its `logit`."""
 
     exit_kind = "regression"
     for_litert = True
@@ -84,9 +84,8 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
     """An AlbertTokenClassifier.
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
-    at padding. Over text: the same for words in place of tokens (words are those of `str.split`; a word's class is that
-    of its first piece), with `words` string and `starts`, `ends` int32 [batch, words], in characters. A word
-    beyond the longest row has no label.
+    at padding. Over text: the same for words (of `str.split`, with the class of their first piece), with `words` string
+    and `starts`, `ends` int32 [batch, words], in characters. A word beyond the longest row has no label.
     """
 
     exit_kind = "tagging"
@@ -108,7 +107,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         return {"logits": as_array(model(features, training=False)) * features["input_mask"][..., None]}
 
     def check_tokens(self, texts):
-        # Words of their own, one blank before each.
+        # Separate words, each after one blank.
         return super().check_tokens([text and self.options.tokenizer.word_prefix + text for text in texts])
 
     def compared_texts(self, texts, expected, answers):
@@ -130,8 +129,8 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         return table
 
     def words(self, text: tf.Tensor) -> "Words":
-        """Reads strings [batch], each word tokenized by itself."""
-        # With it comes tensorflow-text, which exports of token ids have no need of.
+        """Reads strings [batch], and tokenizes each word separately."""
+        # Imported here: exports of token ids do not need tensorflow-text.
         from tfrecords.tokenizers.in_graph import split_words
 
         words, starts, ends = split_words(text)
@@ -164,8 +163,8 @@ class Words(NamedTuple):
     """Texts as words.
 
     Attributes:
-        batch: The tokens of all words of a text, a row each.
-        columns: int32 [batch, words], where each word begins in its row; -1 where there is none.
+        batch: A row with the tokens of a text's words.
+        columns: int32 [batch, words], the first column of each word; -1 if none.
         words: string [batch, words].
         starts, ends: int32 [batch, words], in characters.
     """
@@ -178,10 +177,9 @@ class Words(NamedTuple):
 
 
 def labels_of(options: ExportOptions, model: keras.Model) -> list[str]:
-    """Returns the names of the classes: the task's, or the model's own, or their numbers where neither has names.
+    """Returns the names of the classes from the task or the model, else their numbers.
 
-    Raises:
-        UserError: the task has another number of labels.
+    Raises UserError for a task with another number of labels.
     """
     count = model.num_classes
     labels = list(options.task.get("labels") or model.labels or map(str, range(count)))

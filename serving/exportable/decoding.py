@@ -1,11 +1,11 @@
-"""Token ids back to texts, as the `tokenizers` library writes them (`Tokenizer.decode`)."""
+"""Converts token ids to texts as the `tokenizers` library does (`Tokenizer.decode`)."""
 
 import tensorflow as tf
 
 from tfrecords.framing import TextFramer
 from tfrecords.tokenizers.base import Tokenizer
 
-# What stands between pieces, and what is replaced then, one after another, by the kind of the vocabulary.
+# The separator of pieces, then replacements in order, by the kind of the vocabulary.
 _JOINED = {
     "wordpiece": (" ", ((" ##", ""), (r" ([.?!,])", r"\1"))),
     "sentencepiece": ("", (("▁", " "), (r"\A ", ""))),
@@ -14,10 +14,10 @@ _JOINED = {
 
 
 class Decoder(tf.Module):
-    """Reads ids as texts.
+    """Converts ids to texts.
 
     Args:
-        framer: Whose vocabulary it is; a vocabulary of bytes is stored a second time, as those bytes.
+        framer: Has the vocabulary; a vocabulary of bytes is stored a second time, as those bytes.
 
     Example:
         >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -38,7 +38,7 @@ class Decoder(tf.Module):
 
         Args:
             ids: int32 [batch, length].
-            lengths: int32 [batch], how many ids each row has; what a server padded it with comes behind them.
+            lengths: int32 [batch], ids of each row, without a server's padding.
             skip_special_tokens: bool [batch], whether [CLS], [SEP], [MASK], padding and unknown ones are left out.
         """
         message = f"ids must be from 0 to {self._pieces.shape[0] - 1}, the last of the vocabulary"
@@ -56,6 +56,6 @@ class Decoder(tf.Module):
 
 
 def special_ids(tokenizer: Tokenizer) -> list[int]:
-    """Returns the ids that frame, fill up, mask or stand for what is unknown."""
+    """Returns the ids for framing, padding, masks and unknown tokens."""
     found = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id, tokenizer.mask_id)
     return sorted({number for number in found if number is not None})

@@ -1,4 +1,4 @@
-"""A vector for each row and each token."""
+"""Vectors of rows and tokens."""
 
 import keras
 import numpy as np
@@ -17,10 +17,10 @@ from tfrecords.framing import TokenBatch
 
 
 class EncoderExportable(Exportable, model=AlbertEncoder):
-    """An AlbertEncoder without a head, whose tokens are averaged.
+    """An AlbertEncoder without a head: the mean over tokens.
 
-    `embedding` float32 [batch, dimensions], hidden_size unless fewer are asked for, and `pooled_output` (tanh layer
-    over [CLS]) where there is a pooler.
+    `embedding` float32 [batch, dimensions], by default hidden_size, and `pooled_output` (tanh layer over [CLS]) with a
+    pooler.
     """
 
     exit_kind = "states"
@@ -42,7 +42,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def single(
         self, text: tf.Tensor, truncate_left: tf.Tensor | None = None, prompt_name: tf.Tensor | None = None
     ) -> TokenBatch:
-        """Reads strings [batch], each after the default prompt, or that of its `prompt_name` where one is given."""
+        """Reads strings [batch], each after the prompt of its `prompt_name`, or the default one."""
         if prompt_name is not None:
             text = tf.strings.join([self._prompt(prompt_name), text])
         elif prompt := default_prompt(self.options.task):
@@ -50,7 +50,6 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return super().single(text, truncate_left)
 
     def _prompt(self, name: tf.Tensor) -> tf.Tensor:
-        """The prompts of these names, string [batch]; "" is the default one's."""
         prompts = {"": default_prompt(self.options.task)} | self.prompts
         matches = name[:, tf.newaxis] == tf.constant(list(prompts))
         message = f"prompt_name must be one of {', '.join(self.prompts)}, or empty for the default"
@@ -59,13 +58,12 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
 
     @property
     def prompts(self) -> dict[str, str]:
-        """The prompts that a request may name."""
         return self.options.task.get("prompts", {})
 
     def with_options(self, format_: InputFormat, answer) -> Signature:
-        """See `Exportable`: where there are prompts, texts have a `prompt_name`, string [batch].
+        """See `Exportable`: with prompts, texts have a `prompt_name`, string [batch].
 
-        Their names are an output, `prompt_names`, string [batch, prompts].
+        Another output is `prompt_names`, string [batch, prompts].
         """
         if not self.prompts or "text" not in format_.inputs:
             return super().with_options(format_, answer)
@@ -132,7 +130,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def tokens(self, batch: TokenBatch):
         """Returns `sequence_output` float32 [batch, length, hidden_size], 0 at padding.
 
-        Of texts it gives `pieces` string [batch, length] and `lengths` int32 [batch], too.
+        For texts also `pieces` string [batch, length] and `lengths` int32 [batch].
         """
         sequence = _of_tokens(self.encode(batch), batch)
         described = {} if self.framer is None else self.framer.describe(batch)
@@ -141,7 +139,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
 
 
 class EmbedderExportable(EncoderExportable, model=AlbertSentenceEmbedder):
-    """An AlbertSentenceEmbedder: `embedding` float32 [batch, dimensions], all of them unless fewer are asked for."""
+    """An AlbertSentenceEmbedder: `embedding` float32 [batch, dimensions], by default all."""
 
     def add_head(self, model) -> None:
         super().add_head(model)
@@ -159,5 +157,4 @@ class EmbedderExportable(EncoderExportable, model=AlbertSentenceEmbedder):
 
 
 def _of_tokens(encoded: dict[str, tf.Tensor], batch: TokenBatch) -> tf.Tensor:
-    """A row's vectors, 0 at padding."""
     return encoded["sequence_output"] * tf.cast(batch.mask, tf.float32)[:, :, tf.newaxis]

@@ -1,10 +1,10 @@
-"""Input formats: the named tensors that a signature takes, and how they become a batch.
+"""Input formats: a signature's named tensors, and their conversion to a batch.
 
-Rows whose last token stands for them ([CLS] at the end) may have padding in front, and always come with segments: [CLS]
+Rows represented by their last token ([CLS] at the end) may have padding in front, and always come with segments: [CLS]
 is a third one.
 
-Whatever a batching server padded token ids with becomes padding again. To join requests of different lengths a server
-repeats each request's own first element: ids end in copies of [CLS], a mask of ones is filled up with ones.
+Padding by a batching server is recognised. To join requests of different lengths a server repeats each request's own
+first element: ids end in copies of [CLS], a mask of ones is filled up with ones.
 """
 
 import functools
@@ -21,11 +21,11 @@ REGRESS = "tensorflow/serving/regress"
 
 
 class Signature(NamedTuple):
-    """A named function that a server offers.
+    """A named function of a server.
 
     Attributes:
-        function: Takes tensors by name and gives a dict of tensors.
-        inputs: The specs of its tensors by name.
+        function: Takes tensors by name and returns a dict of tensors.
+        inputs: Tensor specs by name.
         method: The RPC that may call it besides Predict.
     """
 
@@ -34,23 +34,23 @@ class Signature(NamedTuple):
     method: str = PREDICT
 
     def describe(self) -> dict[str, str]:
-        """Returns the dtype and shape of each input in words, such as "int32 [any, any]"."""
+        """Returns dtype and shape of each input as text, such as "int32 [any, any]"."""
         return {
             name: f"{spec.dtype.name} [{', '.join(map(str, spec.shape.as_list()))}]".replace("None", "any")
             for name, spec in self.inputs.items()
         }
 
     def concrete(self):
-        """Traces the function for its inputs."""
+        """Traces the function."""
         return tf.function(self.function, autograph=False).get_concrete_function(**self.inputs)
 
 
 class InputFormat(NamedTuple):
-    """The tensors of a request, and how to read them.
+    """The tensors of a request, and their reader.
 
     Attributes:
-        inputs: The specs of its tensors by name.
-        read: Takes these tensors by name and returns what an answer takes, usually a TokenBatch.
+        inputs: Tensor specs by name.
+        read: Takes these tensors by name and returns an answer's input, usually a TokenBatch.
     """
 
     inputs: dict[str, tf.TensorSpec]
@@ -62,11 +62,11 @@ class InputFormat(NamedTuple):
         more: dict[str, tf.TensorSpec] | None = None,
         method: str = PREDICT,
     ) -> Signature:
-        """Returns the signature that takes this format.
+        """Returns the signature with this format.
 
         Args:
             answer: Takes what `read` returns, and the tensors of `more` by name.
-            more: The specs of further inputs.
+            more: Specs of further inputs.
             method: See Signature.
         """
 
@@ -92,14 +92,14 @@ class FollowingBatch(NamedTuple):
 
 
 def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> dict[str, tf.TensorSpec]:
-    """Describes inputs of one dtype and shape, [batch] strings unless said otherwise, by their names."""
+    """Returns specs of one dtype and shape, by default [batch] strings, by name."""
     return {name: tf.TensorSpec(shape, dtype, name=name) for name in names}
 
 
 def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.Tensor | None = None) -> TokenBatch:
-    """Reads ids [batch, length] by int [batch], the tokens of each row; columns after the longest row are cut off.
+    """Returns a batch of ids [batch, length] with int [batch] tokens per row, cut after the longest row.
 
-    It fails where a row would have no token, or more than it has columns.
+    It fails for a row without tokens, or with more than its columns.
     """
     input_ids = _checked(input_ids, lengths=lengths, segment_ids=segment_ids)
     are_right = tf.reduce_all((lengths >= 1) & (lengths <= tf.shape(input_ids)[1]))
@@ -114,10 +114,10 @@ def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.T
 def batch_of_mask(
     input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, padded_in_front: bool = False
 ) -> TokenBatch:
-    """Reads ids by a mask of ones and then zeros; one with holes is not supported. Else as `batch_of_lengths`.
+    """Returns a batch by a mask of ones and then zeros, without holes; else as `batch_of_lengths`.
 
-    Everything from a row's first 0 on is padding, whatever a server filled it with. In a row without a 0, a run of the
-    row's first id ([CLS]) at its end is. Where rows may be `padded_in_front`, zeros before the first 1 are padding too.
+    Everything from a row's first 0 on is padding. In a row without a 0, a run of the row's first id ([CLS]) at its end
+    is. If rows may be `padded_in_front`, zeros before the first 1 are padding too.
     """
     input_ids = _checked(input_ids, input_mask=input_mask, segment_ids=segment_ids)
     positions = tf.range(tf.shape(input_ids)[1])
@@ -128,7 +128,7 @@ def batch_of_mask(
 
 
 def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> TokenBatch:
-    """Reads tf.Examples with int64 lists input_ids and, if they are there, input_mask and segment_ids."""
+    """Reads tf.Examples with int64 lists input_ids and, optionally, input_mask and segment_ids."""
     names = ("input_ids", "input_mask", "segment_ids")
     features = tf.io.parse_example(inputs, {name: tf.io.RaggedFeature(tf.int64) for name in names})
     tf.debugging.assert_positive(features["input_ids"].row_lengths(), "a tf.Example has no input_ids")
@@ -141,7 +141,7 @@ def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> Token
 
 
 def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
-    """Returns the ids, which fail where another input has other sizes: its one row would be taken for all theirs."""
+    """The ids, which fail if another input has other sizes: its one row would be broadcast."""
     sizes = tf.shape(input_ids)
     checks = [
         tf.debugging.assert_equal(tf.shape(other), sizes[: other.shape.rank], f"{name} and input_ids differ in size")
@@ -187,8 +187,8 @@ class IdsFormats(NamedTuple):
 
     Attributes:
         single: One text by ids and lengths.
-        pair: Two, by segments too.
-        masked: By a mask, int32.
+        pair: Two, with segments.
+        masked: With a mask, int32.
         int64: The same in int64.
         examples: tf.Examples.
     """
@@ -201,10 +201,10 @@ class IdsFormats(NamedTuple):
 
 
 class InputFormats(NamedTuple):
-    """The input formats that exports by ids and exports by text have in common.
+    """The input formats that exports by ids and by text share.
 
     Attributes:
-        default: `single` or `pair`, whichever the model was trained on.
+        default: `single` or `pair`, as in training.
         single: One text.
         pair: Two.
         examples: tf.Examples.
@@ -217,7 +217,7 @@ class InputFormats(NamedTuple):
 
 
 def ids_formats(last_token: bool) -> IdsFormats:
-    """Returns the formats for rows that their first token stands for, or their last one."""
+    """Returns the formats for rows represented by their first or their last token."""
     pair = InputFormat(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
     by_mask = functools.partial(batch_of_mask, padded_in_front=last_token)
     masked, int64 = (InputFormat(specs(*_MASK, dtype=dtype, shape=_MATRIX), by_mask) for dtype in (tf.int32, tf.int64))
@@ -227,7 +227,7 @@ def ids_formats(last_token: bool) -> IdsFormats:
 
 
 def examples_of_strings(strings: InputFormat) -> InputFormat:
-    """Returns the format of tf.Examples with the strings of another format as features."""
+    """Returns the format of tf.Examples with another format's strings as features."""
 
     def read(inputs: tf.Tensor):
         return strings.read(**tf.io.parse_example(inputs, dict.fromkeys(strings.inputs, _STRING)))

@@ -1,4 +1,4 @@
-"""The best of several answers."""
+"""Multiple choice: the best of several answers."""
 
 from typing import NamedTuple
 
@@ -15,9 +15,9 @@ class Choices(NamedTuple):
     """Questions with the choices of each.
 
     Attributes:
-        batch: A row for each choice, all of one question one after another.
-        present: bool [batch, choices], False where a question has fewer.
-        texts: string [batch, choices], where they came as such.
+        batch: A row for each choice, all of one question in sequence.
+        present: bool [batch, choices], False for missing choices.
+        texts: string [batch, choices], or None over ids.
     """
 
     batch: TokenBatch
@@ -28,13 +28,13 @@ class Choices(NamedTuple):
 class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
     """An AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices], `choice` int32 [batch], its number.
 
-    Over text also `answer` string [batch], the choice itself. The number of choices is fixed when exporting: a server
-    that joins requests of different numbers would fill up with copies. A row with fewer leaves the rest empty: no
-    tokens, or ""; they get probability 0 and the logit NO_ANSWER.
+    Over text also `answer` string [batch], the choice itself. The number of choices is fixed by the export: a batching
+    server would fill up different numbers with copies. Missing choices are empty (no tokens, or "") and get probability
+    0 and the logit NO_ANSWER.
     """
 
     rows_are_answers = False
-    # A question is short, and so is a choice; the rest of the row is for the context.
+    # Questions and choices are short; the rest of the row is for the context.
     sample_words = DenseHeadExportable.sample_words | {
         "question": lambda size: max(size // 8, 1),
         "choices": lambda size: max(size // 8, 1),
@@ -55,7 +55,6 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
         return {name: format_.to(self.answer) for name, format_ in formats.items()}
 
     def _of_choices(self, rows_of: InputFormat, sizes) -> InputFormat:
-        """The same format with an axis of choices; where `sizes` of its tensors is 0, there is no choice."""
         shapes = {name: (None, self.options.num_choices, *spec.shape[1:]) for name, spec in rows_of.inputs.items()}
         inputs = {name: tf.TensorSpec(shapes[name], spec.dtype, name=name) for name, spec in rows_of.inputs.items()}
 
@@ -104,12 +103,11 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
 
 
 def _flat(tensor: tf.Tensor) -> tf.Tensor:
-    """[batch, choices, ...] to [batch * choices, ...]."""
     return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
 
 
 def _fill_in(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-    """Each choice in the blanks of its question, or after it; [batch, choices]."""
+    """Each choice in its question's blanks, or after it; [batch, choices]."""
     parts = tf.strings.split(question, "_")
     place = tf.range(parts.bounding_shape()[1])
     inserted = (place > 0) & (place < parts.row_lengths()[:, tf.newaxis])

@@ -1,4 +1,4 @@
-"""What a model is exported for."""
+"""The options of an export."""
 
 import dataclasses
 from typing import Any
@@ -9,21 +9,21 @@ from tfrecords.tokenizers.base import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """What a model is exported for.
+    """The options of an export.
 
     Attributes:
-        max_seq_length: The length of the longest row, in tokens.
-        tokenizer: The one of an export that takes strings; None: it takes token ids.
-        task: What fine-tuning wrote of the task ("labels", "inputs", "null_threshold"), or {}.
+        max_seq_length: Tokens of the longest row.
+        tokenizer: For an export that takes strings; None: token ids.
+        task: The task's settings from fine-tuning ("labels", "inputs", "null_threshold"), or {}.
         inference: How the encoder computes.
-        calibration: For int8, input_ids int32 [rows, length] and lengths int32 [rows] like those to come.
-        exit_rule: When rows leave early, of models that can (see `ExitRule`).
-        top_k: How many pieces are proposed for a mask, and answers to a question.
-        doc_stride: The distance of the windows that a long context is read in, in tokens.
-        max_query_length: How many tokens of a question are read.
-        num_choices: How many candidates a question has.
-        dimensions: How many numbers of an embedding are returned; 0: all.
-        check_numbers: Whether a request fails in whose answer a number is NaN or infinite.
+        calibration: For int8, typical input_ids int32 [rows, length] and lengths int32 [rows].
+        exit_rule: When rows leave early (see `ExitRule`).
+        top_k: Number of tokens proposed for a mask, and of answers to a question.
+        doc_stride: Distance of the windows of a long context, in tokens.
+        max_query_length: Tokens read of a question.
+        num_choices: Candidates of a question.
+        dimensions: Numbers returned of an embedding; 0: all.
+        check_numbers: Whether an answer with NaN or infinity makes the request fail.
     """
 
     max_seq_length: int

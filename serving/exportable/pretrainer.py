@@ -1,4 +1,4 @@
-"""A vector for each row of a pre-trained model; also words for masks, weights of terms and the order of two texts."""
+"""A pre-trained model's vectors, words for masks, term weights and sentence order."""
 
 import re
 
@@ -18,7 +18,7 @@ from tfrecords.framing import TokenBatch, encode
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     """An AlbertPretrainer: `embedding`, the mean over the tokens, and `pooled_output`, float32 [batch, hidden_size].
 
-    Other signatures return words for masks, weights of terms, and the order of two texts.
+    Other signatures return words for masks, term weights, and the order of two texts.
     """
 
     sample_numbers = {"masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2)}
@@ -51,7 +51,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
 
     def fill_positions(self, batch: TokenBatch, masked_lm_positions: tf.Tensor):
-        """Returns the likeliest pieces at positions: `ids` int32 and `probabilities` [batch, positions, top_k]."""
+        """Returns the likeliest tokens at positions: `ids` int32 and `probabilities` [batch, positions, top_k]."""
         # A position after its row means nothing, but must not fail the rest of the batch.
         positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
         vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)
@@ -61,8 +61,8 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     def fill_text(self, batch: TokenBatch):
         """Returns the likeliest `pieces` (string) of each "[MASK]", and `probabilities`, [batch, masks, top_k].
 
-        Also `ids` int32 and `texts`, what pieces are without marks of words. RoBERTa's masks are "<mask>". Rows with
-        fewer masks than the fullest are filled up with empty pieces of id and probability 0.
+        Also `ids` int32 and `texts`, the pieces without word marks. RoBERTa's masks are "<mask>". Rows with fewer masks
+        than the fullest are filled up with empty pieces of id and probability 0.
         """
         masked = tf.equal(batch.input_ids, self.framer.tokenizer.mask_id)
         columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
@@ -79,11 +79,10 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         }
 
     def sparse(self, batch: TokenBatch):
-        """Returns each piece of the vocabulary its weight for a row: over the tokens the largest log(1 + relu(logit)).
+        """Returns the weight of each vocabulary piece for a row: the tokens' maximum of log(1 + relu(logit)).
 
-        So SPLADE's second version has it (arXiv:2109.10086, equation 2). `ids` int32 and `weights` float32
-        [batch, terms], heaviest first; a row with fewer terms than the fullest is filled up with weights of 0. Of texts
-        also `terms`, the pieces, string [batch, terms].
+        Source: SPLADE's second version (arXiv:2109.10086, equation 2). `ids` int32 and `weights` float32 [batch,
+        terms], heaviest first, filled up with weights of 0. For texts also `terms`, the pieces, string [batch, terms].
         """
         sequence = self.encode(batch)["sequence_output"]
         # Row by row: the logits of a whole batch take its tokens times the vocabulary.
@@ -99,7 +98,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
 
     def masked_text(self, text: tf.Tensor) -> TokenBatch:
-        """Reads strings [batch] with the mask's id where they say [MASK], or whatever the vocabulary calls it."""
+        """Reads strings [batch], with the mask's id for [MASK] or the vocabulary's own name of it."""
         mask, pattern = self.framer.mask, self.framer.mask_pattern
         if pattern != re.escape(mask):
             text = tf.strings.regex_replace(text, pattern, mask)
@@ -108,7 +107,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return self.framed(self.framer.single(tokens), tokens)
 
     def _masked_lm(self, vectors: tf.Tensor) -> tf.Tensor:
-        """The Keras head on the word embeddings that the encoder holds already: [batch, n, hidden_size] to logits."""
+        """The Keras head on the encoder's own word embeddings: [batch, n, hidden_size] to logits."""
         embeddings, config = self.encoder.embeddings, self.encoder.config
         words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
         goes_back = config.factorization == "word" and embeddings.projection is not None
@@ -129,9 +128,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"fill_mask": {"text": np.array([f"{first} {self.framer.mask} {second}".encode()])}}
 
     def compared_head(self, model, inputs, answers):
-        """Returns what the model and the export give the words that the export proposes.
+        """Returns the log probabilities by model and export of the export's proposed words.
 
-        In logarithms: all probabilities of a large vocabulary are small, and so are their differences.
+        Logarithms, since all probabilities of a large vocabulary, and their differences, are small.
         """
         if self.framer is not None:
             inputs = self._masked_rows(inputs["text"][0].decode())
@@ -144,7 +143,6 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"log_probabilities": expected}, {"log_probabilities": probabilities}
 
     def _masked_rows(self, text: str) -> Arrays:
-        """The ids of a text with one mask, by the Python tokenizer."""
         tokenizer = self.options.tokenizer
         parts = encode(tokenizer, re.split(self.framer.mask_pattern, text))
         tokens = self.framer.masked(tf.RaggedTensor.from_row_lengths(parts, [2]))

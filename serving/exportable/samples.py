@@ -1,7 +1,7 @@
-"""Made-up requests for an exportable, to check what was exported and to warm a server up.
+"""Sample requests, for checks of an export and for a server's warm-up.
 
-A server sends itself the warm-up requests before a version is open to clients, so that none of them waits for what
-TensorFlow does once for each signature and length: optimising graphs, packing weights, allocating.
+Warm-up spares clients TensorFlow's first run of each signature and length: optimising graphs, packing weights,
+allocating.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,18 +36,7 @@ _NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
 
 
 def sample_inputs(exportable: "Exportable", signature: Signature, length: int, batch: int = 1, seed: int = 0) -> Arrays:
-    """Makes up the inputs of a request.
-
-    Args:
-        exportable: The model that the request is for.
-        signature: One of its signatures.
-        length: The length of each row, in tokens; texts have about as many.
-        batch: How many rows.
-        seed: Other numbers give other rows.
-
-    Returns:
-        Arrays by input name.
-    """
+    """Returns the inputs of a sample request, arrays by name; texts have about `length` tokens."""
     random = np.random.default_rng((seed, length, batch))
     if signature.inputs == EXAMPLES:
         return {"inputs": _examples(exportable, length, batch, random)}
@@ -63,7 +52,7 @@ def sample_inputs(exportable: "Exportable", signature: Signature, length: int, b
         if name in ("input_ids", "ids"):
             found = _ids(exportable, rows, random)
         elif name in exportable.encoder.specs:
-            found = np.zeros(shape)  # Of rows that follow none.
+            found = np.zeros(shape)  # For rows without predecessors.
         else:
             found = numbers[name](rows, shape)
         return found.astype(spec.dtype.as_numpy_dtype)
@@ -72,7 +61,7 @@ def sample_inputs(exportable: "Exportable", signature: Signature, length: int, b
 
 
 def model_features(inputs: Arrays) -> Arrays:
-    """Returns the features of a Keras model, from what exports take by ids and lengths."""
+    """Returns a Keras model's features from an export's ids and lengths."""
     ids = inputs["input_ids"]
     mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
     segments = inputs.get("segment_ids", np.zeros_like(ids))
@@ -85,7 +74,7 @@ def as_array(tensor) -> np.ndarray:
 
 
 def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
-    """Returns up to `count` words of the vocabulary that are one token each, if a blank is in front of them."""
+    """Returns up to `count` words of the vocabulary that are one token each after a blank."""
     words = []
     for token_id in np.flatnonzero(tokenizer.word_starts):
         word = tokenizer.decode([token_id]).strip()
@@ -97,19 +86,9 @@ def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
 
 
 def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Writes the requests that a server sends itself when it loads a version.
+    """Writes a version's warm-up requests, each signature in `names` with each length, and returns their number.
 
-    Args:
-        exportable: What was exported.
-        version: The version's folder.
-        lengths: Of each request, in tokens.
-        names: The signatures that are called, each with each length.
-
-    Returns:
-        How many requests were written.
-
-    Raises:
-        UserError: there is no such signature.
+    Raises UserError for an unknown signature.
     """
     signatures = exportable.signatures()
     unknown = [name for name in names if name not in signatures]
@@ -126,7 +105,7 @@ def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int
 
 
 def _ids(exportable: "Exportable", shape: tuple, random) -> np.ndarray:
-    """Random ids between a first and a last that do not come again, as [CLS] and [SEP] do."""
+    """Random ids between unique first and last ids, as [CLS] and [SEP] are."""
     size = exportable.encoder.config.vocab_size
     ids = random.integers(min(5, size - 1), size, shape)
     ids[..., 0], ids[..., -1] = min(2, size - 1), min(3, size - 1)
@@ -134,14 +113,12 @@ def _ids(exportable: "Exportable", shape: tuple, random) -> np.ndarray:
 
 
 def _texts(exportable: "Exportable", shape: tuple, size: int, random) -> np.ndarray:
-    """Bytes of `size` words each."""
     words = whole_words(exportable.options.tokenizer)
     flat = [" ".join(random.choice(words, size)).encode() for _ in range(int(np.prod(shape)))]
     return np.array(flat).reshape(shape)
 
 
 def _examples(exportable: "Exportable", length: int, batch: int, random) -> np.ndarray:
-    """Serialized tf.Examples as the classify and regress signatures read them."""
     default = exportable.signatures()["serving_default"]
     texts = {} if exportable.framer is None else sample_inputs(exportable, default, length, batch)
     rows = []

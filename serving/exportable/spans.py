@@ -16,9 +16,9 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
 
     Over ids: `start_log_probs`, and with the plain head `end_log_probs`, float32 [batch, length], -1e30 where no answer
     may be; the best spans as `starts`, `ends` int32 (positions, both included) and `scores` float32 [batch, spans],
-    best first. The first `num_spans` int32 [batch] of a row are its spans; zeros of score NO_ANSWER fill it up, so that
-    a row has the same answer alone and in a batch. `no_answer_score` float32 [batch], of which above 0 (joint head: a
-    logit; plain head: log odds against the best span) says that there is no answer. Over texts see `by_context`.
+    best first. The first `num_spans` int32 [batch] of a row are its spans, then zeros of score NO_ANSWER, so that a row
+    has the same answer alone and in a batch. `no_answer_score` float32 [batch] above 0 means no answer (joint head: a
+    logit; plain head: log odds against the best span). Over texts see `by_context`.
     """
 
     rows_are_answers = False
@@ -56,14 +56,15 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         }
 
     def by_context(self, question, context):
-        """The answers that the whole context gives; it may have any length.
+        """The answers from a context of any length.
 
         Returns:
-            `answer` string [batch], "" where `no_answer_score` is above the threshold that fine-tuning found (with
-            none: never), without `edges()` at its ends; `start`, `end` int32 [batch], such that context[start:end] is
-            the answer in characters, both 0 for none; `score` float32 [batch]; `no_answer_score` float32 [batch];
-            and the best few, with no regard to the threshold: `answers`, `starts`, `ends`, `scores` and
-            `probabilities` (among themselves), [batch, top_k], filled up with "" of probability 0 and score NO_ANSWER.
+            `answer` string [batch], "" if `no_answer_score` is above fine-tuning's threshold (with none: never),
+            without `edges()` at its ends; `start`, `end` int32 [batch], such that context[start:end] is the answer in
+            characters, both 0 for none; `score` float32 [batch]; `no_answer_score` float32 [batch]; and the best few,
+            whatever the
+            threshold: `answers`, `starts`, `ends`, `scores` and `probabilities` (among themselves), [batch, top_k],
+            filled up with "" of probability 0 and score NO_ANSWER.
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
         of_windows = self.options.doc_stride, self.options.max_query_length
@@ -84,7 +85,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return best | chosen | {"probabilities": probabilities}
 
     def _search(self, rows: TokenBatch, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """The best spans of each row, where both ends are allowed; log-probabilities are over those and [CLS]."""
+        """The best spans of each row with both ends allowed; log-probabilities are over those and [CLS]."""
         hidden = self.encode(rows)["sequence_output"]
         scored, columns = allowed | self._is_summary(rows), self.summaries(rows)
         may_start = allowed if may_start is None else may_start
@@ -101,14 +102,14 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return outputs | found | {"null_score": null_score}
 
     def _is_summary(self, rows: TokenBatch) -> tf.Tensor:
-        """Where [CLS] is, bool [batch, length], whose score is that of no answer."""
+        """Where [CLS] is, bool [batch, length]; its score is that of no answer."""
         return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         return null_score if self.joint else null_score - tf.reduce_max(scores, axis=1)
 
     def _best_of_rows(self, token: tf.Tensor, row: tf.Tensor, found: dict, count: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`first`, `last` int32 (which of all contexts' tokens) and `scores` float32, [batch, top_k], best first."""
+        """`first`, `last` int32 (indices of all contexts' tokens) and `scores` float32, [batch, top_k], best first."""
         spans = {
             "first": tf.gather(token, found["starts"], batch_dims=1),
             "last": tf.gather(token, found["ends"], batch_dims=1),
@@ -139,12 +140,10 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
 
 
 def _is_legal(scores: tf.Tensor) -> tf.Tensor:
-    """Whether scores of `search_spans` are those of spans that may be answers."""
     return scores > IMPOSSIBLE / 2
 
 
 def _filled_up(found: dict[str, tf.Tensor], count: int) -> dict[str, tf.Tensor]:
-    """Returns `starts`, `ends`, `scores` [batch, count] with nothing illegal in them, and `num_spans` int32 [batch]."""
     legal = _is_legal(found["scores"])
     padding = [[0, 0], [0, count - tf.shape(legal)[1]]]
 
@@ -167,12 +166,11 @@ def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Ten
 
 
 def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
-    """The answers' texts and places, best first; those of nothing but `edges()` are none.
+    """The answers' texts and positions, best first, without answers that are only `edges()`.
 
-    `first` and `last`, int32 [tokens], are where each token of all contexts starts and ends; `best` is as
-    `_best_of_rows` gives it.
+    `first` and `last`, int32 [tokens], are the character bounds of all contexts' tokens; `best`: see `_best_of_rows`.
     """
-    # Batches without a single context token gather nothing but must have something to gather from.
+    # Gather needs a non-empty tensor, even for batches without context tokens.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
     answers, starts, ends = _without_edges(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))
     present = _is_legal(best["scores"]) & (answers != "")
@@ -186,7 +184,6 @@ def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dic
 
 
 def _without_edges(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Characters [batch, n] of texts [batch] less `edges()` at either end, and where they start and end then."""
     edge = edge_pattern()
     answers = _substrings(texts, starts, ends)
     from_left = tf.strings.regex_replace(answers, rf"\A{edge}+", "", replace_global=False)
@@ -197,6 +194,5 @@ def _without_edges(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tupl
 
 
 def _substrings(texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-    """Characters [batch, n] of texts [batch]."""
     repeated = tf.broadcast_to(texts[:, tf.newaxis], tf.shape(starts))
     return tf.strings.substr(repeated, starts, ends - starts, unit="UTF8_CHAR")

@@ -1,1 +1,1 @@
-"""The routes that clients of other encoder servers speak, in front of any TensorFlow Serving, without TensorFlow."""
+"""A gateway with the routes of other encoder servers' clients, for any TensorFlow Serving, without TensorFlow."""

@@ -1,4 +1,4 @@
-"""The ASGI application: keys, bodies, errors and counters around the routes."""
+"""The ASGI application: keys, bodies, errors and metrics for all routes."""
 
 import asyncio
 import contextlib
@@ -27,13 +27,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Gateway:
-    """The ASGI application, and the service behind it, which lives as long as the application runs."""
+    """The ASGI application and its service, which lives as long as it."""
 
     def __init__(self, options: Options):
         self.options, self.metrics = options, Metrics()
         self.grpc_port = 0
         self.service: Service | None = None
-        # Of one path both: POST is the one, all else the page's.
+        # For a path of both kinds: POST is the route's, all else the page's.
         posts = [StarletteRoute(route.path, _Post(self, route), methods=_OF_BOTH.get(route.path)) for route in ROUTES]
         gets = [StarletteRoute(page.path, _Get(self, page)) for page in PAGES]
         infers = [StarletteRoute(path, _Infer(self, path)) for path in INFER_PATHS]
@@ -49,7 +49,7 @@ class Gateway:
         self._application = application
 
     async def asgi(self, scope, receive, send) -> None:
-        """The application: without the prefix that a proxy has put before paths, or a slash at their end."""
+        """The application; removes a proxy's path prefix and a trailing slash."""
         if scope["type"] == "http":
             path = scope["path"].removeprefix(self.options.root_path) if self.options.root_path else scope["path"]
             scope = scope | {"path": path.rstrip("/") or "/", "slash": path.endswith("/")}
@@ -67,7 +67,6 @@ class Gateway:
             await self.service.close()
 
     async def _grpc_server(self) -> grpc.aio.Server | None:
-        """KServe's service on a port of its own, where one is asked for."""
         if not self.options.grpc_address:
             return None
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", self.options.max_body_bytes)])
@@ -83,8 +82,6 @@ class Gateway:
 
 
 class _Endpoint:
-    """What all routes do around their answer."""
-
     def __init__(self, gateway: Gateway, path: str, methods: tuple[str, ...], family: str, is_open: bool):
         self._gateway, self._path, self._methods, self._family, self._is_open = gateway, path, methods, family, is_open
 
@@ -141,7 +138,6 @@ class _Endpoint:
         raise NotImplementedError
 
     async def _body_of(self, headers: dict[str, str], receive) -> bytes:
-        """Reads the body, inflated; raises Refusal, and LongBody for one above the limit."""
         announced = headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
         limit = self._gateway.options.max_body_bytes
@@ -181,7 +177,7 @@ class _Post(_Endpoint):
 
 
 def _inflated(raw: bytes, headers: dict[str, str], limit: int) -> bytes:
-    """The body as it was before it was compressed; raises Refusal, and LongBody for one above the limit."""
+    """The decompressed body; raises Refusal, and LongBody above the limit."""
     try:
         body = Inflating(raw, headers.get("content-encoding", "")).read(limit + 1)
     except UnknownCoding as error:
@@ -195,7 +191,7 @@ def _inflated(raw: bytes, headers: dict[str, str], limit: int) -> bytes:
 
 
 async def _unless_gone(handled: Awaitable[Answer], receive) -> Answer:
-    """Awaits the answer; raises ConnectionError, and stops work on it, when the client leaves before."""
+    """Awaits the answer; cancels it and raises ConnectionError when the client disconnects."""
     task, left = asyncio.current_task(), asyncio.ensure_future(receive())
 
     def stop(_) -> None:
@@ -229,12 +225,10 @@ class _Get(_Endpoint):
 
 
 def _timing(call: Call, seconds: float) -> bytes:
-    """The W3C header Server-Timing, in milliseconds; what is left of the total is the gateway's own."""
     return b"queue;dur=%.3f, model;dur=%.3f, total;dur=%.3f" % (call.queue_ns / 1e6, call.model_ns / 1e6, seconds * 1e3)
 
 
 def _error(family: str, refusal: Refusal) -> bytes:
-    """The error as clients of each family read it."""
     if family == "cohere":
         return encode({"message": refusal.message})
     if family == "tei":

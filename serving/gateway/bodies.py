@@ -1,4 +1,4 @@
-"""The bodies of OpenAI's, Cohere's and text-embeddings-inference's clients; a field that is not known is refused."""
+"""Request bodies of OpenAI's, Cohere's and text-embeddings-inference's clients; unknown fields are refused."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,21 +14,17 @@ _IDS = (
 )
 
 
-# Fields of clients that change no answer: who asks, how long to wait, and what is done about a request elsewhere.
+# Client fields that change no answer, such as user names and time limits.
 WITHOUT_EFFECT = frozenset(
     {"user", "id", "client_name", "metadata", "options", "priority", "safety_identifier", "store", "timeout"}
 )
 
 
 def read_object(raw: bytes, kind: type["Body"]) -> Any:
-    """Reads a body.
-
-    Args:
-        raw: JSON.
-        kind: What it must be.
+    """Reads a body of a type.
 
     Raises:
-        Refusal: it is no JSON, or not of this kind, or has a field that may change the answer and is not known here.
+        Refusal: it is no JSON, not of this type, or has an unknown field that may change the answer.
     """
     try:
         values = msgspec.json.decode(raw)
@@ -60,23 +56,19 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """What every body may say.
-
-    Attributes:
-        model: Which model is asked; where nothing is said, the first that can answer.
-    """
+    """The fields of every body; `model` is by default the first that can answer."""
 
     model: str | None = None
 
 
 class AnyBody(Body, kw_only=True):
-    """What the route of the model's first task takes."""
+    """The body for the route of the model's first task."""
 
     inputs: Any = None
 
 
 class EmbeddingsBody(Body, kw_only=True):
-    """OpenAI's."""
+    """OpenAI's embeddings body."""
 
     input: Text
     encoding_format: Literal["float", "base64"] | None = None
@@ -84,7 +76,7 @@ class EmbeddingsBody(Body, kw_only=True):
 
 
 class CohereRerankBody(Body, kw_only=True):
-    """Cohere's, of both versions.
+    """Cohere's rerank body, of both versions.
 
     Attributes:
         max_tokens_per_doc, max_chunks_per_doc: At least the model's longest row, or more than 0 such parts.
@@ -100,12 +92,12 @@ class CohereRerankBody(Body, kw_only=True):
 
 
 class Cut(Body, kw_only=True):
-    """What text-embeddings-inference's bodies have in common.
+    """The common fields of text-embeddings-inference's bodies.
 
     Attributes:
-        truncate: False: a text that fills the model's longest row is an error; else it is cut at its end.
-        truncation_direction: Whether it is cut at its beginning, of models that can.
-        prompt_name: Of the prompt before each text, of models that have some.
+        truncate: False: a text that fills the model's longest row is an error; else its end is cut.
+        truncation_direction: Whether to cut the beginning instead, for models that can.
+        prompt_name: The prompt before each text, for models with prompts.
     """
 
     truncate: bool | None = None
@@ -130,13 +122,13 @@ class Sentences(msgspec.Struct):
 
 
 class SimilarityBody(Cut, kw_only=True):
-    """Sentences to compare with one."""
+    """Sentences to compare with one sentence."""
 
     inputs: Sentences
 
 
 class RerankBody(Cut, kw_only=True):
-    """Texts to put in order, or documents as Cohere's clients name them."""
+    """Texts to rank, or documents as Cohere's clients name them."""
 
     query: str
     texts: list[str] | None = None
@@ -149,10 +141,10 @@ class RerankBody(Cut, kw_only=True):
 
 
 class PredictBody(Cut, kw_only=True):
-    """A text, a list of texts, or of models that take pairs a pair or a list of pairs.
+    """A text, a list of texts, or for models of pairs a pair or a list of pairs.
 
     Attributes:
-        top_k: How many classes are wanted.
+        top_k: The number of classes to return.
         function_to_apply: To the model's logits, in place of its own; raw_scores: none.
     """
 
@@ -169,13 +161,13 @@ class TextsBody(Cut, kw_only=True):
 
 
 class MasksBody(TextsBody, kw_only=True):
-    """Texts with masked words, and how many words are wanted for each."""
+    """Texts with masked words, and the number of words to return for each."""
 
     top_k: Positive | None = None
 
 
 class EntitiesBody(TextsBody, kw_only=True):
-    """Texts whose words are classified one by one, or joined where neighbours are of one class."""
+    """Texts whose words to classify, separately or with neighbours of one class joined."""
 
     aggregation_strategy: Literal["none", "first"] | None = None
     ignore_labels: list[str] | None = None
@@ -188,21 +180,21 @@ class PairsBody(Cut, kw_only=True):
 
 
 class ExitBody(Cut, kw_only=True):
-    """Rows as of /predict, and when they may leave."""
+    """Rows as in /predict, and the threshold of their early exit."""
 
     inputs: str | list[str | list[str]]
     threshold: float
 
 
 class Question(msgspec.Struct):
-    """A question, and the text that may hold its answer."""
+    """A question and its context."""
 
     question: str
     context: str
 
 
 class AnswerBody(Body, kw_only=True):
-    """A question with its context, or several, and how many answers are wanted."""
+    """One or several questions with contexts, and the number of answers to return."""
 
     inputs: Question | list[Question]
     top_k: Positive | None = None
@@ -215,15 +207,15 @@ class DecodeBody(Body, kw_only=True):
     skip_special_tokens: bool = True
 
 
-# The prompts that sentence-transformers' encode_query and encode_document look for, and others by their own names.
+# The prompt names of sentence-transformers' encode_query and encode_document; others unchanged.
 _PROMPTS = {"search_query": ("query",), "search_document": ("document", "passage", "corpus")}
 
 
 class CohereEmbedBody(Body, kw_only=True):
-    """Cohere's, of both versions.
+    """Cohere's embed body, of both versions.
 
     Attributes:
-        input_type: Whose prompt goes before each text: the model's default one where it has none of that name.
+        input_type: The prompt before each text; the model's default if it has none of that name.
         truncate: NONE: a text that is too long is an error; START, END: where it is cut.
     """
 
@@ -235,7 +227,7 @@ class CohereEmbedBody(Body, kw_only=True):
 
 
 class CohereTokensBody(Body, kw_only=True):
-    """A text to cut into pieces."""
+    """A text to tokenize."""
 
     text: str
 
@@ -247,23 +239,21 @@ class CohereIdsBody(Body, kw_only=True):
 
 
 class TokenizeBody(Body, kw_only=True):
-    """Texts to cut into pieces."""
+    """Texts to tokenize."""
 
     inputs: str | list[str]
     add_special_tokens: bool = True
 
 
 def cuts(body: Body) -> bool:
-    """Returns whether texts that are too long are cut."""
+    """Returns whether too long texts are cut."""
     return getattr(body, "truncate", None) not in (False, "NONE")
 
 
 def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-    """Returns by option of models (serving.client.tasks.OPTIONS) the field that asks for it, and its value.
+    """Returns the body's field and value by option of models (serving.client.tasks.OPTIONS).
 
-    Args:
-        body: Of a request.
-        prompts: The names of the model's prompts; None where it does not tell.
+    prompts: the model's prompt names; None if unknown.
     """
     if isinstance(body, Cut):
         is_left = (body.truncation_direction or "").lower() == "left"
@@ -277,11 +267,7 @@ def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[s
 
 
 def texts_of(value: Text, name: str) -> list[str]:
-    """Returns one text or several as a list.
-
-    Raises:
-        Refusal: for token ids.
-    """
+    """Returns one text or several as a list. Raises Refusal for token ids."""
     texts = [value] if isinstance(value, str) else value
     for text in texts:
         if not isinstance(text, str):
@@ -295,10 +281,9 @@ def listed(value: Any) -> tuple[list, bool]:
 
 
 def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
-    """Returns the texts of documents, of which version 1 takes objects too.
+    """Returns the texts of documents; version 1 takes objects too.
 
-    Raises:
-        Refusal: for objects without a text, or other fields to rank by.
+    Raises Refusal for objects without a text, or with other fields to rank by.
     """
     if body.rank_fields and body.rank_fields != ["text"]:
         raise bad_request("rank_fields: only the field 'text' is read; send the documents as strings")
@@ -310,17 +295,9 @@ def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
 
 
 def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:
-    """Reads the inputs of /predict.
+    """Returns the rows of /predict (see PredictBody), and whether it was only one, not in a list.
 
-    Args:
-        value: See PredictBody.
-        width: The texts that the model takes in a row.
-
-    Returns:
-        The rows, and whether it was only one, not in a list.
-
-    Raises:
-        Refusal: for rows of another width.
+    Raises Refusal for rows that do not have `width` texts.
     """
     lone = isinstance(value, str) or (width > 1 and bool(value) and all(isinstance(one, str) for one in value))
     rows = [value] if lone else value

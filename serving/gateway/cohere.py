@@ -1,4 +1,4 @@
-"""What Cohere's clients ask besides /rerank, by both versions of its API: vectors, and pieces of texts.
+"""Cohere's routes besides /rerank, in both versions: embeddings and tokens.
 
 https://docs.cohere.com/reference
 """
@@ -16,7 +16,7 @@ from serving.gateway.service import Answer, Call, Service
 
 
 def _int8(vectors: np.ndarray) -> np.ndarray:
-    """Each vector so that its largest number is 127 or -127: cosines stay, and vectors do not depend on each other."""
+    """Scales each vector alone so that its largest number is 127 or -127, which keeps cosines."""
     largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return np.rint(vectors / largest * 127).astype(np.int32)
 
@@ -37,7 +37,7 @@ _TYPES: dict[str, Callable[[np.ndarray], list]] = {
 
 
 async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
-    """Answers as version 1 does: vectors alone where no types are asked for."""
+    """Answers as version 1 does: only vectors unless types are given."""
     found = await _embed(service, body, call, "1")
     if body.embedding_types:
         return found | {"response_type": "embeddings_by_type"}
@@ -63,7 +63,7 @@ async def _embed(service: Service, body: bodies.CohereEmbedBody, call: Call, ver
 
 
 async def tokenize(service: Service, body: bodies.CohereTokensBody, call: Call) -> Answer:
-    """Answers the ids and pieces of a text, without those around it."""
+    """Returns the ids and pieces of a text, without special tokens."""
     asked = bodies.TokenizeBody(inputs=body.text, model=body.model, add_special_tokens=False)
     (tokens,) = await understanding.tokenize(service, asked, call)
     return {
@@ -74,7 +74,7 @@ async def tokenize(service: Service, body: bodies.CohereTokensBody, call: Call) 
 
 
 async def detokenize(service: Service, body: bodies.CohereIdsBody, call: Call) -> Answer:
-    """Answers the text of ids."""
+    """Returns the text of ids."""
     asked = bodies.DecodeBody(ids=[body.tokens], model=body.model, skip_special_tokens=False)
     (text,) = await understanding.decode(service, asked, call)
     return {"text": text, "meta": meta_of("1")}

@@ -13,13 +13,13 @@ _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 
 
 class Refusal(Exception):
-    """An HTTP status other than 200, and why.
+    """An HTTP status other than 200, and the reason.
 
     Attributes:
         status: The HTTP status.
-        message: One line for whoever sent the request.
-        code: A word for programs.
-        retry_after: Seconds after which another attempt may succeed; None: it will not.
+        message: One line for the sender.
+        code: For programs.
+        retry_after: Seconds until another attempt may succeed; None: never.
     """
 
     def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):
@@ -28,7 +28,7 @@ class Refusal(Exception):
 
 
 def bad_request(message: str) -> Refusal:
-    """Makes the answer to a request that is wrong in itself."""
+    """Returns the error of an invalid request."""
     return Refusal(400, message)
 
 
@@ -46,23 +46,23 @@ def from_server(error: ServingError) -> Refusal:
 
 
 def is_passing(error: ServingError) -> bool:
-    """Returns whether the server may answer the same request at another time."""
+    """Returns whether the same request may succeed later."""
     return error.code in (*_TOO_BUSY, *_GONE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def gone() -> Refusal:
-    """Returns the answer while no model server is there."""
+    """Returns the error while no model server is available."""
     return Refusal(503, "the model server does not answer at present", "unavailable", RETRY_S)
 
 
 def not_ready(name: str) -> Refusal:
-    """Returns the answer while the gateway reads what a model can do."""
+    """Returns the error while the gateway still reads the model's tasks."""
     message = f"not ready yet: the gateway is still reading what the model '{name}' can do"
     return Refusal(503, message, NOT_READY, RETRY_S)
 
 
 def unreadable(name: str, error: Exception) -> Refusal:
-    """Returns the answer after an attempt to read what a model can do has failed."""
+    """Returns the error after the model's tasks could not be read."""
     if isinstance(error, ServingError) and error.code is grpc.StatusCode.NOT_FOUND:
         return Refusal(404, f"the model server has not loaded the model '{name}'", "model_not_found")
     if isinstance(error, ServingError) and error.code not in _REFUSED:

@@ -1,4 +1,4 @@
-"""Who may ask: keys in a file, compared in constant time."""
+"""API keys from a file, compared in constant time."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ _BEARER = "bearer "
 
 
 class Keys:
-    """The keys that open the routes.
+    """The accepted API keys.
 
     >>> keys = Keys(["secret", "another"])
     >>> keys.open_to("Bearer another"), keys.open_to("Bearer wrong"), keys.open_to("")
@@ -23,10 +23,9 @@ class Keys:
 
     @classmethod
     def read(cls, path: str) -> "Keys":
-        """Reads a file of one key a line; lines that are empty or begin with # are none.
+        """Reads a file of one key a line, except empty lines and lines that begin with #.
 
-        Raises:
-            UserError: for a file that cannot be read or has no key.
+        Raises UserError for a file that cannot be read or has no key.
         """
         try:
             lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
@@ -38,11 +37,11 @@ class Keys:
         return cls(keys)
 
     def open_to(self, authorization: str) -> bool:
-        """Tells whether an Authorization header carries a key, in a time that says nothing of any key."""
+        """Returns whether an Authorization header carries a key, in a time independent of the keys."""
         has_scheme = authorization[: len(_BEARER)].lower() == _BEARER
         digest = _digest(authorization[len(_BEARER) :].strip())
         found = False
-        # Every key is compared: where the loop ended would tell which it was.
+        # Every key is compared, so that the time does not reveal which one matched.
         for known in self._digests:
             found |= hmac.compare_digest(known, digest)
         return found and has_scheme

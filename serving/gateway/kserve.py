@@ -1,7 +1,7 @@
-"""KServe's protocol, version 2, as Triton and OpenVINO's server speak it: what models are, and tensors through them.
+"""KServe's protocol, version 2, as Triton and OpenVINO's server speak it: model metadata and tensor inference.
 
-https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol and, for tensors as bytes in HTTP,
-Triton's extension "binary_data". Tensors go to the model server as they come, past the queue for texts.
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol and, for binary tensors in HTTP,
+Triton's extension "binary_data". Tensors go straight to the model server, past the queue for texts.
 """
 
 import json
@@ -41,7 +41,7 @@ _CODES = {
 
 
 class Answered(NamedTuple):
-    """A model's answer: its name, its version, and arrays by the names of outputs."""
+    """A model's answer: name, version, and arrays by output name."""
 
     name: str
     version: str
@@ -49,10 +49,9 @@ class Answered(NamedTuple):
 
 
 def find_model(service: Service, name: str, version: str = "") -> Model:
-    """Returns a model that is there, in the version that is asked for.
+    """Returns an available model in the requested version.
 
-    Raises:
-        Refusal: 404 for another name or version, 503 while it is not there.
+    Raises Refusal: 404 for another name or version, 503 while it is unavailable.
     """
     model = service.models.get(name)
     if model is None:
@@ -81,17 +80,17 @@ def described(model: Model) -> dict[str, Any]:
 async def infer(
     service: Service, model: Model, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
 ) -> Answered:
-    """Has a model answer tensors.
+    """Returns a model's answer to tensors.
 
     Args:
-        service: Whose limits hold.
+        service: Sets the limits.
         model: From `find_model`.
-        inputs: Arrays by their names.
-        outputs: Those that are wanted; none: all.
-        parameters: Of the request; `signature_name` is another signature than serving_default.
+        inputs: Arrays by name.
+        outputs: Names; none: all.
+        parameters: Of the request; `signature_name` replaces serving_default.
 
     Raises:
-        Refusal: they are not what the model takes, or it gave what is no number.
+        Refusal: the inputs do not fit the model, or the answer holds NaN or infinity.
         ServingError: of the call.
     """
     name = str(_known(parameters, "signature_name", "binary_data_output").get("signature_name", DEFAULT))
@@ -134,7 +133,6 @@ def _dtype(number: int) -> np.dtype | None:
 
 
 def _array(name: str, datatype: str, shape: list[int], values: Any) -> np.ndarray:
-    """An array of a list, or of bytes as they lie in memory."""
     dtype = _TYPES.get(datatype)
     if dtype is None:
         raise bad_request(f"the input '{name}' has the unknown datatype '{str(datatype)[:20]}'")
@@ -152,7 +150,6 @@ def _array(name: str, datatype: str, shape: list[int], values: Any) -> np.ndarra
 
 
 def _strings(packed: bytes) -> np.ndarray:
-    """Strings, each after its length in 4 bytes."""
     found, place = [], 0
     while place < len(packed):
         (size,) = struct.unpack_from("<I", packed, place)
@@ -172,23 +169,19 @@ def _packed(array: np.ndarray) -> bytes:
 
 
 def _flat(values: Any) -> list:
-    """A list of values, which may lie in lists of lists."""
     if isinstance(values, list) and values and isinstance(values[0], list):
         return [one for row in values for one in _flat(row)]
     return values
 
 
 async def infer_http(service: Service, model: Model, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
-    """Answers the body of an HTTP request.
+    """Returns the body of an HTTP answer, and its number of JSON bytes (None: all).
 
     Args:
-        service: Whose limits hold.
+        service: Sets the limits.
         model: Who answers.
-        raw: The body: JSON, and behind it the bytes of tensors.
-        header_length: The header HEADER_LENGTH: how many bytes are JSON; "": all.
-
-    Returns:
-        The body of the answer, and how many of its bytes are JSON; None: all.
+        raw: The request's body: JSON, then the bytes of tensors.
+        header_length: The header HEADER_LENGTH: the number of JSON bytes; "": all.
     """
     size = int(header_length) if header_length.isdecimal() else len(raw)
     try:
@@ -225,14 +218,13 @@ class GrpcService(grpc.GenericRpcHandler):
 
     Args:
         service: Returns the models.
-        check: Raises Refusal for the metadata of a call that carries no key, where keys are asked for.
+        check: Raises Refusal for call metadata without a required key.
     """
 
     def __init__(self, service: Callable[[], Service], check: Callable[[str], None]):
         self._service, self._check = service, check
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """See grpc.GenericRpcHandler."""
         package, _, method = handler_call_details.method.rpartition("/")
         if package != "/inference.GRPCInferenceService" or method not in protos.KSERVE_METHODS:
             return None

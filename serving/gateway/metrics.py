@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus."""
+"""The gateway's Prometheus metrics."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ class Metrics:
         self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), **options)
 
     def watch_queue(self, rows: Callable[[], float], tokens: Callable[[], float], flights: Callable[[], float]) -> None:
-        """Has gauges of the queue read when they are asked for."""
+        """Adds gauges that read the queue at each scrape."""
         texts = {
             "gateway_queue_rows": ("Rows that wait.", rows),
             "gateway_queue_tokens": ("Tokens that wait, as guessed.", tokens),
@@ -53,5 +53,5 @@ class Metrics:
             Gauge(name, text, registry=self.registry).set_function(read)
 
     def page(self) -> bytes:
-        """Returns all of it in Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return generate_latest(self.registry)

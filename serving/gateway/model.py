@@ -1,4 +1,4 @@
-"""One model behind the gateway: what it can do, whether it is there, and how batches reach it."""
+"""A model of the gateway: its tasks, its availability, and its batches."""
 
 import asyncio
 import dataclasses
@@ -28,19 +28,19 @@ from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 _LOG = logging.getLogger(__name__)
-# Words of a text that no model takes whole: what is left of it is the length of the longest row.
+# A text longer than any row: what is left of it is the length of the longest row.
 _MANY_WORDS = 20_000
 _DOWN_CHECK_S = 1.0
-# Every so many batches tokens are counted although nobody asks, so that guesses stay good.
+# Tokens are counted once per this number of batches, so that estimates stay good.
 _COUNT_EVERY = 32
-# What vocabularies call a masked word.
+# Mask tokens of the vocabularies.
 _MASKS = (b"[MASK]", b"<mask>")
 # A threshold beyond those of any rule of early exit, at one end or the other.
 _BEYOND = 1e9
 
 
 class TokenEstimate:
-    """How long texts are in tokens, learnt from those that were counted.
+    """Estimates the tokens of texts from counted ones.
 
     >>> estimate = TokenEstimate()
     >>> estimate.of((b"twelve bytes",))
@@ -59,12 +59,12 @@ class TokenEstimate:
         self.longest: int | None = None
 
     def of(self, texts: tuple[bytes, ...]) -> int:
-        """Guesses the tokens of a row, from the longest row downwards where that is known."""
+        """Estimates the tokens of a row, at most those of the longest row if known."""
         guess = estimated_tokens(texts, self._bytes / self._tokens)
         return guess if self.longest is None else min(guess, self.longest)
 
     def learn(self, rows: list[tuple[bytes, ...]], tokens) -> None:
-        """Takes the counted tokens of rows into account; rows that were cut say nothing."""
+        """Learns from the counted tokens of rows; ignores truncated rows."""
         whole = [
             (sum(map(len, row)), int(count))
             for row, count in zip(rows, tokens, strict=True)
@@ -79,10 +79,10 @@ class Model:
     """A model of a TensorFlow Serving server.
 
     Args:
-        connection: How the server is reached.
+        connection: To the server.
         name: The model's.
-        check_s: How often it is asked whether it is there, in seconds.
-        on_change: Told when the model appears, disappears, or has another version.
+        check_s: Seconds between availability checks.
+        on_change: Called when the model appears, disappears, or changes its version.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Model:
 
     @property
     def live(self) -> bool:
-        """Whether all that the model can do is known, and its server answers."""
+        """Whether the model's tasks are known and its server answers."""
         return self.absence is None
 
     @property
@@ -117,7 +117,7 @@ class Model:
         return self.absence is not None and self.absence.status == 404
 
     async def watch(self) -> None:
-        """Checks for ever whether the model is there, and reads what it can do."""
+        """Checks for ever whether the model is available, and reads its tasks."""
         while True:
             self._wake.clear()
             await self._look()
@@ -146,7 +146,7 @@ class Model:
             self._on_change(self)
 
     def is_gone(self) -> None:
-        """Has the model looked for at once, after a call that failed."""
+        """Checks for the model at once, after a failed call."""
         self._wake.set()
 
     async def _learn(self, signatures: dict[str, Signature]) -> None:
@@ -155,7 +155,7 @@ class Model:
         estimate = TokenEstimate()
 
         def serve(unknown: tuple[str, ...] = ()) -> None:
-            # Of a new version all at once: requests go on by the one before while this is learnt.
+            # Replaced at once for a new version: until then requests use the data of the old one.
             if self.version is None or not unknown:
                 self.tasks = {name: task for name, task in tasks.items() if name not in unknown}
                 self.estimate = estimate
@@ -178,13 +178,11 @@ class Model:
         return tuple(name.decode(errors="replace") for name in answer["prompt_names"][0]) if answer else None
 
     async def _mask_of(self, task: Task) -> str:
-        """What stands for a masked word; "" where it is not known."""
         answer = await self._tried(task, [(mask,) for mask in _MASKS], ("pieces",))
         found = [mask for mask, pieces in zip(_MASKS, answer.get("pieces", ())) if pieces.size and pieces.flat[0]]
         return found[0].decode() if found else ""
 
     async def _steps_of(self, task: Task) -> dict[str, int]:
-        """The steps that a row takes at thresholds beyond both ends; {} where they are not known."""
         row, steps = (b"a",) * len(task.inputs), {}
         for name, threshold in (("lowest", -_BEYOND), ("highest", _BEYOND)):
             answer = await self._tried(task_at(task, threshold), [row], ("steps",))
@@ -193,7 +191,7 @@ class Model:
         return steps
 
     async def _tried(self, task: Task, rows: list, outputs: tuple[str, ...]) -> dict:
-        """What is only good to know: {} of a model that refuses to say it."""
+        """Optional outputs; {} if the model refuses them."""
         try:
             return await self._ask(task, rows, outputs)
         except ServingError as error:
@@ -208,12 +206,12 @@ class Model:
         return length if length < _MANY_WORDS else None
 
     async def _special_ids(self, task: Task) -> frozenset[int]:
-        """The ids of the tokens that every row has, wherever they stand: those of the row of empty texts."""
+        """The ids of the special tokens: those of a row of empty texts."""
         answer = await self._tried(task, [(b"",) * len(task.inputs)], ("input_ids", "lengths"))
         return frozenset(answer["input_ids"][0, : answer["lengths"][0]].tolist()) if answer else frozenset()
 
     async def _class_names(self, signatures: dict[str, Signature]) -> list[str]:
-        """The classes by the Classify RPC's signature, which alone names them all; [] where there is none."""
+        """The classes from the Classify RPC's signature, which alone names them all; [] without one."""
         default, signature = signatures.get("serving_default"), signatures.get("classify")
         if default is None or signature is None or "classes" not in signature.outputs:
             return []
@@ -231,11 +229,7 @@ class Model:
         return [label.decode(errors="replace") for label in answer["classes"][0]]
 
     async def run(self, task: Task, batch: Batch) -> BatchAnswer:
-        """Answers a batch, counting its tokens beside it where someone asks.
-
-        Raises:
-            ServingError: of the call.
-        """
+        """Answers a batch, and counts its tokens in parallel if asked. Raises ServingError."""
         counter = self.tasks.get("tokenize")
         self._batches += 1
         wanted = batch.counts or self._batches % _COUNT_EVERY == 1
@@ -260,13 +254,13 @@ class Model:
         return BatchAnswer(outputs, tokens, of_texts.get(TEXT_TOKENS), of_texts.get(TRUNCATED_TOKENS))
 
     def count(self, work: Work, rows: list[tuple[str]]) -> int:
-        """Returns the tokens of answered rows; guessed where they were not counted."""
+        """Returns the tokens of answered rows; estimated if not counted."""
         return sum(work.tokens or [self.estimate.of((text.encode(),)) for (text,) in rows])
 
     def may_truncate(self, task: Task, rows: list[tuple[bytes, ...]]) -> bool:
-        """Whether only another call can tell that a text is truncated, and one is long enough.
+        """Whether a row may be truncated and only another call can tell.
 
-        Few texts have more tokens than bytes, and to count those of short ones would cost as much as to answer them.
+        Short rows are not counted: it costs as much as answering them, and few texts have more tokens than bytes.
         """
         counter, longest = self.tasks.get("tokenize"), self.estimate.longest
         if task.tells_truncation or counter is None or not counter.tells_truncation or longest is None:
@@ -274,10 +268,7 @@ class Model:
         return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
 
     async def _with_truncation(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
-        """Asks for outputs, and for TRUNCATION where the signature has it.
-
-        While versions change, or differ between the servers of a name, one that has no such outputs may answer.
-        """
+        """Asks for outputs, and for TRUNCATION if the signature has it; servers of another version may leave it out."""
         if task.tells_truncation:
             try:
                 return await self._ask(task, rows, outputs + TRUNCATION, timeout_s)
@@ -294,11 +285,7 @@ class Model:
         return answer
 
     async def predict(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float) -> dict:
-        """Answers tensors as they are.
-
-        Raises:
-            ServingError: of the call.
-        """
+        """Answers tensors without batching. Raises ServingError."""
         try:
             return await self._client.predict(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s)
         except ServingError:
@@ -306,10 +293,9 @@ class Model:
             raise
 
     async def close(self) -> None:
-        """Closes the connection."""
         await self._client.close()
 
 
 def task_at(task: Task, threshold: float) -> Task:
-    """Returns an early exit at a threshold."""
+    """Returns the early-exit task with a threshold."""
     return dataclasses.replace(task, numbers=(("threshold", threshold),))

@@ -1,4 +1,4 @@
-"""The routes described: as an OpenAPI document, and as a page that loads nothing from elsewhere."""
+"""The API description: an OpenAPI document, and a self-contained page."""
 
 import html
 import json
@@ -35,7 +35,7 @@ GETS = {
 
 
 def document(root_path: str = "") -> dict[str, Any]:
-    """Returns the OpenAPI 3.1 description of all routes, which have `root_path` before their paths."""
+    """Returns the OpenAPI 3.1 description of all routes, with `root_path` before their paths."""
     bodies = list(dict.fromkeys(route.body for route in ROUTES))
     _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {route.path: {"post": _operation(route)} for route in ROUTES}
@@ -84,11 +84,7 @@ td, th {{ text-align: left; vertical-align: top; padding: .1rem .8rem .1rem 0 }}
 
 
 def page(models: Mapping[str, tuple[str, ...]]) -> str:
-    """Draws the page.
-
-    Args:
-        models: The names of the models, and what each can do.
-    """
+    """Returns the HTML page; `models`: names and tasks."""
     said = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there'})" for name, tasks in models.items())
     gets = "".join(f"<tr><td><code>GET {path}</code><td>{html.escape(text)}" for path, text in GETS.items())
     statuses = "".join(f"<tr><td>{status}<td>{html.escape(text)}" for status, text in STATUSES.items())

@@ -1,4 +1,4 @@
-"""What GET shows: the models, how they are, the routes described, and the page to try them on."""
+"""Pages for GET: models, health, the API description and the playground."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Reply(NamedTuple):
-    """What goes back to a client: bytes, their media type, a status, and headers beside length and type."""
+    """A response: bytes, media type, status, and headers besides length and type."""
 
     body: bytes
     kind: bytes = _JSON
@@ -30,13 +30,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """What GET shows at a path.
-
-    Attributes:
-        path: Of the URL; names in braces are handed to `draw`.
-        is_open: Whether it needs no key.
-        draw: Makes it.
-    """
+    """A page for GET. Names in braces in `path` are arguments of `draw`; `is_open`: it needs no key."""
 
     path: str
     is_open: bool
@@ -56,7 +50,7 @@ def _health(service: Service) -> Reply:
 
 def _ready(service: Service) -> Reply:
     absences = _absences(service)
-    # A model that its server lacks must not keep requests from the others.
+    # A missing model must not block requests to the others.
     is_read = all(absence.code != NOT_READY for absence in absences.values())
     return _OK if is_read and len(absences) < len(service.models) else _ok_unless(absences)
 

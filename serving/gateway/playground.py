@@ -1,4 +1,4 @@
-"""The page to try models on: one file for the browser, which loads nothing and asks only the gateway it came from."""
+"""The playground page: one file for the browser, which loads nothing and calls only its own gateway."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ def _source(text: str) -> str:
 
 
 _STYLE, _SCRIPT = _read("style.css"), _read("script.js")
-# Where the style and the script stand in the page.
+# Placeholders of the style and the script in the page.
 PLAYGROUND = _read("page.html").replace("{style}", _STYLE).replace("{script}", _SCRIPT).encode()
 # A browser runs this style and this script alone, and holds the page to its own address.
 POLICY = (

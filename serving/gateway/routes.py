@@ -1,4 +1,4 @@
-"""The routes: what each takes, whose clients speak it, and what answers it."""
+"""The table of routes: body, client family and handler of each."""
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ class Route:
 
     Attributes:
         path: Of the URL.
-        family: Whose clients speak it; errors have the form that they read.
-        task: What the model must be able to do; "": anything.
-        body: The type of the body.
+        family: Its clients; sets the form of errors.
+        task: The model's task; "": any.
+        body: Its type.
         handler: Answers it.
         summary: One line for the page.
         example: A body.
@@ -32,12 +32,12 @@ class Route:
     example: dict[str, Any] = field(default_factory=dict)
 
     def is_for(self, tasks: Collection[str]) -> bool:
-        """Returns whether a model that can do these answers it."""
+        """Returns whether a model with these tasks answers it."""
         return self.task in tasks or (not self.task and bool(tasks))
 
 
 async def first(service: Service, values: dict[str, Any], call: Call) -> Answer:
-    """Answers by the first task of the model, or by the one whose fields the body has."""
+    """Answers with the model's first task, or with the one whose fields the body has."""
     name = values.get("model")
     if not isinstance(name, str | None):
         raise bad_request("the body is not what this route takes: `$.model` is no string")

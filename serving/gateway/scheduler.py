@@ -1,4 +1,4 @@
-"""Batches by tokens: what has arrived when the model is free goes."""
+"""Batches by tokens: when the model is free, all waiting rows that fit are sent."""
 
 import asyncio
 import contextlib
@@ -22,13 +22,13 @@ _LONGEST_RETRY_S = 60
 
 @dataclass(frozen=True)
 class Limits:
-    """How much goes at once, and how much may wait.
+    """Limits on batches and on the queue.
 
     Attributes:
-        max_batch_tokens: Of a batch, in sum; a longer row goes alone.
+        max_batch_tokens: Sum of a batch; a longer row goes alone.
         max_batch_rows: Of a batch.
         max_in_flight: Batches at the model at once.
-        max_queued_tokens: Above it a request is refused, unless nothing waits.
+        max_queued_tokens: Above it a request is refused, unless the queue is empty.
     """
 
     max_batch_tokens: int = 1024
@@ -39,14 +39,14 @@ class Limits:
 
 @dataclass
 class Batch:
-    """What goes to the model in one call.
+    """The rows of one call to the model.
 
     Attributes:
-        key: What it is asked.
-        rows: Of all requests in it.
-        counts: Whether some request wants to know its tokens.
-        contexts: The trace contexts of those requests.
-        timeout_s: The most that any of them would wait, in seconds.
+        key: What the model is asked.
+        rows: Of several requests.
+        counts: Whether to count tokens.
+        contexts: The requests' trace contexts.
+        timeout_s: The longest of the requests' remaining times, in seconds.
     """
 
     key: Any
@@ -57,19 +57,18 @@ class Batch:
 
     @property
     def texts(self) -> list[tuple[bytes, ...]]:
-        """The rows' texts."""
         return [row.texts for row in self.rows]
 
 
 @dataclass
 class BatchAnswer:
-    """What the model answered to a batch.
+    """The model's answer to a batch.
 
     Attributes:
         outputs: Arrays [rows, ...] by output name.
-        tokens: Of each row as the model reads it; None where they were not counted.
-        text_tokens: Of each row's whole texts; None where the export does not tell.
-        truncated_tokens: How many of those the model did not read; None where the export does not tell.
+        tokens: Of each row as the model reads it; None if not counted.
+        text_tokens: Of each row's whole texts; None if not reported.
+        truncated_tokens: Of those, how many the model did not read; None if not reported.
     """
 
     outputs: dict[str, np.ndarray]
@@ -94,25 +93,24 @@ class Work:
     ended_ns: int = 0
 
     def output(self, name: str) -> np.ndarray:
-        """One output of all rows, [rows, ...], where its size is that of every batch."""
+        """One output of all rows, [rows, ...], where all batches have its size."""
         return np.stack([answer.outputs[name][place] for answer, place in self.places])
 
     def rows(self, name: str) -> list[Any]:
-        """One output row by row."""
         return [answer.outputs[name][place] for answer, place in self.places]
 
     @property
     def tokens(self) -> list[int] | None:
-        """The tokens of each row, where every batch was counted."""
+        """The tokens of each row; None unless every batch was counted."""
         if any(answer.tokens is None for answer, _ in self.places):
             return None
         return [int(answer.tokens[place]) for answer, place in self.places]
 
     @functools.cached_property
     def truncated(self) -> list[bool] | None:
-        """Whether each row was cut, of a work that is done; None where it is not known.
+        """Whether each row of a finished work was cut; None if unknown.
 
-        What only another request in the same batch wanted counted is not known: answers do not depend on neighbours.
+        Counts for another request in the batch are not used: answers do not depend on neighbours.
         """
         found = []
         for answer, place in self.places:
@@ -122,17 +120,17 @@ class Work:
         return found
 
     def flagged(self, row: int) -> dict[str, bool]:
-        """Returns the field `truncated` of a row's answer; {} where it is not known."""
+        """Returns the field `truncated` of a row's answer; {} if unknown."""
         return {} if self.truncated is None else {"truncated": self.truncated[row]}
 
 
 class Scheduler:
-    """Sends what waits as soon as the model is free.
+    """Sends waiting rows as soon as the model is free.
 
     Args:
         run: Answers a batch; raises ServingError.
         limits: See Limits.
-        on_batch: Told of each batch that went well, with its answer and the seconds that it took.
+        on_batch: Called after each successful batch with its answer and duration in seconds.
     """
 
     def __init__(
@@ -148,17 +146,14 @@ class Scheduler:
 
     @property
     def queued_rows(self) -> int:
-        """Rows that wait."""
         return len(self._queue)
 
     @property
     def queued_tokens(self) -> int:
-        """Tokens that wait."""
         return self._queue.tokens
 
     @property
     def in_flight(self) -> int:
-        """Batches at the model."""
         return len(self._flights)
 
     async def answer(
@@ -170,18 +165,15 @@ class Scheduler:
         counts: bool = False,
         context: Any = None,
     ) -> Work:
-        """Has rows answered; a caller that is cancelled takes what waits of them out of the queue.
+        """Returns the answers of rows; cancelling the caller removes its waiting rows from the queue.
 
         Args:
             key: What the model is asked; rows of one key share batches.
             texts: The rows, UTF-8.
-            sizes: Their tokens, guessed.
-            timeout_s: The longest wait, queue and model together, in seconds.
-            counts: Whether tokens are to be counted.
+            sizes: Their estimated tokens.
+            timeout_s: Queue and model together, in seconds.
+            counts: Whether to count tokens.
             context: The caller's trace context.
-
-        Returns:
-            The rows' answers.
 
         Raises:
             Refusal: 429 when too much waits.
@@ -220,7 +212,7 @@ class Scheduler:
     def _landed(self, flight: asyncio.Task) -> None:
         self._flights.discard(flight)
         if not flight.cancelled():
-            flight.exception()  # What befell it is told to its requests.
+            flight.exception()  # Its requests receive the error.
         self._send()
 
     async def _fly(self, key: Hashable, rows: list[Row]) -> None:
@@ -231,7 +223,7 @@ class Scheduler:
             if error.code is not grpc.StatusCode.INVALID_ARGUMENT or len(works) == 1:
                 self._fail(works, error)
                 return
-            # One request's fault is not the others'.
+            # One bad request must not fail the others.
             for work in works:
                 await self._fly(key, [row for row in rows if row.owner is work])
         except BaseException as error:
@@ -266,7 +258,7 @@ class Scheduler:
                 work.done.set_exception(error)
 
     async def close(self) -> None:
-        """Ends what is at the model, and what waits."""
+        """Cancels everything at the model and in the queue."""
         while self._queue:
             _, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows)
             self._fail(_owners(rows), gone())

@@ -1,4 +1,4 @@
-"""A gateway on a port, in a process of its own or on a thread of another's."""
+"""A gateway on a port, in its own process or on a thread."""
 
 import asyncio
 import logging
@@ -12,7 +12,6 @@ from tfrecords.base.errors import UserError
 
 
 def _check_free(grpc_address: str) -> None:
-    """Raises UserError where gRPC's port, which is opened when the application begins, is taken."""
     address, _, port = grpc_address.rpartition(":")
     try:
         listen(address.strip("[]"), int(port)).close()
@@ -21,13 +20,13 @@ def _check_free(grpc_address: str) -> None:
 
 
 class GatewayServer:
-    """Takes its port at once, and answers from `run` or `start` on.
+    """Takes its port at once; answers after `run` or `start`.
 
     Args:
-        options: What the gateway is told.
+        options: The gateway's settings.
         address: Where to listen.
-        port: There; 0 for any that is free.
-        drain_s: How long requests that run are waited for at the end, in seconds.
+        port: 0 for a free one.
+        drain_s: Seconds to wait for running requests at the end.
 
     Raises:
         UserError: when the port cannot be opened.
@@ -47,17 +46,16 @@ class GatewayServer:
         self._thread = threading.Thread(target=self._serve, name="gateway")
 
     def run(self) -> None:
-        """Answers until SIGTERM or SIGINT; the second one ends it at once."""
+        """Answers until SIGTERM or SIGINT; a second signal ends it at once."""
         # uvicorn raises a signal again when it is done; after SIGTERM that is a good end.
         signal.signal(signal.SIGTERM, lambda *_: None)
         self._serve()
 
     def start(self) -> None:
-        """Answers on a thread."""
         self._thread.start()
 
     def stop(self, drain_s: float | None = None) -> None:
-        """Takes no new connections, waits for requests that run, and ends the thread; `drain_s`: another than said."""
+        """Refuses new connections, waits for running requests, and ends the thread; `drain_s` replaces the setting."""
         if drain_s is not None:
             self._server.config.timeout_graceful_shutdown = drain_s
         self._server.should_exit = True

@@ -1,4 +1,4 @@
-"""What the routes share: which model answers, rows through the scheduler, limits on what is asked."""
+"""The routes' shared service: choice of the model, the scheduler, limits on requests."""
 
 import asyncio
 import contextlib
@@ -26,20 +26,20 @@ Answer = dict[str, Any] | list
 
 @dataclass(frozen=True)
 class Options:
-    """What a gateway is told when it is made.
+    """The settings of a gateway.
 
     Attributes:
-        connection: How the model server is reached.
-        models: The names of the models.
-        keys: Who may ask; None: everyone.
-        limits: Those of batches and queue.
+        connection: To the model server.
+        models: Their names.
+        keys: Accepted API keys; None: everyone may ask.
+        limits: Of batches and queue.
         max_inputs: Rows of a request.
-        max_body_bytes: Of a request's body.
-        timeout_s: The longest that a request may take, in seconds.
-        check_s: How often the model server is asked for its models, in seconds.
-        grpc_address: HOST:PORT where KServe's gRPC service listens; "": nowhere.
-        root_path: What a proxy puts before every path, such as "/models".
-        cors_origins: Origins whose pages may ask; "*": all.
+        max_body_bytes: Of a request.
+        timeout_s: Of a request, in seconds.
+        check_s: Seconds between checks of the model server.
+        grpc_address: HOST:PORT of KServe's gRPC service; "": none.
+        root_path: A proxy's path prefix, such as "/models".
+        cors_origins: Allowed origins; "*": all.
     """
 
     connection: Connection
@@ -57,13 +57,13 @@ class Options:
 
 @dataclass
 class Call:
-    """One request on its way.
+    """A request in progress.
 
     Attributes:
-        trace: The context of its span; None where there is none.
-        queue_ns: How long its rows waited.
-        model_ns: How long they were at the model.
-        truncated: How many of its inputs were cut; None where the model does not tell.
+        trace: Its span's context, or None.
+        queue_ns: Time of its rows in the queue.
+        model_ns: Their time at the model.
+        truncated: Number of truncated inputs; None if unknown.
     """
 
     trace: Any = None
@@ -73,7 +73,7 @@ class Call:
 
 
 class Service:
-    """The models, and the queue in front of them; made and closed within the event loop that it runs in."""
+    """The models and their queue; create and close it within the event loop that it runs in."""
 
     def __init__(self, options: Options, metrics: Metrics):
         self.options, self.metrics = options, metrics
@@ -88,7 +88,6 @@ class Service:
         self.started = int(time.time())
 
     async def close(self) -> None:
-        """Ends all calls."""
         for watch in self._watches:
             watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -99,22 +98,15 @@ class Service:
 
     @property
     def live(self) -> bool:
-        """Tells whether every model is there."""
+        """Returns whether every model is available."""
         return all(model.live for model in self.models.values())
 
     def model(self, name: str | None, *wanted: str) -> tuple[Model, Task]:
-        """Chooses who answers.
-
-        Args:
-            name: The model's; None for the first that can.
-            wanted: What it must be able to do: the first of these that it can.
-
-        Returns:
-            The model, and how it is asked.
+        """Returns the model that answers, and its first of the `wanted` tasks; `name` None: the first model that can.
 
         Raises:
             Refusal: 404 for a model that is unknown here or at the server, 400 for one that cannot, 503 for one whose
-                abilities are not known yet.
+                tasks are not known yet.
         """
         if name is not None and name not in self.models:
             known = ", ".join(self.models)
@@ -122,10 +114,10 @@ class Service:
         asked = list(self.models.values()) if name is None else [self.models[name]]
         for model in asked:
             task = next((model.tasks[one] for one in wanted if one in model.tasks), None)
-            # Which is the first of several is known when all are.
+            # The first of several models is only known when the tasks of all are.
             if task and (model.version is not None or len(wanted) == 1):
                 return model, task
-            # No later model takes its place: the same request would be answered by another one a moment later.
+            # No other model replaces it: the same request would go to another model a moment later.
             if model.version is None and (name is not None or not model.is_missing):
                 raise model.absence or gone()
         if all(model.is_missing for model in asked):
@@ -142,24 +134,21 @@ class Service:
         body: Body,
         counts: bool = False,
     ) -> Work:
-        """Has rows answered, in order.
+        """Returns the answers of rows of texts, in order.
 
         Args:
             model: Who answers.
-            task: How it is asked.
-            rows: Texts; each row has as many as the task takes.
-            call: The request; how long it took is noted there.
-            body: What says whether texts that are too long are cut, and which options are asked for.
-            counts: Whether their tokens are counted.
-
-        Returns:
-            The rows' answers.
+            task: The model's task.
+            rows: As many texts in each as the task takes.
+            call: Records the times.
+            body: Sets truncation and options.
+            counts: Whether to count tokens.
 
         Raises:
-            Refusal: for no or too many rows, texts that are no Unicode, texts that are too long, a full queue, and an
-                option that the model does not take.
+            Refusal: for no or too many rows, texts that are no Unicode or too long, a full queue, and an unsupported
+                option.
             ServingError: of the call.
-            TimeoutError: for a request that took too long.
+            TimeoutError: after the time limit.
         """
         self.check_count(len(rows))
         task = _with_options(model, task, body)
@@ -190,11 +179,11 @@ class Service:
         sizes = [model.estimate.of(row) for row in rows]
         key = (model.name, counter)
         work = await self.scheduler.answer(key, rows, sizes, self.options.timeout_s, context=call.trace)
-        # Where it is not told what was cut, a row that is full counts as cut.
+        # Without a truncation output, a full row counts as truncated.
         _check_whole(model, work.truncated or [count >= longest for count in work.tokens])
 
     def check_count(self, rows: int) -> None:
-        """Raises Refusal for no rows, or more than a request may have."""
+        """Raises Refusal for no rows or too many."""
         if not rows:
             raise bad_request("there is no text in the request")
         if rows > self.options.max_inputs:
@@ -227,7 +216,6 @@ _OPTIONAL = ("embed", "embed_all", "embed_sparse", "classify", "rerank")
 
 
 def _with_options(model: Model, task: Task, body: Body) -> Task:
-    """Returns the task as a body asks for it; raises Refusal naming the field that the model does not follow."""
     asked = options_of(body, model.prompts)
     for name, (field_name, value) in asked.items():
         if value and name not in task.options:
@@ -241,7 +229,6 @@ def _with_options(model: Model, task: Task, body: Body) -> Task:
 
 
 def _check_whole(model: Model, too_long: Iterable[bool]) -> None:
-    """Raises Refusal for the first row that is too long."""
     for number, is_too_long in enumerate(too_long):
         if is_too_long:
             longest = model.estimate.longest
@@ -250,7 +237,7 @@ def _check_whole(model: Model, too_long: Iterable[bool]) -> None:
 
 
 def _check_numbers(model: Model, work: Work, task: Task) -> None:
-    """Raises Refusal where the model gave what is no number, which JSON has no word for."""
+    """Raises Refusal where an answer holds NaN or infinity, which JSON cannot express."""
     for name in task.outputs:
         for number, row in enumerate(work.rows(name)):
             if np.asarray(row).dtype.kind == "f" and not np.isfinite(row).all():
@@ -259,5 +246,5 @@ def _check_numbers(model: Model, work: Work, task: Task) -> None:
 
 
 def best_first(scores: np.ndarray) -> np.ndarray:
-    """Returns the indices that sort scores [n] from the largest to the smallest; equal ones keep their order."""
+    """Returns the indices that sort scores [n] in descending order; equal ones keep their order."""
     return np.argsort(-scores, kind="stable")

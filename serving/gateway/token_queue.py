@@ -1,7 +1,4 @@
-"""What waits for the model, and what goes next: as many tokens as a batch may have, of like lengths, nobody forgotten.
-
-Nothing here knows of time, threads or networks.
-"""
+"""A queue that forms batches by tokens and similar length, without starvation."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -13,11 +10,11 @@ class Row:
     """One row of a request.
 
     Attributes:
-        owner: The request that it belongs to.
-        number: Its place in the request.
-        texts: What the model is given, UTF-8.
-        size: Tokens, as far as they are known.
-        turn: The row with the least of all is in the next batch.
+        owner: Its request.
+        number: Its index in the request.
+        texts: UTF-8.
+        size: Tokens, as far as known.
+        turn: The row with the smallest value is in the next batch.
     """
 
     owner: Any
@@ -28,11 +25,11 @@ class Row:
 
 
 class TokenQueue:
-    """Rows that wait, by key: only rows of one key can share a batch.
+    """Waiting rows by key: only rows of one key can share a batch.
 
-    A row's turn is the number of tokens that had been taken when its request came, and those of the request before it:
-    its start if the model worked for that request alone. So nothing that comes later passes a row for ever, and of a
-    large request the later rows let small ones pass (Zhang, 1990, "Virtual Clock", with service as the clock).
+    A row's turn is the tokens taken when its request came, plus the tokens of the request before it: its start if the
+    model served that request alone. So later requests cannot starve a row, and small requests pass the later rows of a
+    large one (Zhang, 1990, "Virtual Clock", with service as the clock).
 
     >>> queue = TokenQueue()
     >>> queue.add("model", [Row("a", 0, (b"short",), 3), Row("a", 1, (b"long",), 90), Row("a", 2, (b"short",), 4)])
@@ -54,7 +51,7 @@ class TokenQueue:
         return sum(map(len, self._rows.values()))
 
     def add(self, key: Hashable, rows: Sequence[Row]) -> None:
-        """Has the rows of one request wait."""
+        """Adds the rows of one request."""
         turn = self._taken
         for row in rows:
             row.turn = turn
@@ -64,19 +61,16 @@ class TokenQueue:
             self._rows.setdefault(key, []).extend(rows)
 
     def drop(self, owner: Any) -> None:
-        """Forgets what waits of a request."""
+        """Removes the waiting rows of a request."""
         for key, rows in list(self._rows.items()):
             self._keep(key, [row for row in rows if row.owner is not owner])
 
     def take(self, max_tokens: int, max_rows: int) -> tuple[Hashable, list[Row]]:
-        """Takes the next batch out.
+        """Removes and returns the next batch: its key and rows, the one whose turn it is and those nearest in length.
 
         Args:
-            max_tokens: The batch's, in sum; a longer row goes alone.
-            max_rows: The batch's.
-
-        Returns:
-            The key of the batch, and its rows: the one whose turn it is, and those nearest to it in length.
+            max_tokens: Sum of the batch; a longer row goes alone.
+            max_rows: Of the batch.
         """
         key, first = min(
             ((key, min(rows, key=_turn)) for key, rows in self._rows.items()), key=lambda pair: pair[1].turn
@@ -100,7 +94,6 @@ def _turn(row: Row) -> int:
 
 
 def _nearest(rows: list[Row], first: Row, max_tokens: int, max_rows: int) -> list[Row]:
-    """`first`, and the rows around it in the order of length as far as they fit."""
     if len(rows) <= max_rows and sum(row.size for row in rows) <= max_tokens:
         return rows
     order = sorted(rows, key=lambda row: (row.size, row.turn))

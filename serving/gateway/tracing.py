@@ -1,8 +1,7 @@
-"""OpenTelemetry spans of a request, where its API is installed; else nothing.
+"""OpenTelemetry spans of a request, where its API is installed.
 
-A request is one span, with children `queue` (until its first batch left) and `run` (until its last answer). The call to
-the model server is a span of its own, `batch`: a child of the first request in it, linked to the others. The client
-sends the context of that span on.
+A request is one span, with children `queue` (until its first batch is sent) and `run` (until its last answer). The call
+to the model server is a span `batch`: a child of its first request, linked to the others, and sent to the server.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ _NAME = "serving.gateway"
 
 @contextlib.contextmanager
 def request_span(route: str, headers: Mapping[str, str]) -> Iterator[Any]:
-    """Opens the span of a request, child of what its headers name; gives its context, None without OpenTelemetry."""
+    """Opens a request's span, child of the one in its headers; yields its context, None without OpenTelemetry."""
     if trace is None:
         yield None
         return
@@ -29,7 +28,7 @@ def request_span(route: str, headers: Mapping[str, str]) -> Iterator[Any]:
 
 
 def record_waits(parent: Any, queued_ns: int, started_ns: int, ended_ns: int) -> None:
-    """Adds to a request's span how long it waited and how long it ran; times are of `time.time_ns`."""
+    """Adds waiting and running time to a request's span; times are of `time.time_ns`."""
     if trace is None or parent is None:
         return
     tracer = trace.get_tracer(_NAME)

@@ -1,4 +1,4 @@
-"""What is asked about a text itself: its class, pieces, masked words, order, answers, words, and how deep it went."""
+"""Routes about texts: classes, tokens, masked words, sentence order, answers, entities and early exit."""
 
 import time
 from typing import Any
@@ -17,7 +17,7 @@ _NO_ANSWER = 1e4
 
 
 async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
-    """Answers as text-embeddings-inference does: of each row all classes, likeliest first."""
+    """Returns all classes of each row, likeliest first, as text-embeddings-inference does."""
     model, task = service.model(body.model, "classify")
     if body.function_to_apply and "value" in task.outputs:
         raise bad_request("function_to_apply is for classes, and the model gives a value; leave it out")
@@ -29,7 +29,6 @@ async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Ans
 
 
 def _flagged(work: Work, row: int, found: list[dict]) -> list[dict]:
-    """The answer to a row, in each part of which stands whether the row was truncated."""
     return [one | work.flagged(row) for one in found]
 
 
@@ -58,10 +57,10 @@ def _classes(model: Model, work: Work, outputs: tuple[str, ...], function: str |
 
 
 async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
-    """Answers as text-embeddings-inference does, without places in the text."""
+    """Answers as text-embeddings-inference does, without positions in the text."""
     model, task = service.model(body.model, "tokenize")
     texts, _ = bodies.listed(body.inputs)
-    # A model of pairs is shown the text as its first.
+    # A model of pairs gets the text as its first one.
     rows = [(text, *[""] * (len(task.inputs) - 1)) for text in texts]
     work = await service.answer(model, task, rows, call, body)
     answers = []
@@ -75,7 +74,7 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
 
 
 async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answer:
-    """Answers as text-embeddings-inference does: the texts of lists of ids."""
+    """Returns the texts of lists of ids, as text-embeddings-inference does."""
     model, _ = service.model(body.model, "decode")
     rows = body.ids if any(isinstance(one, list) for one in body.ids) else [body.ids]
     service.check_count(len(rows))
@@ -91,7 +90,7 @@ async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answe
 
 
 async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
-    """Returns the likeliest pieces for each mask of each text, likeliest first."""
+    """Returns the likeliest tokens for each mask of each text, likeliest first."""
     texts, lone = bodies.listed(body.inputs)
     _, work = await masks(service, texts, body, call)
     answers = [
@@ -103,7 +102,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
 
 
 async def masks(service: Service, texts: list[str], body: bodies.MasksBody, call: Call) -> tuple[Model, Work]:
-    """Has texts with masks answered; raises Refusal where the export proposes fewer words than are wanted."""
+    """Returns the answers to texts with masks; raises Refusal where the export proposes too few words."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, [(text,) for text in texts], call, body)
     check_top_k(body.top_k, work.rows("pieces"))
@@ -111,7 +110,7 @@ async def masks(service: Service, texts: list[str], body: bodies.MasksBody, call
 
 
 def check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
-    """Raises Refusal where more are wanted than the rows [..., top_k] have."""
+    """Raises Refusal for more than the rows [..., top_k] have."""
     if wanted is not None and wanted > rows[0].shape[-1]:
         raise bad_request(f"top_k is {wanted}; the export gives {rows[0].shape[-1]} (its --top_k)")
 
@@ -121,7 +120,7 @@ def _scored(names: Any, scores: Any, key: str) -> list[dict]:
 
 
 async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -> Answer:
-    """Returns for each pair whether it stands in its order and whether not, likelier first."""
+    """Returns for each pair the scores of right and wrong order, likelier first."""
     model, task = service.model(body.model, "sentence_order")
     rows, lone = bodies.rows_of(body.inputs, 2)
     work = await service.answer(model, task, rows, call, body)
@@ -133,7 +132,7 @@ async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -
 
 
 async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
-    """Returns the answer to each question, with its place in the context in characters, and the best few."""
+    """Returns the answer to each question, with its character positions in the context, and the best few."""
     model, task = service.model(body.model, "answer")
     asked, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(one.context, one.question) for one in asked], call, body)
@@ -167,12 +166,12 @@ def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
 
 
 def _limited(score: Any) -> float:
-    """A score as exports of today give it: those of before say 1e30 where a context holds nothing to answer with."""
+    """The score by today's convention: old exports write 1e30 for a context without an answer."""
     return float(np.clip(score, -_NO_ANSWER, _NO_ANSWER))
 
 
 async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
-    """Gives the words of each text with their class and their place in characters."""
+    """Returns the words of each text with their class and their character positions."""
     model, task = service.model(body.model, "tag")
     texts, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(text,) for text in texts], call, body)
@@ -189,7 +188,7 @@ async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
 
 
 async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Answer:
-    """Gives the step that each row left at, of how many, and its classes where the model has some."""
+    """Returns the exit step of each row, the number of steps, and its classes if the model has some."""
     model, task = service.model(body.model, "early_exit")
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     at = task_at(task, body.threshold)

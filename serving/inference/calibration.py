@@ -1,4 +1,4 @@
-"""The 8-bit encoder's ranges: how large the inputs of every product become on rows like those to come."""
+"""The 8-bit encoder's ranges: the largest inputs of every product on typical rows."""
 
 from typing import Any
 
@@ -17,20 +17,17 @@ _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 
 
 def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
-    """Puts 8-bit products in the place of those of a float32 encoder, of its embeddings' projection too.
+    """Returns kernels with 8-bit products in place of a float32 encoder's, and of its embeddings' projection.
 
     Without AVX-512 the last bits of a float32 projection depend on the number of tokens.
 
     Args:
-        encoder: the InferenceEncoder, whose parts are all in float32.
-        calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids where None.
-        vnni: whether only CPUs with VNNI will run it.
-
-    Returns:
-        What multiplies by these products.
+        encoder: the InferenceEncoder, whose parts are all float32.
+        calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids if None.
+        vnni: whether it runs only on CPUs with VNNI.
 
     Raises:
-        UserError: 8-bit products cannot be with this activation function.
+        UserError: int8 does not support this activation function.
     """
     config, embeddings = encoder.config, encoder.embeddings
     check_int8(config.hidden_act, config.feed_forward)

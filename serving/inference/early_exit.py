@@ -1,7 +1,7 @@
-"""Batched early exit: after every step a head answers, rows that are decided leave, the rest go on.
+"""Batched early exit: after every step a head answers, and decided rows leave.
 
-Taking rows out means new tables for attention, which cost as much as a good part of a step. So a decided row
-keeps its answer but stays in the batch, still computed, until such rows hold enough of the tokens.
+Removing rows means new attention tables, which cost a good part of a step. So a decided row stays in the batch, still
+computed, until such rows hold enough of the tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ from serving.inference.layers import Dense, array, arrays
 from serving.inference.rows import FlatRows
 from serving.inference.tables import Tables, missing, ranges
 
-# Rows leave once no more than this part of the tokens is of open rows.
+# Decided rows leave when open rows hold at most this part of the tokens.
 OPEN_PART = 0.8
 
 
 class State(NamedTuple):
-    """From step to step: the rows that are still there, open or decided. `answers` are rows or, for tagging, tokens."""
+    """The loop state: the remaining rows, open or decided. `answers` are rows or, for tagging, tokens."""
 
     depth: Any  # the encoder's, whose tensors are [tokens, ...]
     row: Tensor  # [rows], their numbers in the batch
@@ -53,27 +53,19 @@ class Gate(tf.Module):
 def exit_early(
     encoder: Any, runner: Runner, depth: Any, exit_heads: Sequence, threshold: Tensor, rule: ExitRule, features: dict
 ) -> dict[str, Tensor]:
-    """Runs the steps of a batch whose rows leave it.
+    """Runs the steps of a batch with early exit.
 
-    Args:
-        encoder: the InferenceEncoder.
-        runner: of the batch, whose rows are FlatRows.
-        depth: its state before the first step.
-        exit_heads: a Keras dense layer for each step; none: a row's answer is its tokens' states.
-        threshold: float32 [batch].
-        rule: when a row is decided.
-        features: of the batch, as extensions read them.
+    depth: the runner's state before the first step. exit_heads: none if a row's answer is its tokens' states.
+    threshold: float32 [batch]. features: for extensions.
 
     Returns:
-        logits and steps: see `InferenceEncoder.early_exit`.
+        See `InferenceEncoder.early_exit`.
     """
     exits = _ExitRunner(encoder, runner, exit_heads, rule, features)
     return exits.results(DepthLoop("loop", stops=True)(exits, exits.start(depth, threshold)))
 
 
 class _ExitRunner(Runner):
-    """Runs a step of the rows that are still there, answers, and lets rows leave."""
-
     def __init__(self, encoder: Any, inner: Runner, exit_heads: Sequence, rule: ExitRule, features: dict):
         super().__init__(inner)
         self.encoder, self.rule, self.batch, self.features = encoder, rule, inner.rows.batch, features
@@ -104,7 +96,6 @@ class _ExitRunner(Runner):
         )
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: State, loop: DepthLoop) -> State:
-        """Runs equal steps as long as there are open rows."""
         return tf.while_loop(
             lambda i, state: (i < segment.repeats) & tf.reduce_any(state.is_open),
             lambda i, state: (i + 1, cycle(i, state)),
@@ -127,13 +118,9 @@ class _ExitRunner(Runner):
         return {"logits": logits, "steps": state.steps}
 
     def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
-        """The answers after one more step. Those of open rows are written down, and some rows are open no more.
+        """Records the answers of open rows after a step, and closes decided ones.
 
-        Args:
-            state: after the step.
-            step: its number.
-            hidden: what the encoder would return after it, [tokens, hidden_size].
-            before: returns the same of the step before.
+        hidden: the encoder's output, [tokens, hidden_size]; `before` returns that of the step before.
         """
         row = self._rows(state)
         vectors = self._vectors(state, hidden)
@@ -160,25 +147,21 @@ class _ExitRunner(Runner):
         return tf.matmul(pooled, self.kernels[step]) + self.biases[step]
 
     def _rows(self, state: State) -> Tensor:
-        """The row of every answer."""
         if not self.by_token:
             return tf.range(tf.size(state.row))
         return tf.searchsorted(tf.cumsum(state.tables.lengths), tf.range(tf.size(state.cell)), side="right")
 
     def _vectors(self, state: State, hidden: Tensor) -> Tensor:
-        """What the answers are made of, float32 [answers, hidden_size]."""
         vectors = hidden[: tf.size(state.cell)] if self.by_token else tf.gather(hidden, state.tables.starts)
         return tf.cast(vectors, tf.float32)
 
     def _sums(self, state: State, row: Tensor, values: Tensor) -> Tensor:
-        """Adds the values of a row's answers up, [answers] to [rows]; those of padding count nothing."""
         if not self.by_token:
             return values
         is_real = tf.gather(tf.reshape(self.batch.mask, [-1]), state.cell)
         return tf.math.unsorted_segment_sum(tf.where(is_real, values, 0.0), row, tf.size(state.row))
 
     def _evidence(self, state: State, row: Tensor, vectors: Tensor, hidden: Tensor, before: Tensor) -> Tensor:
-        """What `decide_by_state` goes by, float32 [rows]."""
         if self.rule.name == "movement":
             moved = vectors - self._vectors(state, before)
             return relative(*(self._sums(state, row, tf.reduce_sum(one * one, axis=1)) for one in (moved, vectors)))
@@ -186,7 +169,6 @@ class _ExitRunner(Runner):
         return self.encoder.exit_gate(*firsts)
 
     def _leave(self, state: State) -> State:
-        """Takes decided rows out if that pays."""
         lengths = state.tables.lengths
         open_tokens = tf.cast(tf.reduce_sum(tf.where(state.is_open, lengths, 0)), tf.float32)
         pays = open_tokens <= OPEN_PART * tf.cast(tf.reduce_sum(lengths), tf.float32)

@@ -1,4 +1,4 @@
-"""The whole encoder as a tf.Module: what `serving.export` puts heads on."""
+"""The inference encoder as a tf.Module, the base of all exports."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -26,22 +26,22 @@ from tfrecords.base.errors import UserError
 def make_encoder(
     model, options: InferenceOptions | None = None, calibration=None, max_seq_length: int | None = None
 ) -> "InferenceEncoder":
-    """Makes the inference encoder of a Keras model, which holds weights of its own.
+    """Returns the inference encoder of a Keras model, with its own copy of the weights.
 
-    To be called in a tf.function: oneDNN's ops do not run eagerly.
+    Call it in a tf.function: oneDNN's ops do not run eagerly.
 
     Args:
         model: A Keras model with an `encoder`, or an AlbertEncoder.
-        options: How to compute; float32 without padding where None.
-        calibration: For int8, rows like those to come, the ranges of 8-bit numbers being taken from them: input_ids
-            int32 [rows, length] and lengths int32 [rows]. Random ids where None, with a wider margin.
-        max_seq_length: The length of the longest row, in tokens, for tables by distance; None: the model's.
+        options: By default float32 without padding.
+        calibration: Typical rows for the ranges of int8: input_ids int32 [rows, length] and lengths int32 [rows].
+            By default random ids with a wider margin.
+        max_seq_length: Tokens of the longest row, for tables by distance; None: the model's.
 
     Returns:
-        The encoder: a function of token ids and lengths.
+        A function of token ids and lengths.
 
     Raises:
-        UserError: the options ask for what this encoder or this TensorFlow cannot do.
+        UserError: this encoder or this TensorFlow does not support the options.
 
     >>> import numpy as np
     >>> from albert_tf import AlbertConfig, AlbertEncoder
@@ -60,11 +60,11 @@ def make_encoder(
 
 
 class InferenceEncoder(tf.Module):
-    """An encoder with the numbers of AlbertEncoder at every real token; `make_encoder` makes it.
+    """An encoder with AlbertEncoder's numbers at every real token; see `make_encoder`.
 
     Attributes:
-        exit_gate: the Gate of a model that has learned when to leave, or None.
-        kernels: what multiplies.
+        exit_gate: the Gate of a model with learned exits, or None.
+        kernels: compute the products.
     """
 
     exit_gate: Gate | None = None
@@ -101,7 +101,7 @@ class InferenceEncoder(tf.Module):
             norm_in_one_pass([*self.attentions, *self.feed_forwards])
 
     def describe(self) -> dict[str, str]:
-        """Describes the options as they were decided, and what a server needs for them, for a manifest."""
+        """Describes the resolved options and the server's requirements, for a manifest."""
         needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
         needs += filter(None, [describe_needs(self.options.compute)])
         how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint")}
@@ -112,15 +112,15 @@ class InferenceEncoder(tf.Module):
 
         Args:
             input_ids: int32 [batch, length].
-            lengths: int32 [batch], real tokens of each row; or None where `input_mask` is given, which goes first.
-            segment_ids: int32 [batch, length]; all 0 where None.
-            input_mask: int32 [batch, length], 1 for tokens.
-            **features: what `specs` names, of rows that follow others. Their padding is computed.
+            lengths: int32 [batch], real tokens of each row; or None with `input_mask`.
+            segment_ids: int32 [batch, length]; default 0.
+            input_mask: int32 [batch, length], 1 for tokens; has priority.
+            **features: the inputs in `specs`, for rows that follow others. Their padding is computed.
 
         Returns:
-            sequence_output float32 [batch, length, hidden_size], where there is a pooler, pooled_output float32 [batch,
-            hidden_size], and what extensions report, such as steps int32 [batch, length] of tokens that halt, 0 where
-            nothing was computed; of rows that follow others also the `specs` for those that come next.
+            sequence_output float32 [batch, length, hidden_size]; with a pooler, pooled_output float32 [batch,
+            hidden_size]; outputs of extensions, such as steps int32 [batch, length], 0 where nothing was computed; for
+            rows that follow others also the `specs` for the next rows.
         """
         return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask, features)
 
@@ -133,7 +133,7 @@ class InferenceEncoder(tf.Module):
         return outputs | runner.report(state)[0]
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> Tensor:
-        """Returns pooled_output alone, of a model with a pooler: the last step is of summary tokens only."""
+        """Returns pooled_output alone, of a model with a pooler; the last step computes summary tokens only."""
         if self.reports:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
@@ -144,39 +144,33 @@ class InferenceEncoder(tf.Module):
 
     @property
     def reports(self) -> set[str]:
-        """Returns what extensions report of every batch, for which all its tokens have to be computed."""
+        """Returns the outputs of extensions, which require that all tokens are computed."""
         return {name for one in self.extensions for name in one.extension.outputs}
 
     @property
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the inputs and outputs of rows that follow others, by name; {} if nothing is remembered."""
+        """Returns the inputs and outputs of rows that follow others, by name; {} without memory."""
         return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
     @property
     def memory(self) -> dict[str, Any]:
-        """What the values of `specs` mean, as a manifest says it."""
+        """The meaning of the values of `specs`, for a manifest."""
         return {name: text for one in self.extensions for name, text in one.memory.items()}
 
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, Tensor]:
-        """Answers with a head after every step; rows that `rule` finds decided leave the batch.
+        """Answers with a head after every step; rows that `rule` decides leave the batch. Inputs: see `__call__`.
 
-        Args:
-            input_ids: See `__call__`, as for the next two and `input_mask`.
-            lengths: int32 [batch].
-            segment_ids: int32 [batch, length].
-            exit_heads: A Keras dense layer for each step of the plan; none where the rule is for "states".
-            threshold: float32 [batch], each row's own, what it means being the rule's.
-            rule: When a row is decided.
-            input_mask: int32 [batch, length].
+        exit_heads: a Keras dense layer for each step of the plan; none if the rule is for "states". threshold: float32
+        [batch], in the rule's unit.
 
         Returns:
-            logits float32 [batch, units] ([batch, length, units] where the rule is for tokens, 0 at padding), or for
-            "states" what `__call__` returns; and steps int32 [batch], how many steps each row took.
+            logits float32 [batch, units] ([batch, length, units] if the rule is for tokens, 0 at padding), or for
+            "states" the outputs of `__call__`; and steps int32 [batch], the steps of each row.
 
         Raises:
-            UserError: the heads are not one for each step, or there is no gate for the rule.
+            UserError: the heads are not one for each step, or the rule's gate is missing.
         """
         check_exits(self.config)
         count = self.config.num_steps
@@ -194,10 +188,7 @@ class InferenceEncoder(tf.Module):
         return results
 
     def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
-        """What `answer` returns of a runner and the state before the first step: of one row by a graph of its own.
-
-        An online service sends mostly these, and of the time of few tokens the tables of rows are a part.
-        """
+        """Runs `answer` on a runner and its first state; one row has a graph of its own, without the cost of tables."""
         begin = functools.partial(self._begin, input_ids, *others)
         has_one_row = self.settings.skips_padding and all(one.has_one_row for one in self.extensions)
         if not has_one_row or others[-1]:
@@ -210,7 +201,6 @@ class InferenceEncoder(tf.Module):
     def _begin(
         self, input_ids, lengths, segment_ids, input_mask, features: dict, *, one_row: bool = False
     ) -> tuple[Runner, Any]:
-        """Returns what runs the steps of a batch, and the state before the first."""
         batch = self._batch(input_ids, lengths, input_mask, self.settings.skips_padding and not features, one_row)
         rows = self.rows(batch, {"segment_ids": segment_ids} | features, one_row=one_row)
         hidden = tf.cast(self.embeddings(input_ids, segment_ids, batch.computed), self.dtype)
@@ -225,14 +215,7 @@ class InferenceEncoder(tf.Module):
         return FlatBatch(mask, self.config, skip_padding, one_row)
 
     def rows(self, batch: FlatBatch, features: dict, kernels: FloatKernels | None = None, one_row: bool = False) -> Any:
-        """Makes the rows of a batch.
-
-        Args:
-            batch: their tokens.
-            features: of the batch, as `__call__` takes them; those that are None are as if they were not there.
-            kernels: what multiplies; None: those of the encoder.
-            one_row: whether the batch is one.
-        """
+        """Returns the rows of a batch; `kernels`: None for the encoder's; `features`: as in `__call__`."""
         kernels = kernels or self.kernels
         features = {name: value for name, value in features.items() if value is not None}
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
@@ -243,7 +226,6 @@ class InferenceEncoder(tf.Module):
         return self.with_features(rows, features)
 
     def with_features(self, rows: Any, features: dict) -> Any:
-        """Returns rows with what extensions add to them."""
         for one in self.extensions:
             rows = one.rows(rows, features)
         for one in self.extensions:
@@ -251,14 +233,13 @@ class InferenceEncoder(tf.Module):
         return rows
 
     def runner(self, rows: Any, kernels: FloatKernels | None = None) -> Runner:
-        """Makes the runner of steps for some rows."""
         runner: Runner = BlockRunner(self.config, kernels or self.kernels, rows)
         for one in sorted(self.extensions, key=lambda one: one.extension.order):
             runner = one.around(runner)
         return runner
 
     def finish(self, hidden: Tensor) -> Tensor:
-        """Ends [tokens, hidden_size] as the last step does."""
+        """Applies what follows the last step to [tokens, hidden_size]."""
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
     def _pool(self, runner: Runner, summary_tokens: Tensor) -> Tensor:

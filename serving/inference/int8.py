@@ -1,13 +1,13 @@
-"""Kernels with 8-bit products, oneDNN's.
+"""oneDNN's kernels with 8-bit products.
 
-Weights have a scale per output channel. Activations have one per depth step and place, found beforehand by
-`calibration`: a row's answer does not depend on other rows. Bias, activation function and residual are part
-of the product; attention itself and layer norm stay as in the float32 encoder.
+Weights have a scale per output channel. Activations have one per depth step and place, from `calibration`, so a row's
+answer does not depend on other rows. Bias, activation function and residual are part of the product. Attention itself
+and layer norm stay float32.
 
-Where a CPU has no VNNI, oneDNN makes activations unsigned (0 to 255) and adds the products of inputs 2i and 2i + 1 up
-in 16 bits, which clips them: with weights of 127 next to 127, at half their sum. By experiment it does so with SSE4.1,
-AVX, AVX2 and AVX-512 alike, for any number of tokens, and never pairs others. So two neighbouring weights of one sign
-may add up to 128, and 255 * 128 still fits.
+Without VNNI, oneDNN makes activations unsigned (0 to 255) and adds the products of inputs 2i and 2i + 1 in 16 bits,
+which clips them: weights of 127 next to 127 at half their sum. By experiment it does so with SSE4.1, AVX, AVX2 and
+AVX-512, for any number of tokens, and for no other pairs. So two neighbouring weights of one sign may add up to 128:
+255 * 128 still fits.
 """
 
 import contextlib
@@ -30,13 +30,12 @@ LOWEST = {"gelu": -0.171, "gelu_erf": -0.171, "relu": 0.0}
 
 
 class QuantizedDense(tf.Module):
-    """kernel int8 [inputs, units], scales float32 [units].
+    """A dense layer with kernel int8 [inputs, units] and scales float32 [units].
 
     Args:
         kernel, bias: float32 arrays [inputs, units] and [units].
-        vnni: whether only CPUs with VNNI will run it.
-        lowest: what the 0 of the inputs stands for, where that is always the same; None: they are `quantize`'s, whose
-            128 stands for 0.
+        vnni: whether it runs only on CPUs with VNNI.
+        lowest: the constant value of the inputs' 0; None: the inputs come from `quantize`, where 128 is 0.
     """
 
     def __init__(self, kernel: np.ndarray, bias: np.ndarray, vnni: bool = False, lowest: float | None = None):
@@ -49,9 +48,9 @@ class QuantizedDense(tf.Module):
         self.bias = bias if lowest is None else bias + lowest * self.sums
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
-        """Multiplies quint8 [tokens, inputs], of which the largest number stands for `largest`.
+        """Multiplies quint8 [tokens, inputs], whose largest number represents `largest`.
 
-        `dtype` is that of the result; tf.quint8 needs `output_range`, what its 0 and 255 stand for.
+        `dtype` is the result's; tf.quint8 needs `output_range`, the values of its 0 and 255.
         """
         bias, largest = self.of_inputs(largest)
         bounds = [-largest, largest, tf.constant(-self.range), tf.constant(self.range), *(output_range or ())]
@@ -59,7 +58,7 @@ class QuantizedDense(tf.Module):
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
     def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the bias that undoes the inputs' shift, float32 [units], and what 255 stands for without it."""
+        """Returns the bias that corrects the inputs' shift, float32 [units], and the value of 255 without it."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
         return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest
@@ -69,7 +68,7 @@ class QuantizedProjection(tf.Module):
     """The embeddings' projection with an 8-bit product.
 
     Args:
-        layer: the same in float32.
+        layer: the float32 layer.
         largest: of its inputs.
         vnni: as QuantizedDense.
     """
@@ -85,18 +84,16 @@ class QuantizedProjection(tf.Module):
 
 
 class Int8Kernels(FloatKernels):
-    """Kernels of halves whose products are 8-bit ones; attention, layer norms and what is of low rank stay float32.
+    """Kernels with 8-bit products; attention, layer norms and low-rank products stay float32.
 
-    The activation function's results become unsigned numbers within the product. Where a gate multiplies them, or what
-    is of low rank comes before, it is float32 numbers that are computed with, and what comes of it is rounded to
-    signed ones.
+    The activation function's results become unsigned numbers within the product. With a gate after them or a low-rank
+    product before them they are float32, and rounded to signed numbers.
     """
 
     # What "intermediate" has read, and the gate after it reads.
     _rounded: tuple[Tensor, Tensor]
 
     def multiply(self, first: Tensor, second: Tensor, transpose_b: bool = False) -> Tensor:
-        """Multiplies matrices, as tf.matmul does."""
         return onednn.batch_matmul(first, second, transpose_b=transpose_b)
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
@@ -105,7 +102,7 @@ class Int8Kernels(FloatKernels):
         return part.query_key_value(*self._round(part, 0, step, attended), tf.float32, residual=added)
 
     def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
-        """Returns quint8 where the activation function is part of the product."""
+        """Returns quint8 if the activation function is part of the product."""
         part, hidden_act = self.half("feed_forward", step), self.config.hidden_act
         if not is_unsigned(part):
             if name == "intermediate":
@@ -121,7 +118,7 @@ class Int8Kernels(FloatKernels):
     def add_to_residual(self, half: str, step: Step, inside: Tensor, residual: Tensor) -> Tensor:
         part = self.half(half, step)
         if half == "feed_forward" and is_unsigned(part):
-            # How much of the numbers' range the largest stands for.
+            # The part of the numbers' range that the largest uses.
             largest = of_step(part.ranges[:, 1] - np.float32(LOWEST[self.config.hidden_act]), step)
             total = part.output(inside, largest, tf.float32, residual=residual)
         else:
@@ -130,7 +127,6 @@ class Int8Kernels(FloatKernels):
         return total if self.is_pre else part.layer_norm(total)
 
     def _round(self, part: Any, place: int, step: Step, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The inputs of a half's first or last product, and what their largest number stands for."""
         largest = of_step(part.ranges[:, place], step)
         return quantize(inputs, largest), largest
 
@@ -141,19 +137,15 @@ def is_unsigned(half: FeedForwardHalf) -> bool:
 
 
 def of_step(values: np.ndarray, step: Step) -> Tensor:
-    """Returns a step's number, a scalar, of float32 [steps]."""
+    """Returns a step's scalar from float32 [steps]."""
     number = step.number
     return tf.constant(values[number]) if isinstance(number, int) else tf.gather(values, number)
 
 
 def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str, vnni: bool) -> None:
-    """Puts 8-bit products in the place of a half's float32 ones.
+    """Replaces a half's float32 products by 8-bit ones; `vnni`: it runs only on CPUs with VNNI.
 
-    Args:
-        half: of float32 products, none transposed.
-        ranges: float32 [steps, 2], the largest inputs of its first and of its output product at each step.
-        hidden_act: the activation function's name.
-        vnni: whether only CPUs with VNNI will run it.
+    ranges: float32 [steps, 2], the largest inputs of its first and its output product at each step.
     """
     for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, Dense)]:
         is_last = name == "output" and isinstance(half, FeedForwardHalf)
@@ -163,16 +155,16 @@ def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hid
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:
-    """Finds the largest sum of neighbouring weights of one sign (or weight alone) of [inputs, units], for each unit."""
+    """Returns each unit's largest sum of neighbouring weights of one sign (or single weight) of [inputs, units]."""
     pairs = np.pad(kernel, ((0, len(kernel) % 2), (0, 0))).reshape(-1, 2, kernel.shape[1])
     return np.maximum(np.maximum(pairs, 0).sum(axis=1), np.maximum(-pairs, 0).sum(axis=1)).max(axis=0)
 
 
 def quantize(values: Tensor, largest: Tensor) -> Tensor:
-    """Rounds to quint8, 255 standing for `largest`, 128 for 0 and 1 for -`largest`; what is beyond is clipped.
+    """Rounds to quint8: 255 is `largest`, 128 is 0 and 1 is -`largest`; larger values are clipped.
 
-    Unsigned, since oneDNN has to shift signed numbers itself, each time: without VNNI that makes its products two to
-    four times as slow (32 tokens, 768 x 3072: 1.5 and not 0.8 ms, 768 x 768: 0.8 and 0.2).
+    oneDNN would shift signed numbers in every product, which without VNNI takes two to four times as long (32 tokens,
+    768 x 3072: 1.5 and not 0.8 ms, 768 x 768: 0.8 and 0.2).
     """
     return tf.raw_ops.QuantizeV2(
         input=tf.cast(values, tf.float32),
@@ -184,13 +176,13 @@ def quantize(values: Tensor, largest: Tensor) -> Tensor:
 
 
 def check_int8(hidden_act: str, feed_forward: str = "mlp") -> None:
-    """Raises UserError where a model cannot be of int8 for its activation function; any can stand before a gate."""
+    """Raises UserError for an activation function that int8 does not support; any is supported before a gate."""
     if hidden_act not in LOWEST and feed_forward == "mlp":
         raise UserError(f"int8 knows the hidden_act {', '.join(LOWEST)}; this model has '{hidden_act}'")
 
 
 def check_kernels() -> None:
-    """Raises UserError where TensorFlow has not oneDNN's 8-bit kernels."""
+    """Raises UserError if TensorFlow lacks oneDNN's 8-bit kernels."""
     probe = QuantizedDense(np.eye(8, dtype=np.float32), np.zeros(8, np.float32))
     onednn.require("int8", lambda: probe(quantize(tf.eye(8), tf.constant(1.0)), tf.constant(1.0), tf.float32))
 
@@ -205,7 +197,7 @@ class ExactDense:
         self.layer = layer
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
-        """As QuantizedDense."""
+        """Same as QuantizedDense."""
         bias, largest = self.layer.of_inputs(largest)
         numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, tf.uint8), self.layer.kernel))
         found = tf.matmul(numbers, kernel) * (largest / 255 * self.layer.range / 127) + bias
@@ -222,7 +214,7 @@ class ExactDense:
 
 @contextlib.contextmanager
 def exact_products(encoder: Any) -> Iterator[None]:
-    """A context in which what is traced of an 8-bit InferenceEncoder has ExactDense for its products."""
+    """Within this context an 8-bit InferenceEncoder is traced with ExactDense for its products."""
     halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
     layers = [
         (half, name, layer)

@@ -1,4 +1,4 @@
-"""Who multiplies in an export: the products of halves, what extensions change of them, and their kernels."""
+"""The products of exports: halves, the extensions' changes to them, and float kernels."""
 
 import functools
 import importlib
@@ -22,12 +22,12 @@ RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
 
 
 class Settings(NamedTuple):
-    """What extensions may depend on.
+    """The settings that extensions may depend on.
 
     Attributes:
         dtype: of matrix products.
-        state_dtype: of the vectors that go from step to step.
-        skips_padding: whether padding is left out of all products.
+        state_dtype: of the vectors between steps.
+        skips_padding: whether all products leave out padding.
         longest: tokens of the longest row.
     """
 
@@ -40,16 +40,8 @@ class Settings(NamedTuple):
 class ExportedExtension(tf.Module):
     """An extension in an export: its own methods, with its weights as constants.
 
-    A module of `serving/inference/extensions` with the name of an extension has a subclass that does the same in less
-    time or in fewer operations, or adds what only exports have.
-
-    Args:
-        extension: of the encoder.
-        encoder: the Keras encoder.
-        settings: of the export.
-
-    Attributes:
-        has_one_row: whether a batch of one row may go without tables.
+    A module of `serving/inference/extensions` with an extension's name has a subclass that is faster, or adds what only
+    exports have. `has_one_row`: whether a batch of one row may run without tables.
     """
 
     has_one_row = True
@@ -60,11 +52,11 @@ class ExportedExtension(tf.Module):
         self.config, self.weights = encoder.config, encoder.extension_weights[extension.name].map(array)
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Returns arrays that make queries, keys and values, with something folded into them.
+        """Returns the arrays of queries, keys and values, with constants of the extension folded in.
 
         Args:
             parts: of queries, keys and values.
-            what: "kernel", "bias" or "low_rank", of the dense layers of an attention half.
+            what: "kernel", "bias" or "low_rank", of an attention half's dense layers.
             half: its kind and number.
         """
         return parts
@@ -75,35 +67,35 @@ class ExportedExtension(tf.Module):
 
     @property
     def memory(self) -> dict[str, Any]:
-        """What the values of `specs` mean, as a manifest says it."""
+        """The meaning of the values of `specs`, for a manifest."""
         return {}
 
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the inputs of a signature whose rows follow others; {} if the extension remembers nothing."""
+        """Returns the inputs of a signature whose rows follow others; {} without memory."""
         return {}
 
     def rows_class(self, features: dict[str, Any]) -> Any:
-        """Returns a class of rows that the features of a batch need; None for the usual ones."""
+        """Returns the class of rows for a batch's features; None for the usual ones."""
         return None
 
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
-        """See `Extension.rows`, as for the others."""
+        """See `Extension.rows`."""
         return self.extension.rows(rows, features, self.weights)
 
     def hoist(self, rows: Any) -> None:
-        """Computes for the rows what all steps have in common."""
+        """Computes once what all steps of the rows share."""
 
     def attention(self, attention: Attention) -> Attention:
         """Returns how heads attend, with some functions replaced."""
         return self.extension.attention(attention, self.weights)
 
     def around(self, runner: Runner) -> Runner:
-        """Returns the runner of steps, or another one around it."""
+        """Returns the runner of steps, or a wrapper of it."""
         return self.extension.around(runner, self.weights)
 
 
 def exported_extensions(encoder: AlbertEncoder, settings: Settings, is_plain: bool = False) -> list[ExportedExtension]:
-    """Returns an encoder's extensions as exports have them; all by their own mathematics if `is_plain`."""
+    """Returns an encoder's extensions for an export; without optimised versions if `is_plain`."""
     found = []
     for extension in encoder.config.extensions:
         cls, name = ExportedExtension, f"serving.inference.extensions.{extension.name}"
@@ -115,12 +107,12 @@ def exported_extensions(encoder: AlbertEncoder, settings: Settings, is_plain: bo
 
 
 class AttentionHalf(tf.Module):
-    """Holds the products of attention, those of queries, keys and values as one, and its layer norm.
+    """The products of attention, with queries, keys and values in one, and its layer norm.
 
     Args:
         half: the Keras Half.
         number: its number among those of its kind.
-        extensions: of the encoder's extensions.
+        extensions: of the encoder.
         dtype: of the products.
         weights_first: see `block_dense`.
     """
@@ -153,7 +145,7 @@ class AttentionHalf(tf.Module):
 
 
 class FeedForwardHalf(tf.Module):
-    """Holds two products, or three with a gate, and a layer norm. Arguments are those of AttentionHalf."""
+    """Two products, or three with a gate, and a layer norm. Arguments are those of AttentionHalf."""
 
     def __init__(
         self,
@@ -165,7 +157,7 @@ class FeedForwardHalf(tf.Module):
     ):
         super().__init__()
         self.low_rank = LowRank(_low_rank(extensions, ("feed_forward", number), half), half, dtype)
-        # What is between the products may stay transposed, unless something of low rank reads it.
+        # The values between the products may stay transposed, unless a low-rank product reads them.
         transposed = not self.low_rank
         make = functools.partial(block_dense, dtype=dtype, weights_first=weights_first)
         # What is of low rank is added before the activation function, which is then no part of the product.
@@ -184,7 +176,7 @@ def _joined(
     owner: tuple[str, int],
     what: str,
 ) -> np.ndarray:
-    """One array that makes queries, scaled, keys and values, of three of [..., hidden_size]."""
+    """One array for scaled queries, keys and values, from three of [..., hidden_size]."""
     for one in extensions:
         parts = one.fold(parts, what, owner)
     query, key, value = parts
@@ -192,13 +184,12 @@ def _joined(
 
 
 def _output(half: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Kernel and bias of a half's last product, times what its branch is multiplied by."""
     (kernel, bias), scale = arrays(half.product("output")), np.float32(half.branch_scale)
     return kernel * scale, bias * scale
 
 
 def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], half: Any) -> dict[str, tuple]:
-    """By product, a [visits, inputs, rank] and b [visits, rank, units] of all extensions together."""
+    """By product, a [visits, inputs, rank] and b [visits, rank, units] of all extensions."""
     every = {
         name: [pair for one in extensions if (pair := one.low_rank(owner, name)) is not None] for name in half.names
     }
@@ -212,10 +203,10 @@ def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], h
 
 
 class LowRank(tf.Module):
-    """What the products of a block's half differ by from step to step: inputs @ a[step] @ b[step].
+    """The differences of a half's products from step to step: inputs @ a[step] @ b[step].
 
     Args:
-        products: by the name of a product, its a [visits, inputs, rank] and b [visits, rank, units].
+        products: name -> a [visits, inputs, rank] and b [visits, rank, units].
         half: the Keras Half, whose visits are by the steps that run it.
         dtype: of the products.
     """
@@ -234,7 +225,7 @@ class LowRank(tf.Module):
         return bool(self.factors)
 
     def get(self, name: str, inputs: Tensor, step: Step, residual: Tensor | None = None) -> Any:
-        """Returns what is added to a product at a step, with `residual`; that alone where nothing is."""
+        """Returns a step's addition to a product, plus `residual`; only `residual` if there is none."""
         if name not in self.factors:
             return residual
         a, b = (factor[tf.constant(self.visits)[step.number]] for factor in self.factors[name])
@@ -243,13 +234,7 @@ class LowRank(tf.Module):
 
 
 class FloatKernels(Kernels):
-    """Multiplies by the products of halves.
-
-    Args:
-        config: of the encoder.
-        attentions: its attention halves.
-        feed_forwards: its other halves.
-    """
+    """Float kernels on the products of an encoder's halves."""
 
     def __init__(self, config: AlbertConfig, attentions: list[AttentionHalf], feed_forwards: list[FeedForwardHalf]):
         self.config, self.is_pre = config, config.norm_position == "pre"
@@ -258,14 +243,13 @@ class FloatKernels(Kernels):
         self.halves: dict[str, list[Any]] = {"attention": attentions, "feed_forward": feed_forwards}
 
     def half(self, kind: str, step: Step) -> Any:
-        """Returns the half that runs at a step."""
         return self.halves[kind][getattr(step, kind)]
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
-        """Returns [tokens, 3 * hidden_size]; also the queries of what is remembered, which nobody reads."""
+        """Returns [tokens, 3 * hidden_size]; also the unused queries of memory."""
         part = self.half("attention", step)
         return part.query_key_value(attended, part.low_rank.get("query_key_value", attended, step))
 
@@ -280,7 +264,6 @@ class FloatKernels(Kernels):
         return total if self.is_pre else part.layer_norm(total)
 
     def multiply(self, first: Tensor, second: Tensor, transpose_b: bool = False) -> Tensor:
-        """Multiplies matrices, as tf.matmul does."""
         return tf.matmul(first, second, transpose_b=transpose_b)
 
     def softmax(self, scores: Tensor, step: Step, part: Any = None) -> Tensor:
@@ -288,12 +271,9 @@ class FloatKernels(Kernels):
 
 
 class Recorder(FloatKernels):
-    """Kernels that note the largest absolute value that comes into each product at each step, of `count` tokens.
+    """Kernels that record the largest absolute input of each product at each step, of the first `count` tokens.
 
-    What numbers of tokens are rounded up by comes after these and counts nothing: nobody reads it.
-
-    Attributes:
-        largest: by step and one of RECORDED.
+    Later tokens are padding. `largest`: by step and one of RECORDED.
     """
 
     def __init__(self, kernels: FloatKernels, count: Tensor):
@@ -318,5 +298,5 @@ class Recorder(FloatKernels):
 
 
 def largest_of(inputs: Tensor) -> float:
-    """Returns the largest absolute value, but no 0."""
+    """Returns the largest absolute value, never 0."""
     return max(1e-6, float(tf.reduce_max(tf.abs(inputs))))

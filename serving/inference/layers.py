@@ -1,6 +1,6 @@
-"""Dense layers, layer norms and embeddings that hold their weights, and the activation functions between them.
+"""Dense layers, layer norms, embeddings and activation functions of exports, with their weights.
 
-All work on [tokens, hidden_size], in the dtype of the matrix products where nothing else is said.
+All work on [tokens, hidden_size], by default in the dtype of the matrix products.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ from serving.inference import onednn
 
 
 class Dense(tf.Module):
-    """A dense layer that holds kernel [inputs, units] and bias [units] in the dtype of the products.
+    """A dense layer with kernel [inputs, units] and bias [units] in the dtype of the products.
 
     Args:
         kernel, bias: float32 arrays.
-        dtype: of the products; bfloat16 ones are oneDNN's, float32 ones run on any TensorFlow.
+        dtype: of the products; bfloat16 needs oneDNN, float32 runs on any TensorFlow.
         hidden_act: an activation function's name, as in AlbertConfig.
     """
 
@@ -29,9 +29,9 @@ class Dense(tf.Module):
         self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Returns [tokens, units] in the layer's type of [tokens, inputs] in any float type.
+        """Returns [tokens, units] in the layer's type from [tokens, inputs] in any float type.
 
-        With a `residual` it is added, and the sum has its type: float32 sums stay exact around bfloat16 products.
+        A `residual` is added in its own type: float32 sums stay exact around bfloat16 products.
         """
         if residual is not None and residual.dtype != self.dtype:
             return residual + tf.cast(self(inputs), residual.dtype)
@@ -46,15 +46,15 @@ class Dense(tf.Module):
 
 
 class TransposedDense(tf.Module):
-    """A float32 Dense that holds its kernel as [units, inputs], and multiplies it from the left.
+    """A float32 Dense that stores its kernel as [units, inputs] and multiplies it from the left.
 
-    Without AVX-512 TensorFlow multiplies by Eigen, which packs the weights anew for each product, and better so: the
-    products of 12 steps of ALBERT-base take 45 ms and not 73 for 32 tokens, 190 and 200 for 128, as long for 512.
+    Without AVX-512 TensorFlow uses Eigen, which packs this layout faster in each product: 12 steps of ALBERT-base take
+    45 ms and not 73 for 32 tokens, 190 and 200 for 128, as long for 512.
 
     Args:
         kernel, bias, hidden_act: as Dense.
         reads_transposed: whether inputs are [inputs, tokens].
-        returns_transposed: whether the result is [units, tokens], which saves turning it back.
+        returns_transposed: whether the result is [units, tokens], which saves a transpose.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TransposedDense(tf.Module):
         self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
-        """As Dense, transposed where the layer is so; a `residual` lies as the result does."""
+        """Same as Dense, with the layer's transposes; a `residual` has the result's layout."""
         product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_transposed)
         bias = self.bias.value()
         product = (
@@ -88,8 +88,7 @@ class TransposedDense(tf.Module):
 def act(hidden_act: str, inputs: Tensor) -> Tensor:
     """Computes an activation function by its name.
 
-    ALBERT's gelu, (1 + tanh(u)) / 2 being sigmoid(2 u), in six ops and not eight: 0.25 ms and not 0.32 for 32 tokens of
-    3072.
+    gelu uses (1 + tanh(u)) / 2 = sigmoid(2 u), six ops and not eight: 0.25 ms and not 0.32 for 32 tokens of 3072.
     """
     if hidden_act != "gelu":
         return activation(hidden_act)(inputs)
@@ -100,10 +99,9 @@ def act(hidden_act: str, inputs: Tensor) -> Tensor:
 class LayerNorm:
     """A layer norm over the last axis, float32 inside; dtype is of inputs and results.
 
-    A token's result has the same bits whatever other tokens there are, since the rounding to 8 bits or bfloat16 that
-    follows makes a large difference of the smallest. So no kernel is chosen by the number of tokens
-    (OneDnnLayerNorm is for whole exports), and there is no rsqrt: its vector instructions
-    round other than the scalar ones that take what is left over.
+    A token's bits never depend on other tokens, since later rounding to 8 bits or bfloat16 amplifies any difference. So
+    no kernel depends on the number of tokens (OneDnnLayerNorm is for whole exports), and rsqrt is not used: its vector
+    instructions round differently from the scalar ones for the remainder.
     """
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
@@ -111,7 +109,6 @@ class LayerNorm:
         self.gamma, self.beta = array(layer.gamma), None if layer.beta is None else array(layer.beta)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         centred = inputs - tf.reduce_mean(inputs, axis=-1, keepdims=True)
         deviation = tf.sqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + self.epsilon)
@@ -122,7 +119,7 @@ class LayerNorm:
 
 
 class OneDnnLayerNorm(LayerNorm):
-    """A layer norm in one pass over memory, which LayerNorm's ten ops pass seven times.
+    """A layer norm in one pass over memory; LayerNorm's ten ops need seven.
 
     880 tokens of 768 take 0.29 ms and not 0.99, 1785 0.40 and not 1.75; but 32 take 0.13 and not 0.06 (two cores,
     AVX-512). In graphs only.
@@ -134,31 +131,29 @@ class OneDnnLayerNorm(LayerNorm):
         self.beta = np.zeros_like(plain.gamma) if plain.beta is None else plain.beta
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         return tf.cast(onednn.layer_norm(inputs, self.gamma, self.beta, self.epsilon), self.dtype)
 
 
 class RMSNorm:
-    """An RMS norm over the last axis, of which what LayerNorm says is true as well."""
+    """An RMS norm over the last axis, with LayerNorm's guarantees."""
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
         self.dtype, self.epsilon, self.scale = dtype, layer.epsilon, array(layer.scale)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Normalizes [tokens, units]."""
         inputs = tf.cast(inputs, tf.float32)
         size = tf.sqrt(tf.reduce_mean(tf.square(inputs), axis=-1, keepdims=True) + self.epsilon)
         return tf.cast(inputs * (tf.math.divide_no_nan(1.0, size) * self.scale), self.dtype)
 
 
 def norm(layer, dtype: tf.DType = tf.float32) -> LayerNorm | RMSNorm:
-    """Makes the counterpart of a Keras layer that normalizes."""
+    """Returns the counterpart of a Keras normalization layer."""
     return (RMSNorm if isinstance(layer, keras.layers.RMSNormalization) else LayerNorm)(layer, dtype)
 
 
 def norm_in_one_pass(halves: Iterable) -> None:
-    """Puts a OneDnnLayerNorm in the place of each half's LayerNorm; an RMSNorm stays."""
+    """Replaces each half's LayerNorm by a OneDnnLayerNorm; an RMSNorm stays."""
     for half in halves:
         if isinstance(half.layer_norm, LayerNorm):
             half.layer_norm = OneDnnLayerNorm(half.layer_norm)
@@ -178,13 +173,13 @@ class Embeddings(tf.Module):
         types = layer.token_type_embeddings
         self.segments = None if types is None else variable(types, tf.float32, "token_type_embeddings")
         table, offset = layer.position_embeddings, layer.config.position_offset
-        # Rows that no token has are left out.
+        # Unused rows are left out.
         self.positions = None if table is None else variable(array(table)[offset:], tf.float32, "position_embeddings")
         self.one_segment = layer.config.type_vocab_size == 1
         self.layer_norm = norm(layer.layer_norm)
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor | None, cells: Tensor) -> Tensor:
-        """Embeds those of int32 [batch, length] ids and segments that `cells`, int32 [tokens], names."""
+        """Embeds the ids and segments, int32 [batch, length], at `cells`, int32 [tokens]."""
         positions = cells % tf.shape(input_ids)[1]
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
         words = tf.gather(self.words, input_ids)
@@ -213,19 +208,19 @@ def block_dense(
     hidden_act: str | None = None,
     **transposed,
 ) -> Dense | TransposedDense:
-    """Makes a product of a block: a TransposedDense, with what is `transposed` of it, or a Dense."""
+    """Returns a block's product: a TransposedDense with the `transposed` arguments, or a Dense."""
     if weights_first:
         return TransposedDense(kernel, bias, hidden_act, **transposed)
     return Dense(kernel, bias, dtype, hidden_act)
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> Dense:
-    """Makes the counterpart of a Keras layer, with the activation function that the layer itself may lack."""
+    """Returns the counterpart of a Keras layer, with an activation function."""
     return Dense(*arrays(layer), dtype, hidden_act)
 
 
 def arrays(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the float32 kernel [inputs, units] and bias [units], zeros where the layer has none."""
+    """Returns the float32 kernel [inputs, units] and bias [units], zeros if the layer has none."""
     kernel = array(layer.kernel)
     return kernel, np.zeros(kernel.shape[1], np.float32) if layer.bias is None else array(layer.bias)
 
@@ -237,5 +232,5 @@ def array(value) -> np.ndarray:
 
 
 def variable(value, dtype: tf.DType, name: str) -> tf.Variable:
-    """Makes a variable of these numbers that is never trained."""
+    """Returns an untrainable variable."""
     return tf.Variable(tf.cast(array(value), dtype), trainable=False, name=name)

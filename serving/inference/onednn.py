@@ -1,9 +1,8 @@
-"""oneDNN's fused kernels by the ops that TensorFlow's graph rewriter puts in, called by name.
+"""oneDNN's fused kernels, called by the ops that TensorFlow's graph rewriter inserts.
 
-The rewriter takes a MatMul's weights for constant only where they are a Const in the same function, and only then has
-oneDNN pack them once for its fastest kernel (12 feed-forward layers of ALBERT-base in bfloat16: 32 tokens 11.9 -> 8.4
-ms, 384 tokens 72 -> 64). Constants cost memory: TensorFlow copies them several times in loading, for each signature
-again. These ops take a variable and our word for it that it does not change.
+The rewriter treats a MatMul's weights as constant only if they are a Const in the same function; only then oneDNN packs
+them once (12 feed-forward layers of ALBERT-base in bfloat16: 32 tokens 11.9 -> 8.4 ms, 384 tokens 72 -> 64). But
+loading copies constants several times for each signature. These ops take a variable that the caller must not change.
 """
 
 import tensorflow as tf
@@ -12,7 +11,7 @@ from tensorflow.python.framework import op_def_library
 from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
 
-# The names that oneDNN's products know activation functions by.
+# oneDNN's names of activation functions.
 FUSED_ACTIVATIONS = {"gelu": "GeluApproximate", "gelu_erf": "GeluExact", "relu": "Relu"}
 # What separates these kernels from those of the same op that take oneDNN's own memory layouts.
 _NATIVE = tf.compat.v1.AttrValue(s=b"MklNameChangeOp")
@@ -22,8 +21,8 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
     """Computes function(inputs @ kernel + bias), or inputs @ kernel + bias + residual.
 
     Args:
-        inputs: bfloat16 or float32 [tokens, inputs]; all others of that dtype.
-        kernel: [inputs, units], never changing.
+        inputs: bfloat16 or float32 [tokens, inputs], as all others.
+        kernel: [inputs, units], constant.
         bias: [units].
         function: one of FUSED_ACTIVATIONS' values.
         residual: [tokens, units].
@@ -49,8 +48,8 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
 def batch_matmul(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:
     """Computes tf.matmul of float32 [..., rows, inner] and [..., inner, columns].
 
-    Where TensorFlow leaves oneDNN's rewriter off (no AVX-512) it multiplies by Eigen, two to four times as long where
-    there are many products: 16 rows of 32 tokens by 12 heads 3.2 and 0.9 ms, one of 384 6.1 and 3.5 (AVX2, two cores).
+    Without AVX-512 TensorFlow disables oneDNN's rewriter and uses Eigen, two to four times slower for many products: 16
+    rows of 32 tokens by 12 heads 3.2 and 0.9 ms, one of 384 6.1 and 3.5 (AVX2, two cores).
     """
     product = op_def_library.apply_op(
         "_MklBatchMatMulV2", name="batch_matmul", x=a, y=b, adj_x=False, adj_y=transpose_b, grad_x=False, grad_y=False
@@ -60,7 +59,7 @@ def batch_matmul(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:
 
 
 def layer_norm(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
-    """Normalizes float32 [tokens, units] over the last axis, in one pass; a row's bits are its own."""
+    """Normalizes float32 [tokens, units] over the last axis, in one pass; rows do not affect each other's bits."""
     return op_def_library.apply_op(
         "_MklLayerNorm", name="layer_norm", x=inputs, scale=gamma, offset=beta, epsilon=epsilon
     )
@@ -73,9 +72,9 @@ def quantized_matmul(
 
     Args:
         inputs: quint8 [tokens, inputs].
-        kernel: qint8 [inputs, units], never changing.
+        kernel: qint8 [inputs, units], constant.
         bias: float32 [units].
-        bounds: smallest and largest values of the inputs, of each unit's weights and, for quint8, of the results.
+        bounds: smallest and largest inputs, weights of each unit and, for quint8, results.
         dtype: of the results: quint8 or a float type.
         function: see `matmul`.
         residual: see `matmul`.
@@ -101,7 +100,7 @@ def quantized_matmul(
 
 
 def require(compute: str, probe) -> None:
-    """Raises UserError where `probe`, a function of nothing that calls the ops above, does not run here."""
+    """Raises UserError if `probe`, which calls the ops above, fails on this machine."""
     try:
         tf.function(probe, autograph=False)()
     except (tf.errors.OpError, ValueError, RuntimeError) as error:

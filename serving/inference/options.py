@@ -15,18 +15,18 @@ _OTHER_CPU = ", or export with --other_cpu for one that can"
 
 @dataclasses.dataclass(frozen=True)
 class InferenceOptions:
-    """Switches of the inference encoder.
+    """Options of the inference encoder.
 
     Attributes:
-        compute: what matrix products are computed in: "float32", on any TensorFlow; "bfloat16" (layer norm and
-            softmax stay float32 inside), "int8" (right on every x86) and "int8_vnni" (finer weights, for CPUs with
-            avx512_vnni or avx_vnni only), all three by oneDNN; or "auto": bfloat16 where this machine's CPU has the
-            instructions, float32 elsewhere.
-        padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, padding goes through
-            every product.
-        other_cpu: bfloat16 or int8_vnni for another CPU, as this machine's may not run it: to be saved, untried.
-        performance_hint: "latency": kernels that are fast for one short row; "throughput", of bfloat16 and int8: for
-            batches and long rows, the steps' layer norms by oneDNN.
+        compute: type of matrix products: "float32", on any TensorFlow; "bfloat16" (layer norm and softmax stay float32
+            inside), "int8" (right on every x86) and "int8_vnni" (finer weights, only for CPUs with avx512_vnni or
+            avx_vnni), all three by oneDNN; or "auto": bfloat16 if this machine's CPU has the instructions, else
+            float32.
+        padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, and padding goes
+            through every product.
+        other_cpu: bfloat16 or int8_vnni for another CPU, saved untested: this machine may not run it.
+        performance_hint: "latency": kernels that are fast for one short row; "throughput", for bfloat16 and int8: for
+            batches and long rows, with oneDNN's layer norms in the steps.
 
     Raises:
         UserError: an unknown choice, or "throughput" in float32.
@@ -47,14 +47,14 @@ class InferenceOptions:
             raise UserError("performance_hint 'throughput' is for bfloat16 and int8; float32 runs without oneDNN's ops")
 
     def resolved(self) -> Self:
-        """Returns the same options with "auto" decided by the CPU of this machine."""
+        """Returns the options with "auto" decided by this machine's CPU."""
         if self.compute != "auto":
             return self
         return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")
 
     @property
     def dtype(self) -> tf.DType:
-        """Of everything that is not 8-bit: the CPU that serves an int8 export may have no bfloat16 products."""
+        """The dtype of everything that is not 8-bit: the CPU that serves an int8 export may lack bfloat16 products."""
         return tf.float32 if self.is_quantized else tf.dtypes.as_dtype(self.compute)
 
     @property
@@ -63,7 +63,7 @@ class InferenceOptions:
 
 
 def check_runs_here(options: InferenceOptions) -> None:
-    """Raises UserError where what the options say cannot run, unless it is for another CPU."""
+    """Raises UserError if the options cannot run here, unless they are for another CPU."""
     if options.other_cpu:
         return
     if options.compute == "bfloat16":
@@ -74,10 +74,7 @@ def check_runs_here(options: InferenceOptions) -> None:
 
 
 def _check_bfloat16() -> None:
-    """Raises UserError where bfloat16 cannot run.
-
-    The CPU is asked first: without AVX-512 the product does not fail, it ends the process.
-    """
+    """Raises UserError if bfloat16 cannot run. Checks the CPU first: without AVX-512 the product ends the process."""
     if not has_avx512():
         raise UserError(f"bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8{_OTHER_CPU}")
     weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)

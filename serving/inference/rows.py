@@ -1,4 +1,4 @@
-"""The rows of an export: which tokens of a batch are computed, and how those of one row attend to each other."""
+"""The rows of an export: which tokens are computed, and how the tokens of a row attend to each other."""
 
 import functools
 from collections.abc import Callable
@@ -13,23 +13,22 @@ from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, 
 
 
 class FlatBatch:
-    """Where the computed tokens of a batch come from.
+    """The source of a batch's computed tokens.
 
     Args:
-        mask: bool [batch, length], the real tokens. A row without any counts its first as real. Where the last token
-            stands for a row and padding is skipped, a row's tokens lie one behind the other, anywhere in it.
+        mask: bool [batch, length], the real tokens; an empty row counts its first. If the last token represents a row
+            and padding is skipped, a row's tokens are contiguous, anywhere in it.
         config: of the encoder.
-        skip_padding: whether padding is left out of all products, or is computed and masked.
-        one_row: whether it has but one row; then its padding is left out.
+        skip_padding: whether padding is left out of all products, or computed and masked.
+        one_row: whether it has only one row; its padding is then left out.
 
     Attributes:
         mask: as given, with a token in each row.
-        masked: the same where padding is computed; else None.
-        order: int32 [batch], the batch's number of each row; shorter rows first where padding is left out.
-        lengths: int32 [batch], how many tokens of each of these rows are computed.
-        cells: int32 [tokens], where each token is in the flat batch.
-        computed: the same, and, where padding is left out, once more cell 0 for all tokens that the products' sizes
-            are rounded up by.
+        masked: the same if padding is computed; else None.
+        order: int32 [batch], the batch's number of each row; shorter rows first if padding is left out.
+        lengths: int32 [batch], computed tokens of each of these rows.
+        cells: int32 [tokens], the index of each token in the flat batch.
+        computed: the same; without padding also a cell 0 for each token that rounds up the products' sizes.
     """
 
     lengths: Tensor
@@ -54,13 +53,13 @@ class FlatBatch:
         self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
 
     def restore(self, of_rows: Tensor) -> Tensor:
-        """Puts [rows, ...] into the batch's order."""
+        """Restores the batch's order of [rows, ...]."""
         if self.masked is not None:
             return of_rows
         return tf.gather(of_rows, tf.math.invert_permutation(self.order))
 
     def rectangle(self, values: Tensor) -> Tensor:
-        """Puts [computed tokens, ...] into the batch's places, float32, zeros where nothing was computed."""
+        """Scatters [computed tokens, ...] into the batch, float32, with zeros elsewhere."""
         width = values.shape[1:]
         if self.masked is not None:
             return tf.reshape(tf.cast(values, tf.float32), [self.size, self.length, *width])
@@ -70,9 +69,9 @@ class FlatBatch:
 
 
 def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
-    """Which tokens count as real, whatever the mask says: bool, broadcast to [batch, length].
+    """Tokens that count as real whatever the mask says: bool, broadcast to [batch, length].
 
-    That is each row's first; where padding may be in front of a row, only if it has no other.
+    This is each row's first; if padding may precede a row, only if it has no other.
     """
     is_first = tf.range(tf.shape(mask)[1]) == 0
     return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if last_token else is_first
@@ -81,13 +80,8 @@ def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
 class BatchRows(Rows):
     """Rows of a FlatBatch.
 
-    Args:
-        batch: where the tokens come from.
-        config: of the encoder.
-        attention: how heads attend.
-
     Attributes:
-        features: by name, what extensions added.
+        features: of extensions, by name.
         hoisted: what extensions computed once for all steps.
     """
 
@@ -100,7 +94,7 @@ class BatchRows(Rows):
         self.features[name] = values
 
     def of_batch(self, values: Tensor) -> Tensor:
-        """Returns [batch, length] values, such as segment_ids, as `add_feature` takes them."""
+        """Converts [batch, length] values, such as segment_ids, for `add_feature`."""
         raise NotImplementedError
 
     def rectangle(self, values: Tensor) -> Tensor:
@@ -111,7 +105,7 @@ class BatchRows(Rows):
 
 
 class OneRow(BatchRows):
-    """One row, which is all there is: no tables, no gathers and no conditions. Its numbers are those of FlatRows."""
+    """A batch of one row, without tables, gathers and conditions. Its numbers are those of FlatRows."""
 
     def __init__(self, batch: FlatBatch, config: AlbertConfig, attention: Attention):
         super().__init__(batch, config, attention)
@@ -149,15 +143,15 @@ class OneRow(BatchRows):
 
 
 class FlatRows(BatchRows):
-    """Rows one after another, shorter ones first.
+    """Concatenated rows, shorter ones first.
 
     Args:
-        batch: where the tokens come from.
+        batch: the source of the tokens.
         config: of the encoder.
         attention: how heads attend.
-        lengths: int32 [rows], ascending, how many tokens of each row lie there; None: all rows of the batch.
+        lengths: int32 [rows], ascending; None: all rows of the batch.
         mask: see `make_tables`.
-        cells: int32 [tokens], where each token is in the flat batch; None: all of the batch.
+        cells: int32 [tokens], the index of each token in the flat batch; None: all of it.
     """
 
     def __init__(
@@ -178,7 +172,7 @@ class FlatRows(BatchRows):
         self.row_of_tokens: Any = None
 
     def again(self, tables: Tables, features: dict[str, Tensor]) -> "FlatRows":
-        """Returns rows whose tables and features were made before, outside of a loop."""
+        """Returns rows with tables and features from outside of a loop."""
         rows = object.__new__(FlatRows)
         BatchRows.__init__(rows, self.batch, self.config, self.attention)
         rows.tables, rows.features, rows.hoisted = tables, features, self.hoisted
@@ -191,7 +185,6 @@ class FlatRows(BatchRows):
         return self._by_cell(tf.gather(tf.reshape(values, [-1]), self.cells))
 
     def _by_cell(self, of_tokens: Tensor) -> Tensor:
-        """Of [tokens], what each (row, position) of a block has."""
         starts, lengths = self.tables.starts, self.tables.lengths
         index = ranges(starts, self._block_lengths) - beyond(lengths, self._block_lengths)
         return tf.gather(of_tokens, index)
@@ -255,12 +248,12 @@ class FlatRows(BatchRows):
         return tf.reshape(self.attention(query, key, value, pairs, step), [-1, self.config.head_size])
 
     def find_rows(self) -> tuple[Tensor, Tensor]:
-        """Returns the row of every computed token, int32 [tokens], and the same with -1 for what is in no sum."""
+        """Returns the row of every computed token, int32 [tokens], and the same with -1 for tokens outside all sums."""
         lengths = self.tables.lengths
         row = tf.repeat(tf.range(tf.size(lengths)), lengths)
         counts = tf.gather(tf.reshape(self.batch.mask, [-1]), self.cells)
         more = [[0, tf.size(self.batch.computed) - tf.size(row)]]
-        # What has a negative number is left out of sums.
+        # Tokens with a negative number are left out of sums.
         return tf.pad(row, more), tf.pad(tf.where(counts, row, -1), more, constant_values=-1)
 
     def sum(self, values: Tensor) -> Tensor:
@@ -278,7 +271,7 @@ class RowPairs(Pairs):
     """Pairs of rows of an export.
 
     Args:
-        bias: returns float32 [rows, 1, 1, keys], where it is needed.
+        bias: returns float32 [rows, 1, 1, keys], if needed.
         features: see `Pairs`.
         summary: see `Pairs`; 0 is the first column of all rows.
         hoisted: what extensions computed once for all steps.

@@ -1,7 +1,7 @@
-"""Tables by which attention finds the tokens of one row among tokens that lie one after another.
+"""Index tables with which attention finds each row's tokens among concatenated tokens.
 
-Only attention needs rectangles. It takes them out of the flat product and puts them back by one gather each, which
-also does what transposes between tokens and heads would do.
+Only attention needs rectangles. One gather takes them from the flat product and one puts them back; both also transpose
+tokens and heads.
 """
 
 from typing import NamedTuple
@@ -22,10 +22,9 @@ SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 
 
 class Tables(NamedTuple):
-    """Where attention finds some rows, shorter ones first.
+    """The index tables of some rows, shorter ones first.
 
-    Blocks are attention's rectangles: int32 (bool) [blocks + 1]; the last is empty: a batch of no rows has a first
-    block.
+    Blocks are attention's rectangles: int32 (bool) [blocks + 1]; the last is empty, so that a batch of no rows has one.
     """
 
     lengths: Tensor  # [rows]
@@ -47,14 +46,14 @@ class Tables(NamedTuple):
 
 
 def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, mask: Tensor | None = None) -> Tables:
-    """Makes the tables of some rows.
+    """Returns the tables of some rows.
 
     Args:
-        lengths: int32 [rows], ascending: how many tokens of each row lie there.
-        block_lengths: int32 [rows], what attention pads them to: the next of SIZES, whatever other rows there are.
+        lengths: int32 [rows], ascending: tokens of each row.
+        block_lengths: int32 [rows], the padded lengths in attention: the next of SIZES, independent of other rows.
         config: of the encoder.
-        mask: bool [rows, length] where some of those tokens are padding to be masked; all lengths are equal then, and
-            `block_lengths` are the same.
+        mask: bool [rows, length] if some of those tokens are padding to be masked; all lengths, and all
+            `block_lengths`, are equal then.
     """
     starts, last_token = tf.cumsum(lengths, exclusive=True), config.spec.last_token
     longest, _, counts = tf.unique_with_counts(block_lengths)
@@ -87,7 +86,6 @@ def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, ma
 
 
 def _summaries(lengths: Tensor, mask: Tensor | None) -> Tensor:
-    """The last tokens of rows that are no padding."""
     if mask is None:
         return lengths - 1
     return tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]), 0), axis=1)
@@ -107,9 +105,9 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Te
 
 
 def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
-    """The indices of a batch whose padding is computed, with those of a row's first real token in place of padding's.
+    """The indices of a batch with computed padding, where a row's first real token replaces its padding.
 
-    As in `beyond`; what padding holds depends on how far the row is padded.
+    See `beyond`; the values at padding depend on the padded length.
     """
     places = tf.range(tf.shape(mask)[1])
     first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]
@@ -118,21 +116,21 @@ def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
 
 
 def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:
-    """By how many places each cell of a block's rows is behind its row's last token; 0 up to that.
+    """How many positions each cell of a block's rows is after its row's last token; 0 up to that.
 
-    A block's padding reads that token again. Keys that are masked must be the row's own: what is multiplied by 0 may be
+    A block's padding reads that token again: masked keys must be the row's own, since the values multiplied by 0 may be
     NaN or infinite.
     """
     return tf.maximum(ranges(1 - lengths, block_lengths), 0)
 
 
 def round_up(counts: Tensor) -> Tensor:
-    """Rounds an int32 vector up to the next of SIZES; what is above all of them stays."""
+    """Rounds an int32 vector up to the next of SIZES; larger values stay."""
     return tf.maximum(tf.gather(SIZES, tf.minimum(tf.searchsorted(SIZES, counts), len(SIZES) - 1)), counts)
 
 
 def longest_block(length: int) -> int:
-    """Returns the tokens to which attention pads the longest row."""
+    """Returns the padded length of the longest row in attention."""
     return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
 
 
@@ -142,5 +140,5 @@ def missing(count: Tensor) -> Tensor:
 
 
 def ranges(starts: Tensor, counts: Tensor) -> Tensor:
-    """Counts: starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..., in one vector."""
+    """Returns starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..., in one vector."""
     return tf.ragged.range(starts, starts + counts).flat_values

@@ -1,8 +1,8 @@
 """TensorFlow Serving's gRPC and REST contract on the pip-installed TensorFlow: `python -m serving.model_server`.
 
-Defaults, status codes and the answers' bytes are those of tensorflow_model_server 2.20. So are error messages as far as
-its contract was written down (choice of the model, Predict, Classify, Regress, batching, loading, the REST parser).
-Elsewhere, and in the order of names or in how much of a value is quoted, the words may differ.
+Defaults, status codes, the answers' bytes and most error messages are those of tensorflow_model_server 2.20. Messages
+may differ where its contract was not written down (outside of the choice of the model, Predict, Classify, Regress,
+batching, loading and the REST parser), in the order of names and in the length of a quoted value.
 """
 
 import tfrecords  # noqa: F401  quiets TensorFlow's start-up log; must come before TensorFlow

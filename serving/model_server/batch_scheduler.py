@@ -1,7 +1,4 @@
-"""Queues of open batches, and the threads that run them: when a batch goes, and what is refused.
-
-The rules are those of TensorFlow's SharedBatchScheduler.
-"""
+"""Queues of open batches and the threads that run them, by the rules of TensorFlow's SharedBatchScheduler."""
 
 import collections
 import threading
@@ -18,7 +15,7 @@ from serving.model_server.status import StatusError
 
 @dataclass
 class Task:
-    """Rows of one request that wait to be run with others. `done` carries the outputs or the error."""
+    """Rows of one request, waiting for a batch. `done` carries the outputs or the error."""
 
     inputs: Any
     size: int
@@ -28,7 +25,7 @@ class Task:
 
 
 class Batch:
-    """Tasks that are run together, and how many rows they have."""
+    """Tasks to run together, and their number of rows."""
 
     def __init__(self):
         self.tasks: list[Task] = []
@@ -41,11 +38,7 @@ class Batch:
 
 
 class Queue:
-    """The waiting batches of one kind of request; only the last one is open.
-
-    Attributes:
-      users: requests that hold the queue; its owner counts them.
-    """
+    """The waiting batches of one kind of request; only the last one is open. `users`: requests that use the queue."""
 
     def __init__(
         self,
@@ -82,12 +75,12 @@ class Queue:
             self._scheduler.changed.notify(1 + opened)
 
     def free_rows(self) -> int:
-        """Room in the open batch; a whole batch when none is open."""
+        """Free rows in the open batch; a whole batch when none is open."""
         with self._scheduler.changed:
             return self._max_batch_size - (self._batches[-1].size if self._batches else 0)
 
     def ready_at(self) -> float | None:
-        """When the first batch may run (time.monotonic), None when there is none. The scheduler's lock is held."""
+        """When the first batch may run (time.monotonic), None without one. The caller holds the scheduler's lock."""
         if not self._batches:
             return None
         if len(self._batches) > 1 or self._batches[0].size >= self._max_batch_size:
@@ -95,14 +88,13 @@ class Queue:
         return self._batches[0].opened + self._timeout
 
     def take(self) -> Batch:
-        """The scheduler's lock is held."""
+        """The caller holds the scheduler's lock."""
         return self._batches.popleft()
 
     def _fits(self, task: Task) -> bool:
         return bool(self._batches) and self._batches[-1].size + task.size <= self._max_batch_size
 
     def _new_batches(self, tasks: list[Task]) -> int:
-        """How many batches `tasks` would open."""
         room = self._max_batch_size - self._batches[-1].size if self._batches else -1
         count = 0
         for task in tasks:
@@ -114,7 +106,7 @@ class Queue:
 
 
 class BatchScheduler:
-    """Threads that take turns among the queues of all models."""
+    """Threads that serve the queues of all models in turn."""
 
     def __init__(self, threads: int):
         self.changed = threading.Condition()
@@ -130,7 +122,7 @@ class BatchScheduler:
             self._queues.append(queue)
 
     def remove(self, queue: Queue) -> None:
-        """Nothing may wait in the queue any more."""
+        """The queue must be empty."""
         with self.changed:
             self._queues.remove(queue)
 

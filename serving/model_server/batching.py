@@ -1,7 +1,4 @@
-"""Requests of several clients run as one: joining their tensors, padding, and cutting the outputs apart again.
-
-Semantics and messages are those of TF Serving's batching_session.cc.
-"""
+"""Joins the tensors of several requests, pads them, and splits the outputs, as TF Serving's batching_session.cc."""
 
 import concurrent.futures
 import contextlib
@@ -31,7 +28,7 @@ _PER_MODEL_FILE = "batching_params.pbtxt"
 
 @dataclass(frozen=True)
 class BatchingOptions:
-    """BatchingParameters with its defaults filled in; times in seconds, sizes in rows."""
+    """BatchingParameters with defaults; times in seconds, sizes in rows."""
 
     max_batch_size: int
     timeout: float
@@ -63,7 +60,7 @@ class BatchingOptions:
         )
 
     def check(self) -> None:
-        """Raises StatusError for sizes that cannot be met."""
+        """Raises StatusError for contradictory sizes."""
         for name in ("max_batch_size", "max_execution_batch_size", "max_enqueued_batches"):
             if getattr(self, name) < 1:
                 raise invalid_argument(f"{name} must be positive; was {getattr(self, name)}")
@@ -121,7 +118,7 @@ class BatchingRunner:
         return results[0] if len(results) == 1 else [_joined(parts) for parts in zip(*results, strict=True)]
 
     def close(self) -> None:
-        """Call it after the last run has returned."""
+        """Must be called after the last run has returned."""
         self._wrapped.close()
 
     def _checked_size(self, feeds: Feeds) -> int:
@@ -143,7 +140,6 @@ class BatchingRunner:
         return size
 
     def _parts(self, feeds: Feeds, size: int, queue: Queue) -> list[tuple[Feeds, int]]:
-        """The request in pieces that fit into a batch: what the open batch takes, then whole batches."""
         free, limit = queue.free_rows(), self._options.max_execution_batch_size
         if not self._options.split_large or size <= free:
             return [(feeds, size)]
@@ -155,11 +151,7 @@ class BatchingRunner:
 
     @contextlib.contextmanager
     def _queue(self, feeds: Feeds, fetches: list[str]) -> Iterator[Queue]:
-        """The queue of requests like this one.
-
-        It lives as long as somebody waits in it: clients choose what makes a queue (outputs, dtypes, ranks), so what
-        they chose once must not stay for good.
-        """
+        """The queue for requests of this kind, removed with its last user so that clients cannot pile up queues."""
         key = (tuple(sorted(self._kind(name, value) for name, value in feeds.items())), tuple(fetches))
         with self._lock:
             queue = self._queues.get(key)
@@ -176,11 +168,7 @@ class BatchingRunner:
                     self._scheduler.remove(queue)
 
     def _kind(self, name: str, value: np.ndarray) -> tuple:
-        """What two requests must share to run together.
-
-        Otherwise one client's wrong dtype, rank, empty tensor or size of an axis that the signature fixes would fail
-        the requests of others.
-        """
+        """What two requests must share to run together, so that a client's bad input cannot fail another's request."""
         fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
         return name, value.dtype, value.ndim, fixed, value.size > 0
 
@@ -242,7 +230,7 @@ class BatchingRunner:
 
 
 def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
-    """Every dimension but the first brought to the largest size with copies of the array's own first element.
+    """Pads every dimension but the first with copies of each array's first element.
 
     All are of one rank, and all or none are empty.
     """
@@ -263,7 +251,6 @@ def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _split(outputs: list[np.ndarray], sizes: list[int], padded: int) -> list[list[np.ndarray]]:
-    """For each task its rows of every output; the padding's rows are dropped."""
     bounds = np.cumsum(sizes)
     for output in outputs:
         if np.ndim(output) == 0:
@@ -278,7 +265,6 @@ def _split(outputs: list[np.ndarray], sizes: list[int], padded: int) -> list[lis
 
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of one output of a split request; where parts differ in shape, the real server may end."""
     if len(shapes := {part.shape[1:] for part in parts}) > 1:
         unlike = " and ".join(map(str, sorted(shapes)))
         raise invalid_argument(
@@ -289,10 +275,10 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Batching:
-    """The batching of a whole server, by its flags: which models are batched, on which threads."""
+    """The batching of a whole server by its flags: which models are batched, on which threads."""
 
     def __init__(self, options: Options):
-        """Raises StatusError when the parameters file does not read."""
+        """Raises StatusError when the parameters file cannot be read."""
         self._per_model = options.enable_per_model_batching_parameters
         self._common = None
         self._scheduler = None
@@ -310,7 +296,7 @@ class Batching:
         self._scheduler = BatchScheduler(self._common.threads)
 
     def wrapped(self, model: Model, path: str) -> Runner:
-        """`model`, batched or not as the flags and the version's folder say. Raises StatusError."""
+        """`model`, batched if the flags and the version's folder ask for it. Raises StatusError."""
         if self._scheduler is None:
             return model
         if not self._per_model:

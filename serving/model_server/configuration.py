@@ -1,4 +1,4 @@
-"""What the flags' text files hold, models, labels and TLS: reading them, and what makes one unacceptable."""
+"""Reads and checks the flags' text files: models, labels and TLS."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,14 +35,14 @@ def read_text_proto(path: str, message: M) -> M:
 
 
 def _without_quoted_line(complaint: str, text: str) -> str:
-    """The parser's message, "line:column : what", less the line itself, which may hold a private key."""
+    """The parser's message, "line:column : what", without the quoted line, which may hold a private key."""
     for line in text.split("\n"):
         complaint = complaint.replace(f"'{line}': ", "")
     return complaint
 
 
 def server_config(options: Options) -> ModelServerConfig:
-    """The models that the flags ask for."""
+    """The models that the flags configure."""
     if options.model_config_file:
         return read_text_proto(options.model_config_file, ModelServerConfig())
     config = ModelServerConfig()
@@ -53,7 +53,7 @@ def server_config(options: Options) -> ModelServerConfig:
 
 
 def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
-    """Model name -> its configuration. Raises StatusError for one that must not take the place of `old`."""
+    """Model name -> configuration. Raises StatusError for one that must not replace its `old` one."""
     if old and config.WhichOneof("config") != "model_config_list":
         # An empty file, too: a writer that truncates it first must not unload every model.
         raise StatusError(
@@ -106,10 +106,7 @@ def checked_labels(
 ) -> dict[str, dict[str, int]]:
     """Returns model name -> label -> version.
 
-    A label may only name an available version; with `allow_new`, one that did not exist before may name any.
-
-    Raises:
-        StatusError: for a label that may not.
+    A label may only name an available version; with `allow_new`, a new label may name any. Else raises StatusError.
     """
     for model in models.values():
         for label, version in model.version_labels.items():
@@ -127,11 +124,8 @@ def checked_labels(
 def server_credentials(path: str) -> grpc.ServerCredentials | None:
     """Returns the credentials of the gRPC port from --ssl_config_file, None without a path.
 
-    The file is a text SSLConfig whose fields hold PEM text itself. With client_verify, clients must show a certificate
-    that custom_ca signed.
-
-    Raises:
-        StatusError: for texts that cannot be used.
+    The file is a text SSLConfig whose fields hold PEM text. With client_verify, clients must show a certificate that
+    custom_ca signed. Raises StatusError for unusable texts.
     """
     if not path:
         return None
@@ -155,10 +149,9 @@ def server_credentials(path: str) -> grpc.ServerCredentials | None:
 
 
 def _are_usable(credentials: grpc.ServerCredentials) -> bool:
-    """Whether gRPC takes the keys, which it reads only when it opens a port.
+    """Whether gRPC accepts the keys, which it reads only when it opens a port.
 
-    Its failure then looks like that of a port in use: so a port that is free for certain is opened, on a server that
-    never starts.
+    The same error reports a port in use, so a surely free port is opened on a server that never starts.
     """
     server = grpc.server(ThreadPoolExecutor(1))
     try:

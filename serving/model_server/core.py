@@ -1,4 +1,4 @@
-"""What the gRPC and the REST side both call: models by name, version or label, and changes of the configuration."""
+"""The core that gRPC and REST share: models by name, version or label, and configuration changes."""
 
 import contextlib
 import functools
@@ -53,10 +53,9 @@ class ServerCore:
         self._generation = 0
 
     def start(self) -> None:
-        """Loads the configured models and waits until each is available, those of a config file as it stands by then.
+        """Loads the configured models and waits until each is available; rereads a config file meanwhile.
 
-        Raises:
-            StatusError: when one does not become available.
+        Raises StatusError when a model does not become available.
         """
         models = configuration.checked_models(configuration.server_config(self.options), {})
         # Before anything is loaded: the real server, too, refuses labels at start without the flag.
@@ -71,18 +70,17 @@ class ServerCore:
         self._manager.end_initial_load()
 
     def reload(self, config: ModelServerConfig, timeout: float | None = None) -> None:
-        """Makes `config` the whole configuration and waits for the models that are new in it.
+        """Replaces the whole configuration and waits for its new models.
 
-        A later configuration takes the place of one that is still waited for, so that a wrong base path can be put
-        right, and that one caller at most waits.
+        A later call ends the wait of an earlier one, so that a wrong base path can be corrected.
 
         Args:
-            config: the models; those left out are unloaded.
-            timeout: seconds to wait, None = until it is decided; what loads then goes on loading.
+            config: the models; all others are unloaded.
+            timeout: seconds to wait, None = no limit; loading goes on after it.
 
         Raises:
-            StatusError: when the configuration is bad, a new model does not load, the time is up (DEADLINE_EXCEEDED) or
-                a later configuration came (ABORTED).
+            StatusError: for a bad configuration, a failed model, the end of the time (DEADLINE_EXCEEDED) or a later
+                configuration (ABORTED).
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._reloading:
@@ -103,10 +101,7 @@ class ServerCore:
                 _raise_failed(failed, "model(s)")
 
     def reread(self) -> None:
-        """Applies the model config file as it stands now. Waits for no model: the file may be put right at any time.
-
-        Raises StatusError when it is bad.
-        """
+        """Applies the model config file without waiting for models. Raises StatusError when it is bad."""
         config = configuration.server_config(self.options)
         with self._reloading:
             models = configuration.checked_models(config, self._models)
@@ -118,7 +113,7 @@ class ServerCore:
 
     @contextlib.contextmanager
     def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
-        """The servable a request asks for, kept alive until the context ends. Raises StatusError."""
+        """The servable that `spec` names, open until the context ends. Raises StatusError."""
         name, number = self._resolved(spec)
         with self._manager.use(name, number) as version:
             yield version.servable
@@ -132,7 +127,6 @@ class ServerCore:
         return self._manager.states(name)
 
     def close(self) -> None:
-        """Unloads every model once its last request has ended."""
         self._source.close()
         self._manager.close()
         self._batching.close()
@@ -142,10 +136,7 @@ class ServerCore:
         self._source.configure(models)
 
     def _wait_for_all(self) -> list[Version] | None:
-        """The versions that failed of models that have no other.
-
-        None when the config file is to be read again first: a wrong base path in it can be put right.
-        """
+        """The failed versions of models that have no other; None when the config file must be read again first."""
         pause = self.options.model_config_file_poll_wait_seconds if self.options.model_config_file else 0
         end = time.monotonic() + (pause if pause > 0 else math.inf)
         failed = self._manager.wait_until_available(
@@ -164,7 +155,6 @@ class ServerCore:
         return False
 
     def _are_labels_settled(self, models: dict[str, ModelConfig], stop: Callable[[], bool]) -> bool:
-        """Waits, until `stop`, for the versions that labels name and that still load."""
         return all(
             self._manager.wait_until_settled(name, model.version_labels.values(), stop)
             for name, model in models.items()

@@ -1,4 +1,4 @@
-"""The gRPC side: bytes in, bytes out, one thread a request."""
+"""The gRPC server: one thread per request."""
 
 import functools
 import logging
@@ -22,14 +22,14 @@ from serving.model_server.telemetry import AccessLog
 _LOG = logging.getLogger(__name__)
 _UNLIMITED = -1
 _NO_DEADLINE = 10 * 365 * 86400.0
-# Threads above the limit, so that a request too many is refused at once instead of waiting for a thread.
+# More threads than the limit, so that excess requests are refused at once and do not wait.
 _REFUSING_THREADS = 4
 # What health checks may ask for, as in the real server: short names, not the services' full ones.
 _HEALTH_NAMES = ("", "ModelService", "PredictionService")
 
 
 class _Health(health.HealthServicer):
-    """Watches of any other name are held together: the library remembers each name it was ever asked to watch."""
+    """Watches of all other names share one entry: the library remembers each name ever watched."""
 
     def Watch(self, request, context, send_response_callback=None):
         known = request.service in _HEALTH_NAMES
@@ -37,11 +37,10 @@ class _Health(health.HealthServicer):
 
 
 class _Deferring:
-    """A context whose callbacks run on threads of their own.
+    """Runs a context's callbacks on threads of their own.
 
-    The library's callback for the end of a watch takes the lock that it holds while it sends to another. gRPC runs
-    callbacks on the one thread that also tells of sends that are done: a watch that ends while another begins would
-    stop the whole server.
+    gRPC's one callback thread also reports finished sends. The library's callback for the end of a watch takes a lock
+    held during a send, so it would deadlock there.
     """
 
     def __init__(self, context: grpc.ServicerContext):
@@ -82,7 +81,7 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace: float | None = None) -> None:
-        """Refuses new requests, waits up to `grace` seconds (None = as long as it takes) for those that run."""
+        """Refuses new requests; waits up to `grace` seconds (None = no limit) for running ones."""
         if self._health:
             self._health.enter_graceful_shutdown()
         self._server.stop(grace=grace if grace is not None else 365 * 86400).wait()
@@ -142,11 +141,11 @@ def _timeout(context: grpc.ServicerContext) -> float | None:
 
 
 def _channel_arguments(text: str) -> list[tuple[str, Any]]:
-    """ "k=v,k=v" on top of the server's own; a value is a number if it reads as one."""
+    """ "k=v,k=v" after the server's own arguments; a value is a number if it reads as one."""
     arguments: dict[str, Any] = {
         "grpc.max_receive_message_length": _UNLIMITED,
         "grpc.max_send_message_length": _UNLIMITED,
-        # Two servers sharing a port would each get some of the requests; better an error at start.
+        # Two servers on one port would each get some of the requests; an error at start is better.
         "grpc.so_reuseport": 0,
     }
     for pair in filter(None, text.split(",")):

@@ -1,7 +1,4 @@
-"""REST bodies: JSON to tensors for predict, to tf.Examples for classify and regress.
-
-The type rules are those of TF Serving's json_tensor.cc.
-"""
+"""Converts REST bodies to tensors and tf.Examples, with the type rules of TF Serving's json_tensor.cc."""
 
 import itertools
 import math
@@ -78,11 +75,7 @@ def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
 
 
 def _row_error(instances: list, infos: TensorInfos, objects: bool) -> StatusError | None:
-    """What the real server, which converts row by row, says of the first bad row.
-
-    Rows are converted all at once here, which is far quicker, and one by one only to find out which of them is to
-    blame.
-    """
+    """The real server's error for the first bad row, searched for after a conversion of all rows failed."""
     shapes: dict[str, tuple[int, ...]] = {}
     for index, row in enumerate(instances):
         if objects != is_plain_object(row):
@@ -138,7 +131,7 @@ def _dense(name: str, value: Any, dtype: int) -> np.ndarray:
 
 
 def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
-    """Shape, taken from the first element at every depth, and leaves; a list of another size is an error."""
+    """Shape, from the first element at every depth, and leaves; a list of another size is an error."""
     shape: list[int] = []
     probe = value
     while type(probe) is list:
@@ -165,19 +158,12 @@ def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
 
 
 def _slices(leaves: list) -> Iterator[list]:
-    """`leaves` in pieces that take NumPy and other C code a few milliseconds.
-
-    They hold Python's lock all along, and other requests wait for it.
-    """
+    """`leaves` in slices of a few milliseconds of C code, which holds Python's lock while other requests wait."""
     return (leaves[begin : begin + _SLICE] for begin in range(0, len(leaves), _SLICE))
 
 
 def _array(leaves: list, dtype: int) -> np.ndarray:
-    """[n] array of the leaves: no string is a number, no 1.5 an integer.
-
-    Raises:
-        StatusError: for the first leaf that `dtype` does not take.
-    """
+    """[n] array of the leaves: no string is a number, no 1.5 an integer. Raises StatusError for the first bad leaf."""
     if dtype not in _CONVERSIONS:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,
@@ -252,7 +238,7 @@ def _shape_text(shape: tuple[int, ...]) -> str:
 
 
 def examples_input(document: dict[str, Any]) -> input_pb2.Input:
-    """The body of classify and regress: "examples", and "context" whose features go to all. Raises StatusError."""
+    """The body of classify and regress: "examples", and "context" whose features all share. Raises StatusError."""
     result = input_pb2.Input()
     target = result.example_list
     if "context" in document:

@@ -1,4 +1,4 @@
-"""REST answers: tensors and results as the JSON text that TF Serving writes, to the digit."""
+"""REST answers: the JSON text that TF Serving writes, to the digit."""
 
 import base64
 import itertools
@@ -32,7 +32,7 @@ def error(message: str) -> bytes:
 def predictions(outputs: Mapping[str, np.ndarray], row_format: bool) -> bytes:
     """Row format: {"predictions": [one entry per row]}; column format: {"outputs": one tensor or an object of them}.
 
-    Raises StatusError when the outputs have no common number of rows, or a dtype JSON has no word for.
+    Raises StatusError when the outputs differ in rows, or a dtype has no JSON form.
     """
     if not outputs:
         raise invalid_argument("Cannot convert empty tensor map to JSON")
@@ -136,7 +136,7 @@ _WORDS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def classification(result: classification_pb2.ClassificationResult) -> bytes:
-    """Returns labels and scores of each example; raises StatusError when there are none."""
+    """Returns labels and scores of each example; raises StatusError without any."""
     if not result.classifications:
         raise invalid_argument("Cannot convert empty ClassificationResults to JSON")
     entries = []
@@ -148,7 +148,7 @@ def classification(result: classification_pb2.ClassificationResult) -> bytes:
 
 
 def regression(result: regression_pb2.RegressionResult) -> bytes:
-    """Returns one value for each example; raises StatusError when there are none."""
+    """Returns one value for each example; raises StatusError without any."""
     if not result.regressions:
         raise invalid_argument("Cannot convert empty RegressionResults to JSON")
     values = float_texts(np.array([entry.value for entry in result.regressions], np.float32))

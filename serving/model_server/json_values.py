@@ -1,4 +1,4 @@
-"""JSON bodies and the values inside them, under the rules of TF Serving's json_tensor.cc."""
+"""JSON bodies and their values, by the rules of TF Serving's json_tensor.cc."""
 
 import base64
 import binascii
@@ -36,18 +36,17 @@ _CLOSING = {"[": "]", "{": "}", list: "]", dict: "}"}
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-# Numbers that RapidJSON reads, and Python's parser not all of.
+# Numbers that RapidJSON reads; Python's parser reads only some of them.
 _not_finite = re.compile(r"-?(?:NaN|Inf(?:inity|(?!i)))").match
-# What Python's own parser reads in less than about 50 ms, in which no other request moves.
+# Python's parser reads this in about 50 ms, in which all other requests wait.
 _SOON_PARSED = 2**21
 
 
 def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
-    """The JSON object a body begins with; what follows it is ignored. Raises StatusError.
+    """Returns the JSON object at the start of a body; ignores what follows. Raises StatusError.
 
-    Strings may hold bytes that are no UTF-8 (as surrogate escapes); NaN, Inf and Infinity are numbers, with a minus or
-    without; nesting has no limit.
-    deadline: in time.monotonic()'s seconds.
+    Invalid UTF-8 in strings becomes surrogate escapes. NaN, Inf and Infinity, with or without a minus, are numbers.
+    Nesting has no limit. deadline: in time.monotonic()'s seconds.
     """
     try:
         value = msgspec.json.decode(body)
@@ -89,7 +88,7 @@ def _decoded(text: str, start: int, deadline: float) -> tuple[Any, int]:
 
 
 def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any, int]:
-    """As JSONDecoder.raw_decode, without recursion, and letting others run."""
+    """Same as JSONDecoder.raw_decode, without recursion, and lets other threads run."""
     containers: list[list | dict] = []
     keys: list[str] = []
     check = position
@@ -141,7 +140,6 @@ def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any
 
 
 def _read_key(text: str, position: int, keys: list[str]) -> int:
-    """Appends the member name at `position` to `keys` and returns where its value begins."""
     if not text.startswith('"', position):
         raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, position)
     key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]
@@ -163,7 +161,7 @@ def signature_name(document: dict[str, Any]) -> str:
 
 
 def as_bytes(value: str | dict) -> bytes:
-    """Returns the bytes of a string, or of an object that holds base64; raises StatusError for another."""
+    """Returns the bytes of a string or of a base64 object; raises StatusError for other values."""
     if type(value) is str:
         try:
             return value.encode("utf-8", "surrogateescape")
@@ -181,27 +179,27 @@ def as_bytes(value: str | dict) -> bytes:
 
 
 def is_base64(value: Any) -> bool:
-    """Tells whether a value is an object that holds base64."""
+    """Returns whether a value is an object that holds base64."""
     return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
 def is_plain_object(value: Any) -> bool:
-    """Tells whether a value is an object, and not one that holds base64."""
+    """Returns whether a value is an object that does not hold base64."""
     return type(value) is dict and not is_base64(value)
 
 
 def format_error(document: dict, complaint: str) -> StatusError:
-    """Returns the error of a body that is not formatted as its method asks."""
+    """Returns the error for a body of the wrong format."""
     return invalid_argument(f"JSON Value: {shown(document)} {complaint}")
 
 
 def json_type(value: Any) -> str:
-    """Returns the name that the real server gives a value's type; of a bool, the value."""
+    """Returns the real server's name of a value's type; for a bool, its value."""
     return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
 
 
 def shown(value: Any) -> str:
-    """JSON text for an error message: the beginning, where there is much."""
+    """JSON text for an error message, cut if long."""
     text = ""
     try:
         for piece in _ENCODER.iterencode(value):

@@ -1,6 +1,6 @@
-"""The life of every model version: wanted, loading, available, unloading, ended.
+"""The life cycle of model versions: wanted, loading, available, unloading, ended.
 
-A new version is available before an old one is taken away, and a version is closed only after its last request.
+A new version is available before the old one is unloaded. A version is closed only after its last request.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ UNLOADING, END = _STATES.UNLOADING, _STATES.END
 
 
 class Closable(Protocol):
-    """What is loaded, and closed after its last request."""
+    """A loaded model that can be closed."""
 
     def close(self) -> None: ...
 
 
 class Version:
-    """One version of one model. Its fields are read and written under the manager's lock."""
+    """One version of one model. The manager's lock guards its fields."""
 
     def __init__(self, name: str, number: int, path: str):
         self.name, self.number, self.path = name, number, path
@@ -42,7 +42,7 @@ class Version:
 
 
 class Manager:
-    """Loads and unloads versions so that what is wanted becomes available without a gap."""
+    """Loads and unloads versions without a gap in service."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class Manager:
         self._unload_pool = ThreadPoolExecutor(unload_threads, "unload")
 
     def aspire(self, name: str, versions: Mapping[int, str]) -> None:
-        """Says which versions (number -> folder) of `name` are wanted from now on."""
+        """Sets which versions (number -> folder) of `name` are wanted from now on."""
         with self._changed:
             self._aspired[name] = dict(versions)
             self._update(name)
 
     @contextlib.contextmanager
     def use(self, name: str, number: int | None = None) -> Iterator[Version]:
-        """Holds an available version, the latest unless `number` is given: it is not closed before this ends.
+        """Keeps an available version open during the context: the latest unless `number` is given.
 
         Raises StatusError NOT_FOUND.
         """
@@ -93,22 +93,22 @@ class Manager:
             return [n for n, version in self._versions.get(name, {}).items() if version.state == AVAILABLE]
 
     def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
-        """(version, state, error) of every version ever wanted, the newest first."""
+        """(version, state, error) of every version ever wanted, newest first."""
         with self._changed:
             versions = self._versions.get(name, {}).values()
             return sorted(((v.number, v.state, v.error) for v in versions), key=lambda v: v[0], reverse=True)
 
     def wait_until_available(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> list[Version]:
-        """Waits until of each model some wanted version is available or has failed.
+        """Waits until a wanted version of each model is available or has failed.
 
-        As in the real server, the newest of those decides: where it has failed, an older one does not make up for it.
+        As in the real server, the newest decides: an older one does not make up for its failure.
 
         Args:
             names: the models.
-            stop: asked several times a second; ends the wait when it says True, or raises.
+            stop: called several times a second; ends the wait when it returns True or raises.
 
         Returns:
-            The newest version of each model where that has failed, empty when all are well.
+            The newest version of each model where it failed.
         """
         for name in names:
             self._wait_while(lambda name=name: not self._decided(name), stop)
@@ -117,13 +117,13 @@ class Manager:
         return [version for version in newest if version.state == END]
 
     def wait_until_settled(self, name: str, numbers: Iterable[int], stop: Callable[[], bool]) -> bool:
-        """Waits while one of these versions is wanted and still loads. Returns False when `stop` ended the wait."""
+        """Waits while a wanted one of these versions loads. Returns False when `stop` ended the wait."""
         return self._wait_while(
             lambda: any(v.number in numbers and v.state in (START, LOADING) for v in self._wanted(name)), stop
         )
 
     def _wait_while(self, condition: Callable[[], bool], stop: Callable[[], bool]) -> bool:
-        """condition is asked with the lock held. Returns False when `stop` or `close` ended the wait."""
+        """`condition` is called with the lock held. Returns False when `stop` or `close` ended the wait."""
         with self._changed:
             while condition():
                 if self._closing or stop():
@@ -138,14 +138,14 @@ class Manager:
         return [version for version in self._wanted(name) if version.state in (AVAILABLE, END)]
 
     def end_initial_load(self) -> None:
-        """From here on loads take the small pool, so that a swap leaves the processors to requests."""
+        """Makes later loads use the small pool, so that a swap leaves the processors to requests."""
         with self._changed:
             initial, self._initial_pool = self._initial_pool, None
         if initial is not None:
             initial.shutdown(wait=False)
 
     def close(self) -> None:
-        """Unloads everything, waiting for requests that still hold a version."""
+        """Unloads everything after the requests that use it have ended."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -171,7 +171,7 @@ class Manager:
         return max(available, key=lambda version: version.number)
 
     def _update(self, name: str) -> None:
-        """Starts every load and unload that the present state allows. The lock is held."""
+        """The caller holds the lock."""
         versions = self._versions.setdefault(name, {})
         wanted = self._aspired.get(name, {})
         for version in list(versions.values()):
@@ -191,7 +191,7 @@ class Manager:
     def _start_load(self, versions: dict[int, Version], name: str, number: int, path: str) -> None:
         present = versions.get(number)
         if present and present.state in (START, LOADING):
-            # The next attempt takes it from there.
+            # The next attempt reads the path from there.
             present.path = path
         # A version that failed stays failed for as long as it is wanted from that folder.
         if self._closing or (present and (present.state != END or (present.error and present.path == path))):
@@ -222,7 +222,7 @@ class Manager:
                 self._finish_load(version, servable, error)
 
     def _retry_after_pause(self, version: Version, path: str, retries: int, error: StatusError) -> None:
-        """path: what failed with `error`; another one is tried at once."""
+        """path: the folder that failed; a new folder is tried at once."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closing or not version.aspired or version.path != path, self._retry_interval
@@ -233,7 +233,7 @@ class Manager:
                 self._finish_load(version, None, error)
 
     def _finish_load(self, version: Version, servable: Closable | None, error: StatusError | None) -> None:
-        """The lock is held."""
+        """The caller holds the lock."""
         version.servable, version.error = servable, error
         version.state = END if servable is None else AVAILABLE
         if servable is not None:
@@ -255,9 +255,9 @@ class Manager:
 
 
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
-    """Which available versions may go now, by TF Serving's AvailabilityPreservingPolicy.
+    """The available versions that TF Serving's AvailabilityPreservingPolicy lets go now.
 
-    All unwanted ones once a wanted one is available or none is wanted; else all unwanted ones but the highest.
+    These are all unwanted ones, but the highest stays while a version is wanted and none of those is available.
     """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)

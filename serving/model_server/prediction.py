@@ -1,7 +1,4 @@
-"""The PredictionService's calls on one servable.
-
-Predict takes named tensors; Classify, Regress and MultiInference take tf.Examples.
-"""
+"""The PredictionService's calls: Predict takes named tensors; Classify, Regress and MultiInference take tf.Examples."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,16 +41,16 @@ def predict(
         servable: the model version.
         signature_name: empty means serving_default.
         inputs: input alias -> tensor of any shape.
-        output_filter: the outputs to compute, all when empty.
+        output_filter: outputs to compute, all when empty.
         timeout: seconds.
         check_method: refuse signatures whose method is none of TF Serving's.
-        counts: whether truncated texts are counted.
+        counts: whether to count truncated texts.
 
     Returns:
         The signature's resolved name, and output alias -> array.
 
     Raises:
-        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+        StatusError: as TF Serving does; tf.errors.OpError from the graph.
     """
     name = signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
@@ -74,9 +71,9 @@ def predict(
 
 
 def _tells_truncation(servable: Servable, name: str, aliases: Sequence[str]) -> bool:
-    """Whether an answer tells how much of its texts was cut, and is the one to count.
+    """Whether the outputs report truncation and this request is the one to count.
 
-    Who asks for the tokens of a text does so next to another request, which is the one to count where it tells.
+    A client asks for tokens next to another request; if that one reports truncation, only it is counted.
     """
 
     def tells(key: str) -> bool:
@@ -149,22 +146,14 @@ def _names(names: Iterable[str]) -> str:
 def classify(
     servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
 ) -> classification_pb2.ClassificationResult:
-    """Returns labels and scores of each example; `timeout` in seconds.
-
-    Raises:
-        StatusError: as the server's contract says; tf.errors.OpError from the graph.
-    """
+    """Returns labels and scores of each example; `timeout` in seconds. Raises as `predict`."""
     return _infer(servable, CLASSIFY, signature_name, examples, timeout)
 
 
 def regress(
     servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
 ) -> regression_pb2.RegressionResult:
-    """Returns one value for each example; `timeout` in seconds.
-
-    Raises:
-        StatusError: as the server's contract says; tf.errors.OpError from the graph.
-    """
+    """Returns one value for each example; `timeout` in seconds. Raises as `predict`."""
     return _infer(servable, REGRESS, signature_name, examples, timeout)
 
 
@@ -181,10 +170,7 @@ def multi_inference(
 ) -> inference_pb2.MultiInferenceResponse:
     """Runs several classify and regress signatures of one model on the same examples, in one run of the graph.
 
-    Each signature may have an input tensor of its own, as those of tf.saved_model.save do.
-
-    Raises:
-        StatusError: as the server's contract says; tf.errors.OpError from the graph.
+    Each signature may have its own input tensor, as those of tf.saved_model.save do. Raises as `predict`.
     """
     plans = _task_plans(servable, request)
     tensors = {tensor for _, tensor, _ in plans}
@@ -228,7 +214,6 @@ def _signature(servable: Servable, name: str, complaint: str) -> SignatureDef:
 
 
 def _classify_plan(signature: SignatureDef, check_method: bool) -> tuple[str, list[str]]:
-    """The tensor to feed and those to fetch."""
     _check_head(signature, CLASSIFY, "classification", check_method)
     if len(signature.outputs) not in (1, 2):
         raise invalid_argument(f"Expected one or two output Tensors, found {len(signature.outputs)}")
@@ -346,7 +331,7 @@ class _Head:
     """One kind of inference on tf.Examples.
 
     plan(signature, check_method) -> the tensor to feed and those to fetch; result(signature, count, values) -> the
-    message; field: where MultiInference's answer holds it.
+    message; field: its field in MultiInference's response.
     """
 
     api: str

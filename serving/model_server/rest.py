@@ -1,4 +1,4 @@
-"""The REST API's URLs: each is turned into the same calls that gRPC makes."""
+"""The REST API: maps each URL to the same calls that gRPC makes."""
 
 import contextlib
 import gc
@@ -61,10 +61,10 @@ class Response:
 
 
 class RestApi:
-    """Answers one request at a time; safe to call from many threads."""
+    """Answers REST requests; thread-safe."""
 
     def __init__(self, core: ServerCore, access_log: AccessLog, metrics_path: str | None = None):
-        """metrics_path: where Prometheus finds the metrics; None = nowhere."""
+        """metrics_path: path of the Prometheus metrics; None = none."""
         self._core = core
         self._access_log = access_log
         self._metrics_path = metrics_path
@@ -81,10 +81,10 @@ class RestApi:
 
         Args:
           verb: "GET", ...
-          path: still percent-encoded, with the query if there is one.
+          path: percent-encoded, with the query.
           headers: names in lower case.
-          body: as it came.
-          begin: when its time limit began, in time.monotonic()'s seconds; None = now.
+          body: as received.
+          begin: start of its time limit, in time.monotonic()'s seconds; None = now.
         """
         # As GET, without a body, which the protocol leaves out.
         verb = "GET" if verb == "HEAD" else verb
@@ -162,9 +162,9 @@ class RestApi:
     def _predict_inputs(
         self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, document: "_Document", deadline: float
     ):
-        """The servable (in use until `stack` closes), the signature's name, its inputs and whether they came in rows.
+        """The servable (open until `stack` closes), the signature's name, its inputs and whether they came in rows.
 
-        Nothing else of the parsed body outlives the call.
+        The rest of the parsed body is released.
         """
         with self._turn(document.size, deadline):
             values = document.parsed(deadline)
@@ -192,10 +192,9 @@ class RestApi:
 
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
-        """Lets one large body or answer (size: bytes or numbers) be converted at a time, and any number of small ones.
+        """Converts one large body or answer at a time (size: bytes or numbers), and any number of small ones.
 
-        Raises:
-            StatusError: when the turn does not come before the deadline.
+        Raises StatusError when the deadline passes first.
         """
         if size < LARGE_BODY_BYTES:
             yield
@@ -216,7 +215,7 @@ class RestApi:
 
 
 class UnknownBodyCoding(StatusError):
-    """A body in a Content-Encoding that is not known."""
+    """The body has an unknown Content-Encoding."""
 
     http_status = 415
 
@@ -227,7 +226,7 @@ class UnknownBodyCoding(StatusError):
 
 
 class BodyTooLarge(StatusError):
-    """A body above --rest_api_max_body_bytes: the real server has no such limit, so no status code either."""
+    """The body is larger than --rest_api_max_body_bytes, a limit that the real server does not have."""
 
     http_status = 413
 
@@ -239,7 +238,7 @@ class BodyTooLarge(StatusError):
 
 
 def _left(deadline: float) -> float | None:
-    """Seconds until the deadline; None = no end. Raises StatusError when it has passed."""
+    """Seconds until the deadline; None = no limit. Raises StatusError when it has passed."""
     if deadline == math.inf:
         return None
     left = deadline - time.monotonic()
@@ -269,8 +268,8 @@ def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
 class _Document:
     """The JSON of a request's body.
 
-    A compressed one is inflated in two steps: what a small body may hold, at once; the rest, which may be a thousand
-    times the bytes that came, in the large bodies' turn.
+    The first bytes of a compressed body are inflated at once. The rest, perhaps a thousand times larger, waits for the
+    turn of large bodies.
     """
 
     def __init__(self, headers: dict[str, str], body: bytes, limit: int):
@@ -286,11 +285,10 @@ class _Document:
 
     @property
     def size(self) -> int:
-        """How many bytes are known to be there: LARGE_BODY_BYTES of a compressed body that goes on."""
+        """The known bytes: LARGE_BODY_BYTES for a compressed body that goes on."""
         return len(self._begin)
 
     def parsed(self, deadline: float) -> dict:
-        """Returns the JSON object; raises StatusError."""
         body, self._begin = self._begin, b""
         if self._rest is not None and len(body) >= LARGE_BODY_BYTES:
             body += self._inflated(self._limit + 1 - len(body))

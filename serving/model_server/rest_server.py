@@ -18,10 +18,9 @@ _CLOSE = {"Content-Type": "application/json", "Connection": "close"}
 
 
 class RestServer:
-    """An HTTP server in front of `api`: its port is taken at once, requests are answered from start() on."""
+    """An HTTP server for `api`: takes its port at once, and answers requests after start()."""
 
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
-        """Raises StatusError when the port cannot be opened."""
         self._api = api
         # Large bodies (compressed ones may be) wait for one another in RestApi; small ones must not wait with them.
         self._pools = ThreadPoolExecutor(threads, "rest"), ThreadPoolExecutor(threads, "rest-large")
@@ -38,9 +37,9 @@ class RestServer:
         self._thread.start()
 
     def refuse_new(self, grace: float | None = None) -> None:
-        """Takes no new connections, and closes those that wait or are still sending their request.
+        """Refuses new connections, and closes those that wait or still send their request.
 
-        Requests that run are cut off after `grace` seconds; None = never.
+        Cuts off running requests after `grace` seconds; None = never.
         """
         self._server.config.timeout_graceful_shutdown = grace
         self._server.should_exit = True
@@ -49,7 +48,7 @@ class RestServer:
                 self._loop.call_soon_threadsafe(self._stop_receiving)
 
     def stop(self, grace: float | None = None) -> None:
-        """Takes no new connections, waits up to `grace` seconds (None = as long as it takes) for requests that run."""
+        """Refuses new connections; waits up to `grace` seconds (None = no limit) for running requests."""
         self.refuse_new(grace)
         if self._thread.ident is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""A loaded model version: a SavedModel's graph, ready to run, and the servable that requests see."""
+"""Loaded model versions: the SavedModel session, and the servable that answers requests."""
 
 import contextlib
 import ctypes
@@ -27,7 +27,7 @@ _MAX_FETCH_SETS = 64
 
 
 class Runner(Protocol):
-    """What runs a graph: a SavedModel, or a queue of batches in front of one."""
+    """Runs a graph: a SavedModel, or a batching queue in front of one."""
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list: ...
 
@@ -41,7 +41,7 @@ class Model(Runner, Protocol):
 
 
 class Servable:
-    """A loaded version as requests see it: its signatures, and a way to run them, batched or not.
+    """A loaded version: its signatures, and a way to run them, batched or not.
 
     Attributes:
         name: of the model.
@@ -58,7 +58,6 @@ class Servable:
         runner: Runner,
         check_method: bool = False,
     ):
-        """check_method: refuse signatures whose method is not the API's; tf.saved_model.save calls all predict."""
         self.check_method = check_method
         self.name = name
         self.version = version
@@ -69,7 +68,7 @@ class Servable:
     def run(
         self, api: str, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None
     ) -> list[np.ndarray]:
-        """Runs the graph once for the API of that name ("Predict", ...); feeds and fetches are tensor names."""
+        """Runs the graph once for the API `api` ("Predict", ...); feeds and fetches are tensor names."""
         begin = time.perf_counter()
         # Sorted and without repetition: TensorFlow and the batching take another order for another combination.
         names = sorted(self._fetch_set(frozenset(feeds), frozenset(fetches)))
@@ -78,7 +77,7 @@ class Servable:
         return [outputs[name] for name in fetches]
 
     def _fetch_set(self, feeds: frozenset[str], fetches: frozenset[str]) -> frozenset[str]:
-        """`fetches`; all outputs of their signature once too many combinations were asked for."""
+        """`fetches`, or all outputs of their signature after too many combinations."""
         if fetches not in self._fetch_sets:
             if len(self._fetch_sets) >= _MAX_FETCH_SETS:
                 return next(filter(fetches.issubset, self._outputs_of(feeds)), fetches)
@@ -95,11 +94,7 @@ class Servable:
 
 
 class SavedModel:
-    """A session on the graph of a SavedModel folder.
-
-    Attributes:
-      signatures: name -> SignatureDef, as exported.
-    """
+    """A session on a SavedModel folder; `signatures`: name -> SignatureDef, as exported."""
 
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
         """Raises StatusError or tf.errors.OpError when the folder holds no such model."""
@@ -119,17 +114,13 @@ class SavedModel:
         self._session._extend_graph()
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
-        """Runs the graph once.
+        """Runs the graph once and returns one array per fetch.
 
         Args:
-            feeds: tensor name ("x:0") -> array. Its dtype is checked by the session, its shape by nobody but the
-                operations that read it, as in the C++ server: Session.run would refuse what the export did not declare.
-                At most MAX_RANK dimensions, which its readers (wire.tensors, json_request) have seen to.
+            feeds: tensor name ("x:0") -> array of at most MAX_RANK dimensions (checked by wire.tensors and
+                json_request). The session checks the dtype; as in the C++ server, only the operations check the shape.
             fetches: tensor names.
             timeout: seconds until the run is abandoned with DEADLINE_EXCEEDED.
-
-        Returns:
-            One array per fetch.
         """
         options = config_pb2.RunOptions(timeout_in_ms=0 if timeout is None else max(1, int(timeout * 1000)))
         inputs = {self._element(name): value for name, value in feeds.items()}
@@ -157,14 +148,11 @@ class SavedModel:
             ctypes.CDLL(None).malloc_trim(0)
 
     def _guard(self, name: str) -> None:
-        """Lets an output of strings fail that has more dimensions than NumPy's iterator inside TensorFlow takes.
-
-        tf.reshape and tf.expand_dims can make such a one, and its conversion ends the process.
-        """
+        """Fails the run when a string output has too many dimensions: its conversion to NumPy would end the process."""
         try:
             tensor = self._graph.get_tensor_by_name(name)
         except (KeyError, ValueError):
-            return  # Fetching it says so.
+            return  # The fetch reports the error.
         if tensor.dtype != tf.string or (tensor.shape.rank is not None and tensor.shape.rank <= MAX_RANK):
             return
         complaint = f"output {name} has more than the {MAX_RANK} dimensions that this server answers"
@@ -186,11 +174,6 @@ class SavedModel:
 
 
 def _check_files(path: str, tags: Sequence[str]) -> None:
-    """Looks at a folder before it is loaded.
-
-    Raises:
-        StatusError: when no model with these tags is there, or its assets would be read from outside its folder.
-    """
     file = Path(path) / "saved_model.pb"
     if not file.is_file() and not file.with_suffix(".pbtxt").is_file():
         raise StatusError(
@@ -215,7 +198,7 @@ def _check_files(path: str, tags: Sequence[str]) -> None:
 
 
 def disable_xla() -> None:
-    """Has XLA refused in the whole process, as by the real server without a flag: a jit_compile model fails at once.
+    """Disables XLA in the whole process, as the real server does without a flag: a jit_compile model fails at once.
 
     Does nothing where TensorFlow's library does not offer the switch.
     """
@@ -227,13 +210,12 @@ def disable_xla() -> None:
 
 @contextlib.contextmanager
 def _quiet_deprecations():
-    """The TF1 loader is the only one that keeps a session; its deprecation warning would greet every load."""
     logger = logging.getLogger("tensorflow")
 
     def is_error(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.ERROR
 
-    # A filter of its own, not the logger's level: of two loads at once, the second would put back what the first set.
+    # A filter, not the logger's level, which two simultaneous loads would restore wrongly.
     logger.addFilter(is_error)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The RPCs: which message each takes, and the call that answers it."""
+"""The RPCs: their messages and the calls that answer them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ Call = Callable[[ServerCore, Message, float | None], bytes]
 class Method:
     """An RPC.
 
-    `call` takes the core, the request and a timeout in seconds (or None), gives the serialised response, and raises
+    `call` takes the core, the request and a timeout in seconds (or None), returns the serialised response, and raises
     StatusError or tf.errors.OpError.
     """
 
@@ -45,7 +45,7 @@ class Method:
 
 
 def model_spec(request: Message) -> model_pb2.ModelSpec:
-    """Returns the model a request is for, empty when it names none."""
+    """Returns the model that a request names, empty without one."""
     if isinstance(request, inference_pb2.MultiInferenceRequest):
         return request.tasks[0].model_spec if request.tasks else model_pb2.ModelSpec()
     return getattr(request, "model_spec", None) or model_pb2.ModelSpec()
@@ -76,8 +76,6 @@ def _predict(core: ServerCore, request: predict_pb2.PredictRequest, timeout: flo
 
 
 def _of_examples(response_type: type[Message], infer: Callable) -> Call:
-    """The call of Classify or Regress."""
-
     def call(core: ServerCore, request: Message, timeout: float | None) -> bytes:
         spec = _checked_spec(request)
         response = response_type()
@@ -112,10 +110,9 @@ def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest,
 def get_model_metadata(
     core: ServerCore, request: get_model_metadata_pb2.GetModelMetadataRequest
 ) -> get_model_metadata_pb2.GetModelMetadataResponse:
-    """Answers with every signature of the model, packed as the one metadata field there is.
+    """Returns every signature of the model in the one metadata field.
 
-    Raises:
-        StatusError: for an unknown model or field.
+    Raises StatusError for an unknown model or field.
     """
     spec = _checked_spec(request)
     if not request.metadata_field:
@@ -137,10 +134,9 @@ def get_model_metadata(
 def get_model_status(
     core: ServerCore, request: get_model_status_pb2.GetModelStatusRequest
 ) -> get_model_status_pb2.GetModelStatusResponse:
-    """Answers with the state of every version of the model, or of the one asked for; a label is ignored.
+    """Returns the state of every version of the model, or of the requested one; ignores a label.
 
-    Raises:
-        StatusError: for an unknown model or version.
+    Raises StatusError for an unknown model or version.
     """
     spec = _checked_spec(request)
     states = core.states(spec.name)

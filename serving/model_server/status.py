@@ -1,4 +1,4 @@
-"""One error type for the whole server: a gRPC status code and the message the client sees."""
+"""The server's one error type: a gRPC status code and the message for the client."""
 
 import tensorflow as tf
 from grpc import StatusCode
@@ -8,12 +8,7 @@ _MAX_MESSAGE_LENGTH = 1024
 
 
 class StatusError(Exception):
-    """A request, load or start that failed.
-
-    Attributes:
-      code: StatusCode.
-      message: what the client is told.
-    """
+    """A request, load or start failed: `code` is a StatusCode, `message` is for the client."""
 
     def __init__(self, code: StatusCode, message: str):
         super().__init__(message)
@@ -30,17 +25,17 @@ class StatusError(Exception):
 
 
 def invalid_argument(message: str) -> StatusError:
-    """Returns the error of a request that no server could answer."""
+    """Returns the error of an invalid request."""
     return StatusError(StatusCode.INVALID_ARGUMENT, message)
 
 
 def not_found(message: str) -> StatusError:
-    """Returns the error of a request for what is not there."""
+    """Returns the error of a request for a missing thing."""
     return StatusError(StatusCode.NOT_FOUND, message)
 
 
 def as_status_error(error: BaseException) -> StatusError:
-    """Keeps the code of TensorFlow's own errors; what nobody foresaw becomes INTERNAL."""
+    """Keeps the code of TensorFlow's own errors; unexpected ones become INTERNAL."""
     if isinstance(error, StatusError):
         return error
     if isinstance(error, tf.errors.OpError):
@@ -51,5 +46,5 @@ def as_status_error(error: BaseException) -> StatusError:
 
 
 def truncated(message: str) -> str:
-    """Long messages break gRPC clients (they travel in a header): cut after 1024 characters (grpc_status_util.cc)."""
+    """Cuts a message after 1024 characters (grpc_status_util.cc): it travels in a header and may break clients."""
     return message if len(message) <= _MAX_MESSAGE_LENGTH else message[:_MAX_MESSAGE_LENGTH] + "...TRUNCATED"

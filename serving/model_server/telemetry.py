@@ -1,7 +1,6 @@
-"""What the server tells of its requests: TF Serving's metrics under their own names, and a line a request in a log.
+"""Request metrics under TF Serving's names, and an access log with a line per request.
 
-prometheus-client counts, and cannot print: it appends _total to counters, and these names must stay as dashboards know
-them.
+Dashboards use these names; prometheus-client's own output would append _total to counters.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ def _counter(path: str, *labels: str) -> Counter:
 
 
 def _histogram(path: str, labels: Sequence[str], limits: Sequence[float]) -> Histogram:
-    """limits: upper bounds of the buckets, ascending; a last one without bound is added."""
+    """limits: ascending upper bounds of the buckets; an unbounded last one is added."""
     _METRICS[path] = Histogram(_name(path), path, labels, registry=None, buckets=limits)
     return _METRICS[path]
 
@@ -70,15 +69,14 @@ _served: set[str] = set()
 
 
 def add_model(name: str) -> None:
-    """Has requests for this model counted under its name from now on."""
+    """Counts requests for this model under its name from now on."""
     _served.add(name)
 
 
 def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
     """Counts one request; only those answered OK enter the latency.
 
-    Names that were never served are counted together, under the empty name: clients could invent them without end, and
-    a series is kept for good.
+    Unknown names share the empty name, so that clients cannot create series without end.
     """
     model = model if model in _served else ""
     REQUEST_COUNT.labels(model, status).inc()
@@ -87,14 +85,14 @@ def record_request(model: str, api: str, entrypoint: str, status: str, seconds: 
 
 
 def record_truncation(model: str, text_tokens: np.ndarray, truncated_tokens: np.ndarray) -> None:
-    """Counts the tokens of texts, and what the model did not read of them; both are [rows]."""
+    """Counts tokens of texts and tokens that the model did not read; both are [rows]."""
     TEXT_TOKENS.labels(model).inc(int(text_tokens.sum()))
     TRUNCATED_TOKENS.labels(model).inc(int(truncated_tokens.sum()))
     TRUNCATED_INPUTS.labels(model).inc(int((truncated_tokens > 0).sum()))
 
 
 def total(path: str) -> int:
-    """Returns the sum over all series of the counter with this path, 0 when there is none."""
+    """Returns the sum over all series of the counter with this path, 0 without any."""
     metric = _METRICS.get(path)
     return int(sum(sample.value for sample in _samples(metric))) if isinstance(metric, Counter) else 0
 
@@ -141,17 +139,10 @@ def _number(value: float) -> str:
 
 
 class AccessLog:
-    """Appends one JSON line per request to a file or to standard output. Thread-safe."""
+    """Appends one JSON line per request to a file or standard output. Thread-safe."""
 
     def __init__(self, path: str):
-        """Opens the log.
-
-        Args:
-            path: "" = off, "-" = standard output.
-
-        Raises:
-            StatusError: when the file cannot be opened.
-        """
+        """path: "" = off, "-" = standard output. Raises StatusError when the file cannot be opened."""
         self._lock = threading.Lock()
         self._file = None
         if path == "-":
@@ -184,7 +175,6 @@ class AccessLog:
             self._file.flush()
 
     def close(self) -> None:
-        """Closes the file."""
         if self._file not in (None, sys.stdout):
             with contextlib.suppress(OSError):
                 self._file.close()

@@ -19,7 +19,7 @@ from serving.model_server.status import invalid_argument
 
 _METADATA = b"signature_defs_metadata"
 FILE = "model.tflite"
-# A tensor of more dimensions, where the model declares none such, ends the process inside XNNPACK.
+# A tensor with more dimensions than the model declares ends the process inside XNNPACK.
 _MAX_RANK = 6
 
 
@@ -27,9 +27,8 @@ class TfLiteModel:
     """Interpreters of one model; each runs one request at a time.
 
     Attributes:
-      signatures: name -> SignatureDef. What the metadata entry `signature_defs_metadata` says goes first, as in the
-        real server; then the model's own signatures; a model without any gets serving_default over all its inputs and
-        outputs.
+      signatures: name -> SignatureDef. As in the real server, the metadata entry `signature_defs_metadata` goes first,
+        then the model's own signatures. Without any, serving_default covers all inputs and outputs.
     """
 
     def __init__(self, path: str, interpreters: int):
@@ -38,7 +37,7 @@ class TfLiteModel:
         self._idle: queue.SimpleQueue[tf.lite.Interpreter] = queue.SimpleQueue()
         try:
             with warnings.catch_warnings():
-                # tf.lite announces at every use that it will move to a package of its own.
+                # tf.lite warns at every use that it will move to another package.
                 warnings.simplefilter("ignore")
                 made = [tf.lite.Interpreter(model_content=content) for _ in range(interpreters)]
         except ValueError as error:
@@ -56,7 +55,7 @@ class TfLiteModel:
             self._idle.put(interpreter)
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
-        """As SavedModel.run; TensorFlow Lite cannot be stopped, so `timeout` is not kept."""
+        """Same as SavedModel.run, but ignores `timeout`: TensorFlow Lite cannot be stopped."""
         for name, value in feeds.items():
             self._check_shape(name, np.shape(value))
         interpreter = self._idle.get()
@@ -75,9 +74,9 @@ class TfLiteModel:
             self._idle.put(interpreter)
 
     def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        """Refuses shapes that end the process: kernels do not check those that the model did not declare.
+        """Refuses shapes that would end the process: kernels do not check shapes that the model did not declare.
 
-        The real server resizes to whatever comes; here that is so for the number of rows, and for models of one input.
+        Unlike the real server, it resizes only the number of rows, or models of one input.
         """
         declared = self._inputs[name]["shape_signature"].tolist()
         limit = max(_MAX_RANK, len(declared))
@@ -119,7 +118,6 @@ def _stored_signature(content: bytes) -> meta_graph_pb2.SignatureDef | None:
 
 
 def _renamed(stored: meta_graph_pb2.SignatureDef, inputs: list, outputs: list) -> dict:
-    """`stored` as the one signature, with the dtypes and shapes that the model itself has."""
     details = []
     for kind, infos, tensors in (("input", stored.inputs, inputs), ("output", stored.outputs, outputs)):
         aliases = {_plain(info.name): alias for alias, info in infos.items()}
@@ -133,7 +131,6 @@ def _renamed(stored: meta_graph_pb2.SignatureDef, inputs: list, outputs: list) -
 
 
 def _plain(tensor_name: str) -> str:
-    """TensorFlow writes "x:0" for what may be "x" in TensorFlow Lite."""
     return tensor_name.partition(":")[0]
 
 

@@ -1,4 +1,4 @@
-"""Replaying recorded requests on a new version before any client sees it."""
+"""Replays recorded requests on a new version before any client sees it."""
 
 import logging
 import time
@@ -20,9 +20,9 @@ _MAX_RECORDS = 1000
 
 
 def warm_up(servable: Servable, path: str, iterations: int = 1) -> None:
-    """Replays VERSION/assets.extra/tf_serving_warmup_requests, if it is there, `iterations` times each.
+    """Replays each record of VERSION/assets.extra/tf_serving_warmup_requests, if it exists, `iterations` times.
 
-    The model named inside is ignored, the signature is used. Raises StatusError for the first record that fails.
+    The recorded model name is ignored, the signature is used. Raises StatusError for the first record that fails.
     """
     file = Path(path) / _FILE
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""The output folder: which of its files are answers of this command, and which it leaves alone."""
+"""The output folder: which files belong to this job, and which must stay."""
 
 import os
 import shutil
@@ -14,12 +14,11 @@ Record = dict[str, Any]
 
 
 def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
-    """Gives the table of each file: below the output folder as the file is below the folder that all are in.
+    """Returns each file's table, with the same relative path.
 
-    Raises:
-        UserError: two files have the same, or one has a name that the command needs itself.
+    Raises UserError for two files with the same table, and for names that the command itself needs.
     """
-    # Of a link the name is its own, and not that of the file it leads to.
+    # A link counts by its own name, not by its target's.
     places = [path.parent.resolve() / path.name for path in paths]
     root = Path(os.path.commonpath([place.parent for place in places]))
     names = {str(path): str(place.relative_to(root).with_suffix(suffix)) for path, place in zip(paths, places)}
@@ -33,15 +32,14 @@ def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
 
 
 def part_path(parts: Path, number: int, suffix: str) -> Path:
-    """Names a file of a piece: its answers, its bad rows or its report."""
+    """Returns the path of a piece's answers, bad rows or report."""
     return parts / f"{number:06d}{suffix}"
 
 
 def read_records(folder: Path) -> tuple[Record | None, Record | None]:
-    """Reads what earlier runs left of themselves, each with `job` and `tables`: a finished one's manifest, and a job.
+    """Reads earlier runs' records of `job` and `tables`: a finished one's manifest, and a job.
 
-    Raises:
-        UserError: a file of such a name is another's.
+    Raises UserError for another program's file of such a name.
     """
     return _record(folder / MANIFEST), _record(folder / PARTS / JOB)
 
@@ -56,11 +54,7 @@ def _record(path: Path) -> Record | None:
 
 
 def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], records: Sequence[Record]) -> None:
-    """Looks at all that is to be written, or removed of earlier answers.
-
-    Raises:
-        UserError: one is an input, or is there already and of no record.
-    """
+    """Raises UserError if a file to write or remove is an input, or exists and is in no record."""
     beside = [BAD_ROWS, MANIFEST]
     own = {name for record in records for name in [*record["tables"].values(), *beside]}
     inputs = {path.resolve(): path for path in paths}
@@ -75,7 +69,7 @@ def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], re
 
 
 def remove_answers(folder: Path, record: Record) -> None:
-    """Removes tables first and records last: killed in between, it still knows whose the tables are."""
+    """Removes tables first and records last: after an interruption the records still list the tables."""
     for name in [*record["tables"].values(), BAD_ROWS]:
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / PARTS, ignore_errors=True)

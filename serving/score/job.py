@@ -1,7 +1,7 @@
-"""The whole work: pieces that are not answered yet, wherever they are answered, and the tables that they make.
+"""A scoring job: answers all open pieces of the input and joins the parts to tables.
 
-Parts lie in a folder of the output folder until all are there. The same command goes on where it stopped, and writes
-the same bytes; another one is refused.
+Parts stay in a folder of the output folder until the job is done. The same command resumes there and writes the same
+bytes; another command is refused.
 """
 
 import dataclasses
@@ -54,26 +54,26 @@ def score(
     runner: str = "local",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Answers the rows of files: for each file a table of the same name, for each of its lines a row.
+    """Answers the rows of files: a table of the same name for each file, a row for each line.
 
     Args:
-        patterns: Comma-separated globs of files: .jsonl of JSON objects, or plain text, a text a line.
-        output_dir: The folder for tables, manifest and the list of bad rows.
+        patterns: Comma-separated globs: .jsonl of JSON objects, or plain text, a text a line.
+        output_dir: For tables, manifest and the list of bad rows.
         source: The model.
-        fields: Fields of JSON rows, in the order of the model's inputs by name; (): those of the inputs' names.
-        outputs: Which of the model's; (): those that its kind is asked for.
-        keep: Fields of JSON rows that go along.
+        fields: Of JSON rows, in the order of the model's inputs; (): the inputs' names.
+        outputs: Of the model; (): the default of its task.
+        keep: Fields of JSON rows to copy.
         format: "jsonl" or "parquet".
-        max_batch_tokens: Of a batch, guessed from the texts' lengths.
+        max_batch_tokens: Estimated from the texts' lengths.
         workers: Processes, each with the model.
         runner: "local" or "ray".
-        overwrite: Whether answers of another job in the folder may be removed.
+        overwrite: Whether to remove another job's answers in the folder.
 
     Returns:
-        The manifest: counts of `rows` and `bad_rows`, `tables` by input file, and what was asked of which model.
+        The manifest: counts of `rows` and `bad_rows`, `tables` by input file, model and request.
 
     Raises:
-        UserError: for bad input, a folder that holds another job's answers, or a model that cannot be asked so.
+        UserError: for bad input, a folder with another job's answers, or a model that does not fit.
     """
     paths = find_files(patterns)
     names = table_names(paths, FORMATS[format].suffix)
@@ -115,7 +115,7 @@ def score(
 
 
 def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
-    """With the version of the model that all rows are answered by, also those after a pause."""
+    """The source with the one version that answers all rows, also after a pause."""
     if not source.target:
         return dataclasses.replace(source, model=str(version_folder(source.model)))
     if begun and source.version is None:
@@ -124,7 +124,6 @@ def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
 
 
 def _described(paths, source: ModelSource, fields, outputs, keep, format: str, max_batch_tokens: int) -> dict[str, Any]:
-    """What the bytes of the answers hang on."""
     named = {"name": source.model, "version": source.version}
     return {
         "format_version": _FORMAT_VERSION,
@@ -142,14 +141,12 @@ def _described(paths, source: ModelSource, fields, outputs, keep, format: str, m
 
 
 def _make_ready(parts: Path, record: Record) -> None:
-    """Makes the folder for parts, or keeps what is in it of the same job."""
     parts.mkdir(exist_ok=True)
     files.remove_unfinished(parts)
     files.write_json(parts / JOB, record)
 
 
 def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
-    """Every piece's report, in order, and how many rows are new."""
     found = {number: _report(parts, number) for number in range(len(pieces))}
     reports = {number: report for number, report in found.items() if report}
     asked = tuple(described["inputs"]), described["outputs"]
@@ -166,7 +163,7 @@ def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Ru
 
 
 def _report(parts: Path, number: int) -> dict[str, int] | None:
-    """A piece's report; None where there is none, or one that a power cut took the text of."""
+    """A piece's report; None if it is missing or lost its text in a power cut."""
     path = part_path(parts, number, ".json")
     try:
         return files.read_json(path) if path.exists() else None
@@ -175,7 +172,7 @@ def _report(parts: Path, number: int) -> dict[str, int] | None:
 
 
 def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table) -> dict:
-    """Joins parts to tables, lists bad rows, and writes the manifest last. Can be repeated after any interruption."""
+    """Joins parts to tables, lists bad rows, and writes the manifest last; repeatable after any interruption."""
     parts = folder / PARTS
     for path, name in names.items():
         numbers = [number for number, piece in enumerate(pieces) if piece.path == path]
@@ -202,7 +199,6 @@ def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece
 
 
 def _bad_rows(parts: Path, pieces: list[Piece], reports: list[dict]) -> Iterator[list[dict[str, Any]]]:
-    """The bad rows of each piece that has any."""
     line, path = 0, None
     for number, (piece, report) in enumerate(zip(pieces, reports, strict=True)):
         line, path = (line if piece.path == path else 0), piece.path
@@ -214,7 +210,7 @@ def _bad_rows(parts: Path, pieces: list[Piece], reports: list[dict]) -> Iterator
 
 
 def _check_whole(parts: Path, whole: dict[int, bool]) -> None:
-    """Raises UserError where a piece's part is not what was written; the next start answers the piece anew."""
+    """Raises UserError for damaged parts; the next start answers their pieces again."""
     if broken := [number for number, is_whole in whole.items() if not is_whole]:
         for number in broken:
             part_path(parts, number, ".json").unlink()

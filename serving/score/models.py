@@ -1,4 +1,4 @@
-"""The model that answers: a SavedModel in this process, or one behind a server."""
+"""The model of a job: a SavedModel in this process, or a model of a server."""
 
 import functools
 from collections.abc import Sequence
@@ -18,21 +18,21 @@ STRING = 7
 
 
 class Refused(Exception):
-    """The model takes none of the rows because of some that it does not take."""
+    """The model refused all rows because of some of them."""
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Which model is asked, and what.
+    """The model and its options.
 
     Attributes:
-        model: The folder of a SavedModel, or the name of a model behind `target`.
-        target: HOST:PORT of a model server's gRPC port; "": none, the model is loaded here.
-        version: Of a model behind a server; all rows are answered by one.
-        signature: Which is called.
-        threads: That a model which is loaded here computes with; 0: as TensorFlow chooses.
-        options: Names and values of inputs that are the same for all rows; see serving.client.tasks.OPTIONS.
-        timeout_s: The longest that a server may take for a batch, in seconds.
+        model: A SavedModel's folder, or the name of a model of `target`.
+        target: HOST:PORT of a model server's gRPC port; "": load the model here.
+        version: Of a server's model; one version answers all rows.
+        signature: To call.
+        threads: Of a model loaded here; 0: TensorFlow's choice.
+        options: Constant inputs by name; see serving.client.tasks.OPTIONS.
+        timeout_s: Seconds per batch of a server.
     """
 
     model: str
@@ -45,11 +45,11 @@ class ModelSource:
 
 
 class Model(Protocol):
-    """What both kinds have.
+    """The interface of both kinds of models.
 
     Attributes:
-        inputs: The names of the inputs.
-        outputs: TensorFlow's number of the type and the rank, -1 where it is not known, by the output's name.
+        inputs: Their names.
+        outputs: TensorFlow's type number and the rank, -1 if unknown, by output name.
         wrong_inputs: Those that are not [batch] of strings.
     """
 
@@ -73,11 +73,7 @@ def open_model(source: ModelSource) -> Model:
 
 
 def version_folder(model: str) -> Path:
-    """Finds the SavedModel in a folder: itself, or the highest of its numbered versions.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Returns the SavedModel in a folder: itself, or its highest numbered version. Raises UserError for none."""
     versions = sorted((int(path.name), path) for path in Path(model).glob("*") if path.name.isdigit())
     for folder in (Path(model), *(path for _, path in versions[::-1][:1])):
         if (folder / "saved_model.pb").is_file():
@@ -86,7 +82,7 @@ def version_folder(model: str) -> Path:
 
 
 def fingerprint(folder: Path) -> dict[str, Any]:
-    """Describes a SavedModel, so that another one in its place is noticed."""
+    """Describes a SavedModel, to detect its replacement."""
     weights = folder / "variables" / "variables.data-00000-of-00001"
     stamp = [weights.stat().st_size, weights.stat().st_mtime_ns] if weights.exists() else []
     return {"folder": str(folder.resolve()), "sha256": files.sha256(folder / "saved_model.pb"), "weights": stamp}
@@ -157,8 +153,6 @@ class _Served:
 
 
 class _WithOptions:
-    """A model each of whose rows has the same options besides its texts."""
-
     def __init__(self, model: Model, source: ModelSource):
         self._model = model
         if missing := [name for name, value in source.options if value and name not in model.inputs]:
@@ -179,7 +173,7 @@ class _WithOptions:
 
 
 def served_version(source: ModelSource) -> int:
-    """Asks a server which version of the model answers now."""
+    """Returns the version that a server answers with now."""
     from serving.client import Client
 
     with Client(source.target, source.model, version=source.version) as client:
@@ -198,7 +192,6 @@ def _no_signature(source: ModelSource, signatures: Any) -> UserError:
 
 
 def _first_line(error: BaseException) -> str:
-    """What is wrong: of a graph's error the line before its node, of others the first."""
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     nodes = [number for number, line in enumerate(lines) if "[[{{node" in line]
     return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]

@@ -1,4 +1,4 @@
-"""Rows in files: cut into pieces by bytes, each row a line of JSON or of plain text."""
+"""Reads rows of files in pieces of bytes, each row a line of JSON or of plain text."""
 
 import glob
 import itertools
@@ -15,13 +15,13 @@ from tfrecords.base.text_files import check_text, is_json_lines, read_head, refu
 
 LONGEST_LINE = 2**24
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# That are looked at before the work.
+# Number of rows to check before the job.
 _FIRST_ROWS = 100
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The lines of a file that begin from byte `start` on and before byte `end`."""
+    """The lines of a file that begin at byte `start` or later and before byte `end`."""
 
     path: str
     start: int
@@ -30,13 +30,13 @@ class Piece:
 
 @dataclass(slots=True)
 class Row:
-    """A row, or what is wrong with it.
+    """A row, or its error.
 
     Attributes:
-        texts: What the model is given.
-        kept: Fields that go along to the answer.
+        texts: The model's inputs.
+        kept: Fields to copy to the answer.
         error: Why the row cannot be answered, or "".
-        line: The line of the file, where the row is wrong.
+        line: Of the file, if the row is wrong.
     """
 
     texts: tuple[bytes, ...] = ()
@@ -46,10 +46,10 @@ class Row:
 
 
 def find_files(patterns: str) -> list[Path]:
-    """Finds the files of comma-separated globs, sorted.
+    """Returns the files of comma-separated globs, sorted.
 
     Raises:
-        UserError: for a pattern that matches no file, for packed files, for tables, and for what is no text in UTF-8.
+        UserError: for a pattern without a file, for packed files, for tables, and for text that is not UTF-8.
     """
     found: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns.split(","))):
@@ -66,7 +66,7 @@ def find_files(patterns: str) -> list[Path]:
 
 
 def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
-    """Cuts files into pieces, in order; a file without a byte is one."""
+    """Cuts files into pieces, in order; an empty file is one piece."""
     pieces = []
     for path in paths:
         size = path.stat().st_size
@@ -76,11 +76,7 @@ def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
 
 
 def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
-    """Reads the first rows: where none of them can be answered, a field has another name and no other row can be.
-
-    Raises:
-        UserError: naming what is wrong with the first.
-    """
+    """Checks the first rows: if none can be answered, raises UserError, since a field name is wrong."""
     rows = ((piece.path, row) for piece in pieces for row in read(piece, fields))
     first = None
     for path, row in itertools.islice(rows, _FIRST_ROWS):
@@ -92,12 +88,9 @@ def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
 
 
 def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Row]:
-    """Reads the rows of a piece; all that is not JSON by its name is plain text, a line a row.
+    """Reads the rows of a piece; files without a JSON name are plain text, a line per row.
 
-    Args:
-        piece: Of which file, and where.
-        fields: The fields of a JSON row that hold the model's texts, in their order.
-        keep: Fields that go along to the answer.
+    fields: those of a JSON row with the model's texts, in order; keep: those to copy to the answer.
     """
     parse = _parse_json if is_json_lines(piece.path) else _parse_text
     for line in _lines(piece):
@@ -110,14 +103,14 @@ def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Itera
 
 
 def _lines(piece: Piece) -> Iterator[bytes]:
-    """Lines without their ends; of a longer one than may be, a byte more than may be."""
+    """Lines without their ends; too long ones are cut to one byte above the limit."""
     with open(piece.path, "rb") as file:
         if piece.start:
-            # The line that the byte before belongs to is the former piece's.
+            # A line that begins before `start` belongs to the previous piece.
             file.seek(piece.start - 1)
             _skip_line(file)
         while file.tell() < piece.end:
-            # Some programs begin a file with the mark; it is no part of the text.
+            # A byte order mark is not part of the text.
             if not file.tell() and file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
                 file.seek(0)
             line = file.readline(LONGEST_LINE + 1)

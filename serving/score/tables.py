@@ -1,4 +1,4 @@
-"""Answers in files: a part a piece, and the parts of an input file joined to its table; JSON lines or Parquet."""
+"""Writes answers as JSON lines or Parquet: a part per piece, then a table per input file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,12 +13,12 @@ from tfrecords.base.errors import UserError
 # Numbers of TensorFlow's types, and what Arrow calls them.
 _ARROW = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 6: "int8", STRING: "string", 9: "int64", 10: "bool_"}
 Rows = Sequence[Mapping[str, Any]]
-# Of a piece's bad rows, beside the suffix of its answers and that of its report.
+# The suffix of a piece's file of bad rows.
 BAD_SUFFIX = ".bad"
 
 
 class JsonLines:
-    """A JSON object a row; a wrong row's is its `error`."""
+    """A JSON object per row; a wrong row has only `error`."""
 
     suffix = ".jsonl"
 
@@ -26,11 +26,10 @@ class JsonLines:
         self._encode = msgspec.json.Encoder().encode_lines
 
     def write(self, path: Path, rows: Rows) -> None:
-        """Writes a part."""
         path.write_bytes(self._encode(rows))
 
     def join(self, parts: Sequence[Path], path: Path) -> list[int]:
-        """Writes a table of its parts; gives the rows of each, 0 of one that cannot be read."""
+        """Joins parts to a table; returns the rows of each, 0 for an unreadable one."""
         counts = []
         with open(path, "wb") as table:
             for part in parts:
@@ -43,7 +42,7 @@ class JsonLines:
 
 
 class Parquet:
-    """A column an output, of the model's types, after the kept fields as strings and before `error`."""
+    """A column per output, in the model's types, after the copied fields as strings and before `error`."""
 
     suffix = ".parquet"
 
@@ -67,12 +66,11 @@ class Parquet:
         return kind
 
     def write(self, path: Path, rows: Rows) -> None:
-        """Writes a part."""
         rows = [{**row, **{name: _as_string(row[name]) for name in self._keep if name in row}} for row in rows]
         self._parquet.write_table(self._arrow.Table.from_pylist(rows, self._schema), path)
 
     def join(self, parts: Sequence[Path], path: Path) -> list[int]:
-        """Writes a table of its parts; gives the rows of each, 0 of one that cannot be read."""
+        """Joins parts to a table; returns the rows of each, 0 for an unreadable one."""
         counts = []
         with self._parquet.ParquetWriter(path, self._schema) as writer:
             for part in parts:
@@ -94,24 +92,24 @@ def _as_string(value: Any) -> str | None:
 
 
 def check_format(name: str) -> None:
-    """Raises UserError where what a format needs is not installed."""
+    """Raises UserError if a format's package is not installed."""
     FORMATS[name]({}, ())
 
 
 def write_whole(table: JsonLines | Parquet, path: Path, rows: Rows) -> None:
-    """Writes a part that is whole or not there, and on the disk when this returns."""
+    """Writes a part atomically and durably."""
     with files.replacing(path) as temporary:
         table.write(temporary, rows)
 
 
 def write_bad(path: Path, bad: Sequence[tuple[int, str, str]]) -> None:
-    """Writes a piece's bad rows likewise: place in the piece, error and line of each."""
+    """Writes a piece's bad rows atomically: index in the piece, error and line of each."""
     with files.replacing(path) as temporary:
         temporary.write_bytes(msgspec.json.encode(bad))
 
 
 def read_bad(path: Path) -> list[tuple[int, str, str]]:
-    """Reads what `write_bad` wrote, [] where it cannot be read."""
+    """Reads the file of `write_bad`; [] if unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[tuple[int, str, str]])
     except (OSError, msgspec.DecodeError):

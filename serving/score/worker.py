@@ -1,4 +1,4 @@
-"""The work on one piece: rows of like lengths together through the model, their answers back in order."""
+"""Answers one piece: batches of rows of similar length, and answers in order."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from serving.score.tables import BAD_SUFFIX, FORMATS, write_bad, write_whole
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
-# Of what models give by default, what a table should hold; others give all.
+# The default outputs that a table should hold; other models: all.
 _WANTED = (
     ("label", "labels", "probabilities"),
     ("label", "probabilities"),
@@ -32,17 +32,7 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class Worker:
-    """What is done with every piece; a process opens the model once.
-
-    Attributes:
-        source: The model.
-        fields: Of JSON rows, in the order of the model's inputs; (): those of the inputs' names.
-        outputs: Which of the model's; (): those that its kind is asked for.
-        keep: Fields of JSON rows that go along.
-        format: Of the tables.
-        max_batch_tokens: Of a batch, guessed from the texts' lengths.
-        parts: The folder for the parts.
-    """
+    """Answers pieces; a process opens the model once. Fields are as in `score`; `parts` is the folder for the parts."""
 
     source: ModelSource
     fields: tuple[str, ...]
@@ -53,10 +43,9 @@ class Worker:
     parts: Path
 
     def describe(self) -> dict[str, Any]:
-        """Checks that the model can be asked so; gives its inputs and the outputs that are wanted, with their types.
+        """Returns the model's inputs and the requested outputs with their types.
 
-        Raises:
-            UserError: it cannot.
+        Raises UserError if the model does not fit.
         """
         model = open_model(self.source)
         if model.wrong_inputs:
@@ -77,15 +66,9 @@ class Worker:
     def score(self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any]) -> dict[str, Any]:
         """Answers a piece and writes its part, its bad rows and, last, its report.
 
-        Args:
-            number: Of the piece.
-            piece: Where its rows are.
-            inputs: The model's, in the order of `fields`.
-            outputs: Those that are wanted, with their types.
-
         Returns:
-            The count of `rows`, and that of `bad` ones; where the model tells, also `truncated` rows, `text_tokens` in
-            all, and `truncated_tokens`, which the model did not read.
+            The count of `rows` and of `bad` ones; if the model reports them, also `truncated` rows, all `text_tokens`,
+            and `truncated_tokens`, which the model did not read.
         """
         rows = list(read(piece, self.fields or inputs, self.keep))
         answers: list[dict[str, Any]] = [{} for _ in rows]
@@ -138,7 +121,7 @@ def _ask(
     try:
         found = model(columns, outputs)
     except Refused as refused:
-        # One row's fault is not the others'.
+        # One bad row must not fail the others.
         if len(batch) == 1:
             row = rows[batch[0]]
             row.error, row.line = f"the model refused it: {refused}", b"\t".join(row.texts)
@@ -156,13 +139,11 @@ def _ask(
 
 
 def _is_finite(values: Any) -> bool:
-    """Whether numbers are numbers; what is no float is."""
     values = np.asarray(values)
     return values.dtype.kind != "f" or bool(np.isfinite(values).all())
 
 
 def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:
-    """Arrays [rows, ...] as a dict of plain values for each row, without what a row was filled up with."""
     for name, values in found.items():
         if values.ndim == 0 or len(values) != count:
             raise UserError(f"the output '{name}' has not one row for each row of the input; leave it out of --outputs")
@@ -171,7 +152,7 @@ def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if not filled:
         return rows
-    # Strings are filled up with "", and all that stands beside them with as many.
+    # Strings are filled up with "", and outputs of the same shape to the same length.
     beside = [name for name, values in found.items() if values.ndim > 1 and values.shape[1] in filled.values()]
     for row in rows:
         size = max(sum(1 for _ in _without_tail(row[name])) for name in filled)

@@ -1,1 +1,1 @@
-"""TensorFlow Serving's messages and tensors as bytes, without TensorFlow: what client, benchmark and server share."""
+"""TensorFlow Serving's messages and tensors as bytes without TensorFlow, for client, benchmark and server."""

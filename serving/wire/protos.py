@@ -1,12 +1,10 @@
-"""TF Serving's messages that its wheel brings with all of TensorFlow, or leaves out, declared in a few lines.
+"""TF Serving's messages, declared here without TensorFlow.
 
-The wheels' own modules import all of TensorFlow, seconds of start-up for a client that needs none of it. The same
-messages are declared here from their published field numbers, in a descriptor pool of our own: on the wire they are
-TF Serving's, and a process may hold both kinds. Enums are declared int32 (the same varint): DataType's numbers are in
-`serving.wire.tensors`, version states in VERSION_STATES.
+The wheels' own modules import all of TensorFlow, which takes seconds. These use the published field numbers in a
+separate descriptor pool: identical on the wire, and a process may hold both kinds. Enums are int32 (the same varint):
+DataType's numbers are in `serving.wire.tensors`, version states in VERSION_STATES.
 
-Of the server's configuration, ssl_config.proto, monitoring_config.proto and session_bundle_config.proto are in no
-wheel; under their own field names the same text files parse.
+ssl_config.proto, monitoring_config.proto and session_bundle_config.proto are in no wheel; their text files parse.
 """
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
@@ -52,7 +50,7 @@ _FILES = {
         "google.protobuf.Int64Value max_execution_batch_size=9",
     },
 }
-# KServe's protocol, version 2 (grpc_predict_v2.proto): a service in front of models speaks it.
+# KServe's protocol, version 2 (grpc_predict_v2.proto), which the gateway serves.
 _FILES["inference"] = {
     "ServerLiveRequest": "",
     "ServerLiveResponse": "bool live=1",

@@ -1,8 +1,7 @@
-"""Numpy arrays in and out of TensorProto, without TensorFlow.
+"""Converts between numpy arrays and TensorProto, without TensorFlow.
 
 No Python object is made per element where the wire format allows. Every function takes TensorFlow's own message class
-and that of `serving.wire.protos` alike. DataType numbers are those of tensorflow/core/framework/types.proto, fields
-those of tensor.proto.
+and that of `serving.wire.protos`. DataType numbers: tensorflow/core/framework/types.proto; fields: tensor.proto.
 """
 
 import itertools
@@ -42,22 +41,21 @@ _LENGTH_DELIMITED = 2
 
 
 def base_type(number: int) -> int:
-    """Returns the DataType that a *_REF type (variables of TF 1 graphs) refers to; any other as it is."""
+    """Returns the DataType behind a *_REF type (variables of TF 1 graphs); others unchanged."""
     return number - _REFERENCE_OFFSET if number > _REFERENCE_OFFSET else number
 
 
 def type_name(number: int) -> str:
-    """Returns `int32`, `string`, ...: what a reader of a signature expects to see."""
+    """Returns a type's name, such as `int32` or `string`."""
     number = base_type(number)
     names = {DT_STRING: "string", _DT_BFLOAT16: "bfloat16", 10: "bool"}
     return names.get(number) or (np.dtype(_NUMPY_TYPES[number]).name if number in _NUMPY_TYPES else f"DT_{number}")
 
 
 def numpy_type(number: int) -> np.dtype:
-    """Returns the numpy type to build an input of DataType `number` in; object for strings.
+    """Returns the numpy type for an input of DataType `number`; object for strings.
 
-    Raises:
-        UserError: for types that have no numpy twin.
+    Raises UserError for types without one.
     """
     number = base_type(number)
     if number == DT_STRING:
@@ -68,7 +66,7 @@ def numpy_type(number: int) -> np.dtype:
 
 
 def has_numpy_type(number: int) -> bool:
-    """Tells whether `to_numpy` reads tensors of DataType `number`."""
+    """Returns whether `to_numpy` reads tensors of DataType `number`."""
     return number == DT_STRING or number in _VALUE_FIELDS
 
 
@@ -77,15 +75,15 @@ def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.n
 
     Args:
         tensor: values in tensor_content or in the repeated *_val fields.
-        bfloat16: the two-byte type to give bfloat16 tensors; numpy has none.
+        bfloat16: the two-byte type for bfloat16 tensors; numpy has none.
 
     Returns:
         An array of the tensor's shape; strings are an object array of bytes.
 
     Raises:
-        ValueError: for what is no tensor that may be handed to TensorFlow: an unknown type, negative or too many
-            dimensions, content of the wrong size, a shape far larger than its values.
-        OverflowError: for a listed value that its type does not hold.
+        ValueError: for what is unsafe in TensorFlow: an unknown type, negative or too many dimensions, content of the
+            wrong size, a shape far larger than its values.
+        OverflowError: for a listed value outside of its type.
     """
     shape = checked_shape(tensor)
     count = math.prod(shape)
@@ -99,27 +97,19 @@ def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.n
     if len(tensor.tensor_content) != count * dtype.itemsize:
         raise ValueError("tensor_content has the wrong size")
     if dtype.kind == "b":
-        # To C++ a bool of any byte but 0 and 1 is undefined behaviour.
+        # In C++ a bool byte other than 0 and 1 is undefined behaviour.
         return (np.frombuffer(tensor.tensor_content, np.uint8) != 0).reshape(shape)
     return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
 
 
 def read_tensor(tensor: TensorProto) -> np.ndarray:
-    """Reads a tensor of an answer, bfloat16 as the float32 with the same upper half.
-
-    Raises:
-        ValueError, OverflowError: as `to_numpy`.
-    """
+    """Reads a tensor of an answer; bfloat16 becomes float32. Raises as `to_numpy`."""
     array = to_numpy(tensor)
     return (array.astype(np.uint32) << 16).view(np.float32) if tensor.dtype == _DT_BFLOAT16 else array
 
 
 def checked_shape(tensor: TensorProto) -> tuple[int, ...]:
-    """Returns the shape of a tensor.
-
-    Raises:
-        ValueError: for a shape that is none, or that claims far more memory than the message itself takes.
-    """
+    """Returns the shape of a tensor. Raises ValueError for an invalid one, or one far larger than the message."""
     shape = tuple([dim.size for dim in tensor.tensor_shape.dim])
     if tensor.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > MAX_RANK:
         raise ValueError("shape is not fully defined, or has too many dimensions")
@@ -153,7 +143,7 @@ def _strings(tensor: TensorProto, count: int) -> np.ndarray:
 def _packed_strings(content: bytes, count: int) -> list[bytes]:
     """Strings as Tensor::AsProtoTensorContent packs them: the sizes of all, then the bytes of all.
 
-    (tf.io.parse_tensor reads them too, but writes every tensor that it cannot read into the server's log.)
+    tf.io.parse_tensor would log every unreadable tensor.
     """
     if count > len(content):
         raise ValueError("tensor_content has the wrong size")
@@ -184,7 +174,7 @@ def _filled(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def fill_tensor(tensor: TensorProto, value: Value) -> None:
-    """Writes `value`, of any shape, into an empty TensorProto, numbers as tensor_content.
+    """Writes `value` into an empty TensorProto, numbers as tensor_content.
 
     str is sent as UTF-8 bytes, Python floats as float32, Python ints as int64.
 
@@ -194,7 +184,7 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
     array([[0.5, 1.5]], dtype=float32)
 
     Raises:
-        UserError: for ragged lists and for types TensorFlow has no tensor of.
+        UserError: for ragged lists and types without a tensor.
     """
     array = as_array(value)
     if array.dtype.kind in "OSU":
@@ -209,11 +199,7 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
 
 
 def as_array(value: Value) -> np.ndarray:
-    """Returns the array that `fill_tensor` sends for a value.
-
-    Raises:
-        UserError: for ragged lists.
-    """
+    """Returns the array that `fill_tensor` sends for a value. Raises UserError for ragged lists."""
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -252,18 +238,13 @@ def named_tensors(
     as_content: bool = False,
     other: Callable[[np.ndarray], TensorProto] | None = None,
 ) -> bytes:
-    """Serialises a `map<string, TensorProto>` field with one copy of the data.
-
-    Filling a message and serialising it makes three.
+    """Serialises a `map<string, TensorProto>` field with one copy of the data; a filled message needs three.
 
     Args:
         field: the number of the map's field.
         values: arrays by name; strings as bytes.
-        as_content: numbers as tensor_content instead of repeated *_val fields; strings are always string_val.
-        other: makes the message of an array whose type numpy itself does not have.
-
-    Returns:
-        The bytes of the field, to be joined with those of the message's other fields.
+        as_content: numbers as tensor_content instead of *_val fields; strings are always string_val.
+        other: makes the message of an array whose type numpy lacks.
     """
     pieces: list[bytes | memoryview] = []
     for name, value in values.items():
@@ -276,7 +257,7 @@ def named_tensors(
 
 
 def _wire_pieces(value: np.ndarray, as_content: bool, other: Callable | None) -> list[bytes | memoryview]:
-    """Parts that, put together, are a serialised TensorProto; large ones are views of the array itself."""
+    """Parts of a serialised TensorProto; large ones are views of the array."""
     number = DT_STRING if value.dtype.kind in "OSU" else _number(value.dtype)
     if number is None:
         return [other(value).SerializeToString()]
@@ -298,7 +279,6 @@ def _wire_pieces(value: np.ndarray, as_content: bool, other: Callable | None) ->
 
 
 def _wire_header(number: int, size: int) -> bytes:
-    """What stands before a length-delimited field."""
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(size)
 
 

@@ -1,1 +1,1 @@
-"""What exports do faster, or need, of some extensions: a module each, with the extension's name."""
+"""Faster or additional code of some extensions for exports: a module each, with the extension's name."""

@@ -1,4 +1,4 @@
-"""The fixed point of rows that lie one after another, and the ranges of all that comes on the way to it."""
+"""The equilibrium's fixed point on concatenated rows, and the ranges of all its iterations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedEquilibrium(ExportedExtension):
-    """Has the row of every token computed once, and measures nothing."""
+    """Computes the row of every token once, without diagnostics."""
 
     has_one_row = False
 

@@ -11,7 +11,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedHalting(ExportedExtension):
-    """Sums in place of a product of matrices, and measures nothing."""
+    """Uses sums instead of a matrix product, without diagnostics."""
 
     def around(self, runner: Runner) -> Runner:
         return _Halted(runner, self.extension, self.weights)

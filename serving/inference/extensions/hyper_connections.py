@@ -1,4 +1,4 @@
-"""Hyper-connections with folded gates, and the sums of several tokens' streams as one product."""
+"""Hyper-connections with folded gates; the sums of several tokens' streams are one product."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,8 +20,8 @@ _TOGETHER = 4
 class ExportedHyperConnections(ExportedExtension):
     """Reads and writes [tokens, streams, hidden_size] by gates of each step.
 
-    Gates and norm are float32. What the streams' content weighs in the gates is folded into the kernel, with the root
-    of the norm's size.
+    Gates and norm are float32. The content weights of the gates are folded into the kernel, with the root of the norm's
+    size.
     """
 
     def __init__(self, extension: Any, encoder: Any, settings: Settings):
@@ -55,16 +55,16 @@ class ExportedHyperConnections(ExportedExtension):
         return tf.reshape(self.reading(step, gates, streams), [-1, self.width]), gates
 
     def write(self, step: Tensor, streams: Tensor, output: Tensor, gates: Tensor, only_summary: bool = False) -> Tensor:
-        """Returns the streams after a step whose block gave `output`, [tokens, hidden_size].
+        """Returns the streams after a step with `output`, [tokens, hidden_size].
 
-        only_summary: there is but one token of each row, of which there may be any number.
+        only_summary: there is only one token per row, in any number.
         """
         written = output + tf.gather(tf.constant(self.signal, self.dtype), step)
         writing = self.writing_summary if only_summary else self.writing
         return writing(step, gates, streams, written[:, tf.newaxis])
 
     def mean(self, streams: Tensor) -> Tensor:
-        """Returns what the streams come to: [tokens, hidden_size]."""
+        """Returns the streams' mean: [tokens, hidden_size]."""
         return tf.cast(tf.reduce_mean(tf.cast(streams, tf.float32), axis=1), self.dtype)
 
 
@@ -91,15 +91,15 @@ class _Connected(Runner):
 
 
 class Sums:
-    """Sums of each token's vectors, of which its gates are the weights.
+    """Sums of each token's vectors, weighted by its gates.
 
-    A product of matrices for every token takes oneDNN a microsecond, whatever their size. So a few tokens share one,
-    with zeros where vectors are another token's.
+    A matrix product per token takes oneDNN a microsecond at any size. So a few tokens share one, with zeros for other
+    tokens' vectors.
 
     Args:
-        parts: what each gate counts for, by kind of vectors: float32 [steps, gates, sums, vectors of a token].
+        parts: the part of each gate, by kind of vectors: float32 [steps, gates, sums, vectors of a token].
         dtype: of the vectors.
-        together: how many tokens share a product; there must be a multiple of them.
+        together: number of tokens per product; it divides the number of tokens.
     """
 
     def __init__(self, parts: Sequence[np.ndarray], dtype: tf.DType, together: int):
@@ -110,15 +110,12 @@ class Sums:
         self.table, self.mask = table.reshape(steps, gates, -1), np.tile(mask, self.sums)
 
     def __call__(self, step: Tensor, gates: Tensor, *vectors: Tensor) -> Tensor:
-        """Sums up.
+        """Returns the sums, [tokens, sums, width].
 
         Args:
             step: its number.
             gates: float32 [tokens, gates].
             *vectors: of each kind, [tokens, vectors of a token, width].
-
-        Returns:
-            [tokens, sums, width]
         """
         width = vectors[0].shape[-1]
         weights = tf.reshape(tf.matmul(gates, tf.gather(self.table, step)), [-1, *self.mask.shape])

@@ -1,7 +1,7 @@
-"""Scores of pairs of tokens by their distance and their segments.
+"""Scores of token pairs by their distance and segments.
 
-Between export and answer, W_r R depends on nothing, so it is stored in place of W_r: one matrix for all steps that
-share their attention, of all distances that the longest row has. What all keys' scores have in common is left out.
+W_r R is constant in an export and replaces W_r: one matrix for all steps that share their attention, for all distances
+in the longest row. Terms common to all keys' scores are left out.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class ExportedRelative(ExportedExtension):
         self.scores = [RelativeScores(half, longest, extension.memory_length, settings.dtype) for half in halves]
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Adds to the queries the content bias of the first step that runs the half."""
+        """Adds the content bias of the half's first step to the queries."""
         if what != "bias":
             return parts
         content = self.weights.by_owner[half]["content_bias"]
@@ -91,12 +91,12 @@ class ExportedRelative(ExportedExtension):
 def _attend_backwards(
     attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
 ) -> Tensor:
-    """Attends to what is not after the query; the first query is so far behind as there are more keys."""
+    """Attends to tokens not after the query; additional keys precede the first query."""
     scores = attention.score(attention, query, key, pairs, step)
     if pairs.summary is None:
         queries, keys = tf.shape(query)[2], tf.shape(key)[2]
         later = tf.range(keys) > tf.range(queries)[:, tf.newaxis] + keys - queries
-        # What stands in their place may be another query's, and NaN.
+        # The values there may be another query's, or NaN.
         bias = tf.cast(pairs.bias, scores.dtype)
         masked = tf.where(later, tf.constant(MASKED_SCORE, scores.dtype), scores + bias)
     else:
@@ -115,7 +115,7 @@ class RelativeScores(tf.Module):
     Args:
         half: the Keras Half.
         length: of the longest row, in tokens.
-        memory: the most places before a row.
+        memory: maximum positions before a row.
         dtype: of queries and keys.
     """
 
@@ -150,11 +150,12 @@ class RelativeScores(tf.Module):
         """Scores [rows, heads, queries, keys].
 
         Args:
-            attention: what multiplies.
-            query: [rows, heads, queries, head_size], scaled, and with the content bias of the first of the steps.
+            attention: computes the products.
+            query: [rows, heads, queries, head_size], scaled, with the first step's content bias.
             key: [rows, heads, keys, head_size].
-            pairs: of them. The feature "segments" int32 [rows, queries] and [rows, keys], if there is more than one.
-            step: the step.
+            pairs: of them, with the feature "segments" int32 [rows, queries] and [rows, keys], if there is more than
+                one.
+            step: of the depth.
         """
         content = query + self._of_step(self.of_content, step, query) if self.is_untied else query
         scores = attention.multiply(content, key, transpose_b=True)
@@ -184,7 +185,6 @@ class RelativeScores(tf.Module):
         return tf.gather(of_distances, columns, axis=3, batch_dims=1)
 
     def _of_step(self, table: np.ndarray, step: Step, like: Tensor) -> Tensor:
-        """What a step has of float32 [visits, heads, ...]."""
         if len(table) == 1:
             return tf.constant(table[0], like.dtype)
         return tf.constant(table, like.dtype)[tf.constant(self.visits)[step.number]]
@@ -193,9 +193,9 @@ class RelativeScores(tf.Module):
 def shifted(scores: Tensor, keys: Tensor) -> Tensor:
     """Returns [rows, heads, queries, keys], whose column j is column j + queries - i of query i's scores by distance.
 
-    The numbers of a query lie one further to the left than those of the one before: in a row that is one shorter,
-    below each other. Of matrices, since TensorFlow copies what it cuts out of these alone by whole rows: 0.5 ms and
-    not 1.5 or more for 12 heads of 128 queries.
+    Each query's numbers start one further left than the previous one's: in rows one shorter, they lie below each other.
+    The reshapes use matrices, the only slices that TensorFlow copies by whole rows: 0.5 ms and not 1.5 or more for 12
+    heads of 128 queries.
     """
     rows, heads, queries, count = tf.unstack(tf.shape(scores))
     each = rows * heads

@@ -1,7 +1,7 @@
-"""Rows of a document one after the other: each attends also to what entered the steps in the rows before it.
+"""Consecutive rows of a document: each also attends to the step inputs of the rows before it.
 
-Source: XLNet's memory (zihangdai/xlnet modeling.py:189-202), as `albert_tf.extensions.relative` has it; of a row that
-ends with padding its tokens alone are remembered.
+Source: XLNet's memory (zihangdai/xlnet modeling.py:189-202), as in `albert_tf.extensions.relative`; padding at the end
+of a row is not remembered.
 """
 
 from typing import Any
@@ -19,12 +19,9 @@ class RowsWithMemory(BatchRows):
     """A padded batch with memory before each row."""
 
     def remember(self, extension: Any, memory: Tensor, memory_lengths: Tensor) -> None:
-        """Notes the memory before the rows.
+        """Stores the memory before the rows: float [batch, steps, places, hidden_size].
 
-        Args:
-            extension: the encoder's Relative.
-            memory: float [batch, steps, places, hidden_size].
-            memory_lengths: int32 [batch], how many of the last places hold something.
+        memory_lengths: int32 [batch], the number of last places in use.
         """
         message = f"memory has more than the {extension.memory_length} places that this model remembers"
         fits = tf.debugging.assert_less_equal(tf.shape(memory)[2], extension.memory_length, message)
@@ -71,14 +68,14 @@ class RowsWithMemory(BatchRows):
         return tf.gather(self.rectangle(hidden), self.summaries, axis=1, batch_dims=1)
 
     def remembered(self, entered: Tensor) -> dict[str, Tensor]:
-        """Returns the memory for the rows that follow, by the names that signatures have for it.
+        """Returns the memory for the next rows, by its signature names.
 
         Args:
-            entered: [steps, tokens, hidden_size], what entered each step.
+            entered: [steps, tokens, hidden_size], the inputs of each step.
 
         Returns:
-            memory float32 [batch, steps, memory_length, hidden_size], zeros before what there is, and memory_lengths
-            int32 [batch].
+            memory float32 [batch, steps, memory_length, hidden_size] with leading zeros, and memory_lengths int32
+            [batch].
         """
         config, most = self.config, self.extension.memory_length
         kept = tf.reduce_sum(tf.cast(self.batch.mask, tf.int32), axis=1)
@@ -95,7 +92,7 @@ class RowsWithMemory(BatchRows):
 
 
 class RememberingRunner(relative.RememberingRunner):
-    """Stores what enters each step in one array, so that steps may run in a loop."""
+    """Stores the inputs of all steps in one array, so that steps may run in a loop."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tf.TensorArray]:
         shape = [None, self.config.hidden_size]

@@ -13,7 +13,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedRotary(ExportedExtension):
-    """Has the numbers of a pair next to each other in queries and keys. The scores are the same in any order."""
+    """Makes the numbers of a pair neighbours in queries and keys, which leaves the scores the same."""
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
         query, key, value = parts
@@ -33,9 +33,9 @@ class ExportedRotary(ExportedExtension):
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Turns [rows, heads, length, head_size], whose pairs are neighbours, by complex [rows, length, head_size / 2].
+    """Rotates [rows, heads, length, head_size], whose pairs are neighbours, by complex [rows, length, head_size / 2].
 
-    Of three axes, the last as long as can be, since broadcasting computes an index for each of them.
+    It uses three axes with the longest last, since broadcasting computes an index for each.
     """
     rows, count, length, size = tf.unstack(tf.shape(heads))
     pairs = tf.bitcast(tf.reshape(tf.cast(heads, tf.float32), [rows, count, length * size // 2, 2]), tf.complex64)

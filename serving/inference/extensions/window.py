@@ -13,7 +13,7 @@ from serving.inference.tables import MASKED_SCORE
 
 
 class ExportedWindow(ExportedExtension):
-    """Chooses within the graph between all tokens, those nearby and parts of the queries."""
+    """Chooses in the graph between attention to all tokens, to those nearby, and in parts of the queries."""
 
     def attention(self, attention: Attention) -> Attention:
         return dataclasses.replace(attention, attend=self._attend)
@@ -43,7 +43,7 @@ class ExportedWindow(ExportedExtension):
 
 
 def _by_parts(query: Tensor, attend: Callable) -> Tensor:
-    """The contexts of [rows, heads, length, head_size] queries, PART of each row at a time: no square is ever whole."""
+    """The contexts of [rows, heads, length, head_size] queries, PART of each row at a time, which limits the memory."""
     size = window.PART
     count = -(-tf.shape(query)[2] // size)
 
