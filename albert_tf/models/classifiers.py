@@ -1,4 +1,4 @@
-"""Models that answer by one dense layer: a class or a number for a text, a class for a token, one choice of several."""
+"""Models with one dense layer: text classes and numbers, token classes, multiple choice."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,21 +17,22 @@ from tfrecords.base.errors import UserError
 
 
 class ClassesModel(EarlyExitModel):
-    """Scores `num_classes` classes, which may have names.
+    """A model that scores `num_classes` classes, optionally named.
 
-    Names are part of the model: files keep them, `save_huggingface` writes them, predictions are called by them.
+    Files store the names, `save_huggingface` writes them, and predictions use them.
 
     Args:
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
         num_classes: number of classes.
         dropout: rate before the dense layer.
-        early_exit: whether there is a head after every depth step, of which a server may stop at the first sure one;
+        early_exit: whether there is a head after every depth step, so that a server may stop at the first confident
+            one;
             a LearnedExit also trains when to stop.
-        labels: the classes' names, in the order of their numbers.
+        labels: the classes' names, by number.
         **kwargs: arguments of `keras.Model`.
 
     Raises:
-        UserError: there is not a name for each class.
+        UserError: the number of names differs from num_classes.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class ClassesModel(EarlyExitModel):
             check_classes(y, self.num_classes, sample_weight)
 
     def name_classes(self, num_classes: int, labels: Sequence[str] | None) -> None:
-        """Names the classes; raises UserError unless there is a name for each."""
+        """Names the classes; raises UserError unless each gets a name."""
         if labels is not None and len(labels) != num_classes:
             raise UserError(f"{len(labels)} labels for {num_classes} classes: {', '.join(map(str, labels))}")
         self.num_classes = num_classes
@@ -67,12 +68,12 @@ class ClassesModel(EarlyExitModel):
 class AlbertClassifier(ClassesModel):
     """Classifies a text or a pair of texts (classifier_utils.py:768-812 of google-research/albert).
 
-    It takes the features of AlbertEncoder and gives float32 logits [batch, num_classes]; a loss of your own needs
+    Maps the features of AlbertEncoder to float32 logits [batch, num_classes]; a loss of your own needs
     `from_logits=True`. Arguments and errors are those of ClassesModel.
 
     Args:
-        multi_label: whether a text may have several classes, or none: each has a probability of its own, and labels
-            are float [batch, num_classes] of 0 and 1.
+        multi_label: whether a text may have any number of classes: each has its own probability, and labels are float
+            [batch, num_classes] of 0 and 1.
 
     >>> import numpy as np
     >>> model = AlbertClassifier(AlbertConfig.named("albert_tiny"), num_classes=2, labels=["dull", "fine"])
@@ -103,8 +104,8 @@ class AlbertClassifier(ClassesModel):
 class AlbertTokenClassifier(ClassesModel):
     """Classifies every token, as for named entities.
 
-    It takes the features of AlbertEncoder and gives float32 logits [batch, sequence, num_classes]. Give `fit` a sample
-    weight [batch, sequence] that is 0 at padding. Arguments and errors are those of ClassesModel.
+    Maps the features of AlbertEncoder to float32 logits [batch, sequence, num_classes]. Pass `fit` a sample weight
+    [batch, sequence] that is 0 at padding. Arguments and errors are those of ClassesModel.
 
     >>> import numpy as np
     >>> model = AlbertTokenClassifier(AlbertConfig.named("albert_tiny"), num_classes=3, labels=["O", "B-PER", "I-PER"])
@@ -128,13 +129,13 @@ class AlbertTokenClassifier(ClassesModel):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertRegressor(EarlyExitModel):
-    """Gives a number for a text or a pair of texts, such as STS-B's similarity: float32 [batch, 1].
+    """Predicts a number for a text or a pair of texts, such as STS-B's similarity: float32 [batch, 1].
 
     Args:
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
         dropout: rate before the dense layer.
         early_exit: whether there is a head after every depth step; a LearnedExit also trains when to stop.
-        activation: what the number passes through, as cross-encoders say it: "linear", or a Keras activation's name.
+        activation: applied to the number, as in cross-encoders: "linear", or a Keras activation's name.
         **kwargs: arguments of `keras.Model`.
 
     Raises:
@@ -177,8 +178,7 @@ class AlbertRegressor(EarlyExitModel):
 class AlbertMultipleChoice(DenseHeadModel):
     """Chooses one of several candidate texts.
 
-    The features of AlbertEncoder have one more axis, [batch, choices, sequence]; the logits are float32
-    [batch, choices].
+    Features are those of AlbertEncoder as [batch, choices, sequence]; logits are float32 [batch, choices].
 
     Args:
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
@@ -213,12 +213,11 @@ class AlbertMultipleChoice(DenseHeadModel):
 
 
 def _is_of_classes(model: keras.Model) -> bool:
-    """Whether the model was compiled for labels that are numbers of classes."""
+    """Returns whether the model was compiled for integer class labels."""
     return isinstance(getattr(model, "loss", None), keras.losses.SparseCategoricalCrossentropy)
 
 
 def _classes_loss(**options: Any) -> dict[str, Any]:
-    """Cross-entropy of logits and whole-numbered classes, for `compile`; options are the loss's."""
     return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)}
 
 
