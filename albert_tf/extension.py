@@ -118,7 +118,7 @@ class Extension:
         return attention
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        """Precomputes for the rows what depends on weights but not on the step. Not called when steps are recomputed."""
+        """Precomputes what depends on weights but not on the step. Not called when steps are recomputed."""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
         """Returns a dense layer's low-rank addition: a [visits, inputs, rank] and b [visits, rank, units]."""

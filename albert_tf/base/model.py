@@ -23,7 +23,7 @@ _HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
-    """A Keras model that saves adapters and frozen layers, names its export's inputs, and knows its shapes before any call.
+    """A Keras model that saves adapters and frozen layers, and knows its input names and shapes before any call.
 
     Attributes:
         feature_names: names of the int32 features that an export takes.

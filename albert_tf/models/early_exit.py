@@ -29,7 +29,7 @@ class LearnedExit:
 
     Attributes:
         prior: that lambda, above 0 and below 1; rows then exit after 1 / prior steps on average, if there are so many.
-        beta: weight of the divergence from the prior; 0 leaves the steps' losses alone.
+        beta: weight of the divergence from the prior; 0 for no such term.
 
     Raises:
         UserError: a value is impossible.
@@ -96,7 +96,7 @@ class EarlyExitModel(DenseHeadModel):
         return [*self.inner_heads, self.head] if self.early_exit else []
 
     def step_vectors(self, hidden: Tensor) -> Tensor:
-        """Returns a head's input for a step's output [batch, sequence, hidden_size]: the pooled [batch, hidden_size]."""
+        """Returns the heads' input for a step's [batch, sequence, hidden_size]: the pooled [batch, hidden_size]."""
         return self.encoder.pooler(hidden[:, 0])
 
     def exit_logits(self, features: Any, training: bool = False) -> list[Tensor]:
