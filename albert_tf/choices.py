@@ -1,4 +1,4 @@
-"""The words that settings choose between, apart from what they name: a command's --help waits for no TensorFlow."""
+"""Choices of settings, in a module that imports no TensorFlow, so that --help is fast."""
 
 # Ways of applying blocks over depth that give the same numbers, and the one to their fixed point.
 PLAIN_WALKS = ("unrolled", "loop", "recompute")

@@ -1,4 +1,4 @@
-"""What the published configuration files hold: sizes by name, and keys that do not change the encoder."""
+"""Published configurations: sizes by name, and keys that do not change the encoder."""
 
 from typing import Any
 

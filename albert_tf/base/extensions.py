@@ -1,6 +1,6 @@
-"""Layers that hold the weights that extensions describe, under the names that files and optimizers know.
+"""Layers for the weights of extensions, with stable names for files and optimizers.
 
-What an extension is, and how it describes a layer, says `albert_tf.extension`.
+`albert_tf.extension` defines extensions and their layers' descriptions.
 """
 
 from typing import Any
@@ -12,12 +12,12 @@ from albert_tf.base.model import Untracked, put
 
 
 class ExtensionLayer(keras.layers.Layer):
-    """Holds weights of an extension, each as an attribute.
+    """Holds weights of an extension as attributes.
 
     Attributes:
         extension: the extension.
         steps: numbers of the plan's steps that run the half that owns the layer.
-        means: the extension's metrics. Here and not in the encoder: Keras ignores metrics of a model in a model.
+        means: the extension's metrics. Not in the encoder: Keras ignores metrics of a model in a model.
     """
 
     def __init__(self, config: Any, extension: Any, spec: Any, owner: str, steps: tuple, **kwargs: Any):
@@ -39,12 +39,12 @@ def _add_weights(layer: keras.layers.Layer, config: Any, spec: Any) -> None:
 
 
 class ExtensionOwner:
-    """A mixin of layers that may hold weights of extensions: the encoder, its embeddings, the halves of blocks."""
+    """A mixin of layers that may hold extensions' weights: the encoder, its embeddings, the halves of blocks."""
 
     dtype_policy: Any
 
     def add_extension_layers(self, config: Any, owner: str, steps: tuple[int, ...] = ()) -> None:
-        """Makes the layers that hold weights of extensions; arguments as of `Extension.weight_layers`."""
+        """Makes the extensions' layers; arguments as of `Extension.weight_layers`."""
         self._extension_layers = Untracked([])
         for extension in config.extensions:
             for spec in extension.weight_layers(config, owner, steps):
@@ -55,7 +55,7 @@ class ExtensionOwner:
                 self._extension_layers.value.append((extension, spec, layer))
 
     def name_on_disk(self) -> None:
-        """Gives these layers their paths in files."""
+        """Sets these layers' paths in files."""
         for _, spec, layer in self._extension_layers.value:
             if layer is not None and spec.disk != spec.attribute:
                 put(self, spec.disk, layer)
@@ -69,18 +69,18 @@ class ExtensionOwner:
                 layer.build(None)
 
     def own_extension_layers(self) -> list[ExtensionLayer]:
-        """Returns the layers that hold weights of extensions."""
+        """Returns the layers that hold extensions' weights."""
         return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
     def own_extension_weights(self) -> list[tuple[Any, Any, dict[str, Any]]]:
-        """Returns every extension that has weights here, with the description of a layer and its weights by name."""
+        """Returns each extension with weights here, a layer's description and its weights by name."""
         return [
             (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})
             for extension, spec, layer in self._extension_layers.value
         ]
 
     def weights_of(self, extension: str) -> dict[str, Any]:
-        """Returns the weights of an extension by name; in a half, "layer/name" for those of a layer of its own."""
+        """Returns an extension's weights by name; in a half, "layer/name" for those of a layer of its own."""
         is_half = not isinstance(self, keras.Model)
         return {
             f"{spec.layer}/{name}" if spec.disk and is_half else name: weight

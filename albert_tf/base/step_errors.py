@@ -1,4 +1,4 @@
-"""What TensorFlow says in a hundred lines of a value in a batch that no model can read, in one."""
+"""One-line errors for TensorFlow's long ones about values out of range in a batch."""
 
 import contextlib
 import re
@@ -16,7 +16,7 @@ _SAID = (
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Makes one line of TensorFlow's error for a value of a batch that is out of range.
+    """Converts TensorFlow's error for a batch value out of range to one line.
 
     Raises:
         UserError: in its place.

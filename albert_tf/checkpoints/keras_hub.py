@@ -1,4 +1,4 @@
-"""Weights of keras-hub's AlbertBackbone, BertBackbone and RobertaBackbone, live or as preset folders."""
+"""Weights of keras-hub's AlbertBackbone, BertBackbone and RobertaBackbone, in memory or as preset folders."""
 
 import functools
 import os
@@ -17,13 +17,13 @@ from tfrecords.base.files import make_output_dir, read_json
 
 
 def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
-    """Loads a keras-hub ALBERT, BERT or RoBERTa with a TextClassifier's head; a warning names the head of another task.
+    """Loads a keras-hub ALBERT, BERT or RoBERTa with a TextClassifier's head; a warning names other heads.
 
     Args:
-        preset: an AlbertBackbone, BertBackbone or RobertaBackbone, a task model with one, or what its `from_preset`
-            takes: a folder that `save_to_preset` wrote, or a preset's name.
-        model: an AlbertEncoder, or any model here, to be filled. Where None, an AlbertEncoder is built, or of a
-            TextClassifier an AlbertClassifier; of one number an AlbertRegressor.
+        preset: an AlbertBackbone, BertBackbone or RobertaBackbone, a task model with one, or an argument of
+            `from_preset`: a folder that `save_to_preset` wrote, or a preset's name.
+        model: an AlbertEncoder, or any model here, to be filled. None builds an AlbertEncoder; for a TextClassifier an
+            AlbertClassifier, with one output an AlbertRegressor.
 
     Returns:
         The model.
@@ -56,7 +56,7 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
 
 
 def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
-    """Writes the encoder as a keras-hub preset folder, which `Backbone.from_preset(directory)` loads.
+    """Writes the encoder as a preset folder for `Backbone.from_preset(directory)`.
 
     Heads are not written; a warning lists them.
 
@@ -80,7 +80,7 @@ def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
 
 
 def _task(preset: Any) -> Any:
-    """The task model or the backbone that is given, or that a preset holds."""
+    """Returns the given or loaded task model or backbone."""
     import keras_hub
 
     if isinstance(preset, (str, os.PathLike)):
@@ -191,7 +191,7 @@ def _new_backbone(config: AlbertConfig) -> Any:
 
 
 def _variables(backbone: Any) -> dict[str, keras.Variable]:
-    """keras-hub's variables by our names; those of a new AlbertBackbone or BertBackbone."""
+    """Returns a backbone's variables by our names."""
     variables = {
         "embeddings/word_embeddings": backbone.token_embedding.embeddings,
         "embeddings/position_embeddings": backbone.position_embedding.position_embeddings,
@@ -203,7 +203,7 @@ def _variables(backbone: Any) -> dict[str, keras.Variable]:
 
 
 def _tables(backbone: Any) -> dict[str, np.ndarray]:
-    """The embedding tables by our names; RoBERTa's get rows before its positions, and a segment without effect."""
+    """Embedding tables by our names; RoBERTa's get rows before its positions, and a segment without effect."""
     words = backbone.token_embedding.embeddings
     if hasattr(backbone, "segment_embedding"):
         positions, segments = backbone.position_embedding.position_embeddings, backbone.segment_embedding.embeddings
@@ -216,7 +216,7 @@ def _tables(backbone: Any) -> dict[str, np.ndarray]:
 
 
 def _arrays(prefix: str, layer: keras.layers.Layer) -> list[tuple[str, np.ndarray]]:
-    """A layer's values by our names, whether they train or not; a kernel with what its LoRA adapters add to it."""
+    """Returns a layer's values by our names; kernels include their LoRA adapters."""
     names = [variable.name for variable in layer.variables if not variable.name.startswith("lora_")]
     if getattr(layer, "quantization_mode", None):
         raise UserError(f"{prefix} is quantized to {layer.quantization_mode}; load the model before it was")
@@ -229,7 +229,6 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _layers(backbone: Any) -> dict[str, keras.layers.Layer]:
-    """keras-hub's layers by our names."""
     layers = {"embeddings/layer_norm": backbone.embeddings_layer_norm}
     for ours, theirs in (("pooler", "pooled_dense"), ("embeddings/projection", "embeddings_projection")):
         layers |= {ours: getattr(backbone, theirs)} if hasattr(backbone, theirs) else {}

@@ -1,4 +1,4 @@
-"""Checkpoints of google-research/albert and /bert, brightmart/albert_zh and zihangdai/xlnet: TensorFlow 1 files."""
+"""TensorFlow 1 checkpoints of google-research/albert and /bert, brightmart/albert_zh and zihangdai/xlnet."""
 
 import os
 import re
@@ -33,10 +33,10 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     """Loads a TensorFlow 1 checkpoint of an ALBERT, BERT or XLNet.
 
     Args:
-        path: a checkpoint's prefix (`.../model.ckpt-best`), or a folder holding one, with its `albert_config.json`,
-            `bert_config.json` or `xlnet_config.json` beside it.
-        model: an AlbertEncoder, or any model here, to be filled. Where None, the model that the checkpoint holds is
-            built from the configuration file: an AlbertPretrainer, a fine-tuned model, or an AlbertEncoder.
+        path: a checkpoint's prefix (`.../model.ckpt-best`), or its folder, with `albert_config.json`,
+            `bert_config.json` or `xlnet_config.json` in the same folder.
+        model: an AlbertEncoder, or any model here, to be filled. None builds the model in the checkpoint: an
+            AlbertPretrainer, a fine-tuned model, or an AlbertEncoder.
 
     Returns:
         The model.
@@ -57,16 +57,16 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
 
 
 def save_official(model: keras.Model, directory: str | os.PathLike, name: str = "model.ckpt-best") -> str:
-    """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration beside them.
+    """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration.
 
     The form is google-research/albert's, BERT's for an unshared model without projection, brightmart's for
-    factorization "word", or XLNet's for relative positions; bit-equal to what the code of that name would write.
+    factorization "word", or XLNet's for relative positions; bit-equal to that code's own files.
 
     Returns:
         The checkpoint's prefix.
 
     Raises:
-        UserError: the model has no form in these code bases.
+        UserError: none of these code bases has a form for the model.
     """
     config = encoder_of(model).config
     sources = sources_for(config)
@@ -127,9 +127,8 @@ _BERT_FEED_FORWARD = {"intermediate": "intermediate/dense", "output": "output/de
 def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Source]:
     """Maps our names to those in a checkpoint of `tensors`, by the code base that wrote it.
 
-    Where a group or inner group of the model is not in the checkpoint, its first is taken, as modeling.py:352-408
-    does: so a model with more groups starts from one with fewer.
-    """
+    A group or inner group that the checkpoint lacks is filled from its first, as in modeling.py:352-408: a model with
+    more groups starts from one with fewer."""
     if xlnet.is_official(tensors):
         return xlnet.official_sources(config)
     if mentions(tensors, "/layer_shared/"):
@@ -146,10 +145,10 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 
 
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our names to those that a checkpoint of this configuration is to be written with.
+    """Maps our names to those in which a configuration's checkpoint is written.
 
     Raises:
-        UserError: the configuration has no form in any of the three code bases.
+        UserError: none of the three code bases has a form for the configuration.
     """
     if config.position_type == "relative":
         xlnet.check_form(config, "XLNet's code")
@@ -209,7 +208,7 @@ _SLOT = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_po
 
 
 def checkpoint_prefix(path: str | os.PathLike) -> str:
-    """The prefix that `path` names, or that is in the folder `path`."""
+    """Returns the prefix `path`, or the one in the folder `path`."""
     path = Path(path)
     if path.suffix == ".index":
         path = path.with_suffix("")
@@ -231,7 +230,7 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
 
 
 def read_tensors(prefix: str) -> dict[str, np.ndarray]:
-    """All tensors of a bundle by name, without optimizer slots and step counters."""
+    """Returns a bundle's tensors by name, without optimizer slots and step counters."""
     try:
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(name for name in reader.get_variable_to_shape_map() if not _SLOT.search(name))
@@ -241,7 +240,7 @@ def read_tensors(prefix: str) -> dict[str, np.ndarray]:
 
 
 def write_tensors(prefix: str | os.PathLike, tensors: dict[str, np.ndarray]) -> None:
-    """Writes a bundle as tf.train.Saver does: tensors by name, one data file."""
+    """Writes a bundle as tf.train.Saver does, in one data file."""
     prefix, names = Path(prefix), sorted(tensors)
     values = [tensors[name] for name in names]
     with tempfile.TemporaryDirectory(dir=prefix.parent, prefix=".partial") as folder:

@@ -1,4 +1,4 @@
-"""Files of tensors by name: safetensors, PyTorch's older form, and either in several files with an index."""
+"""Tensor files: safetensors and PyTorch's older format, single or sharded with an index."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from tfrecords.base.files import check_content, read_json
 
 
 def read_tensors(file: Path) -> dict[str, np.ndarray]:
-    """Reads all tensors of a file, or of the files that an index lists, by their names and as float32.
+    """Reads all tensors of a file, or of an index's files, by name and as float32.
 
     Raises:
-        UserError: there is no such file, it is damaged, or PyTorch is missing that alone reads it.
+        UserError: the file is missing or damaged, or needs PyTorch, which is not installed.
     """
     if not file.is_file():
         raise UserError(f"no '{file}'; copy or download it again")

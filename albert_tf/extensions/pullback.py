@@ -1,4 +1,4 @@
-"""Vector-Jacobian products of a function at a state, and gradients made of them, under TensorFlow and JAX alike."""
+"""Vector-Jacobian products and custom gradients, for TensorFlow and JAX."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def detached(function: Function, state: Tensor) -> Function:
-    """Returns the function of states like `state` through which no gradient passes, not even to what it closes over."""
+    """Returns the function of states like `state` without gradients, also to what it closes over."""
     if keras.backend.backend() != "jax":
         return function  # TensorFlow follows no gradient behind stop_gradient.
     import jax
@@ -23,7 +23,7 @@ def detached(function: Function, state: Tensor) -> Function:
 
 
 def pullback(function: Function, state: Tensor) -> Function:
-    """Returns the function of a vector v to J^T v, where J is the Jacobian of a function of states at `state`."""
+    """Returns the function of a vector v to J^T v, where J is the function's Jacobian at `state`."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -38,9 +38,9 @@ def pullback(function: Function, state: Tensor) -> Function:
 
 
 def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
-    """Returns `value`, of which no gradient is asked; the upstream gradient goes to `other`, of one shape and dtype.
+    """Returns `value`; its upstream gradient goes to `other`, of the same shape and dtype, only.
 
-    Where no gradient is asked for, a compiler leaves out what only `other` needs.
+    Without gradients, a compiler removes what only `other` needs.
     """
     if keras.backend.backend() == "jax":
         import jax
@@ -60,7 +60,7 @@ def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
 def with_changed_gradient(
     after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]
 ) -> Tensor:
-    """Returns `after` as it is; its upstream gradient v becomes change(pullback(function, state), v)."""
+    """Returns `after` unchanged; its upstream gradient v becomes change(pullback(function, state), v)."""
     if keras.backend.backend() == "jax":
         return _with_changed_gradient_jax(after, function, state, change)
     import tensorflow as tf

@@ -126,7 +126,7 @@ class Runner:
         return self.inner.is_open(state)
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
-        """Runs segment number `place` of the plan `segment.times` times; cycle(i, state) runs it for the i-th time.
+        """Runs segment number `place` of the plan `segment.repeats` times; cycle(i, state) runs it for the i-th time.
 
         States are those of the outermost runner: only that one may override its inner runner here.
         """

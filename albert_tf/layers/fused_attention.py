@@ -1,4 +1,4 @@
-"""Self-attention by one kernel of a GPU, cuDNN's, which keeps no scores: JAX only, and only where it is asked for."""
+"""Self-attention by cuDNN's fused kernel, which stores no scores: JAX only, on request."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 @contextlib.contextmanager
 def fused_attention(on: bool = True) -> Iterator[None]:
-    """Attends by one kernel in what is traced within; such attention gives no probabilities.
+    """Uses the fused kernel in what is traced within; it returns no probabilities.
 
-    Where there is no such kernel, as on a CPU, Keras computes the same by several operations.
+    Without such a kernel, as on a CPU, Keras computes the same by several operations.
     """
     before = ATTEND.set(_attend if on else attend_to_all)
     try:
@@ -42,9 +42,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale
 
     Args:
         query: [batch, heads, sequence, head_size], as `key` and `value`.
-        key: what queries are compared with.
-        value: what is weighed.
-        bias: [batch, 1, 1 or sequence, sequence], or None where all may attend.
+        key: see `query`.
+        value: see `query`.
+        bias: [batch, 1, 1 or sequence, sequence], or None if all may attend.
         scale: of the products.
 
     Returns:
@@ -60,7 +60,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale
 
 
 def check(config: AlbertConfig, dtype_policy: str) -> None:
-    """Raises UserError naming the first thing for which a run of --fused_attention cannot have the kernel."""
+    """Raises UserError with the first reason why a run of --fused_attention cannot use the kernel."""
     has = {
         f"KERAS_BACKEND=jax (it is {keras.backend.backend()})": keras.backend.backend() == "jax",
         f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",
@@ -82,7 +82,7 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
 
 
 def _try(head_size: int) -> None:
-    """Raises UserError where this GPU, cuDNN or JAX has not the kernel: left to itself Keras says nothing then."""
+    """Raises UserError if this GPU, cuDNN or JAX lacks the kernel, since Keras falls back silently."""
     row = ops.zeros((1, 8, 1, head_size), "bfloat16")
     try:
         ops.dot_product_attention(row, row, row, bias=ops.zeros((1, 1, 8, 8), "bfloat16"), flash_attention=True)

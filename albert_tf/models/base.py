@@ -1,4 +1,4 @@
-"""What every model here is: an encoder, and something on it."""
+"""The base class of models: an encoder and a head."""
 
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class EncoderModel(BaseModel):
-    """Holds `encoder` (an AlbertEncoder) and keeps it through `get_config` and `from_config`.
+    """Holds `encoder` (an AlbertEncoder) and serializes it in `get_config`.
 
     Args:
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
@@ -48,11 +48,11 @@ class EncoderModel(BaseModel):
         self.encoder = encoder
 
     def default_loss(self) -> dict[str, Any]:
-        """Gives loss and metrics of a `compile` that names no loss; {} where the model brings its own, or has none."""
+        """Returns loss and metrics for a `compile` without a loss; {} if the model has its own, or none."""
         return {}
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
-        """Compiles as keras.Model does, with defaults for what is left out.
+        """Compiles as keras.Model does, with defaults.
 
         Args:
             optimizer: default: ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
@@ -93,11 +93,11 @@ class EncoderModel(BaseModel):
         return loss + sum(added) * part.scale("rows") if added else loss
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        """Counts what the terms of a batch's loss divide by: float32 scalars by name; see `whole_batch`."""
+        """Returns the divisors of a batch's loss terms: float32 scalars by name; see `whole_batch`."""
         return count(x, sample_weight)
 
     def with_added_losses(self, loss: Tensor) -> Tensor:
-        """Returns a loss of a model's own plus what its layers add to it, such as the cost of pondering."""
+        """Returns a loss plus the layers' losses, such as the ponder cost."""
         self.encoder.measure()
         return loss + share_of_batch(sum(self.losses)) if self.losses else loss
 
@@ -109,7 +109,7 @@ class EncoderModel(BaseModel):
         check_data(x, y, lambda features: check_values(features, self.encoder.config))
 
     def head_variables(self) -> dict[str, keras.Variable]:
-        """Gives the model's own variables by the names that `checkpoints` knows them by."""
+        """Returns the model's own variables by their names in `checkpoints`."""
         return {}
 
     def get_config(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class EncoderModel(BaseModel):
 
 
 def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """Gives a simple layer's variables as prefix/kernel, prefix/bias and so on."""
+    """Returns a simple layer's variables as prefix/kernel, prefix/bias and so on."""
     return {f"{prefix}/{variable.name}": variable for variable in layer.variables}
 
 

@@ -1,4 +1,4 @@
-"""What answers by one dense layer on what the encoder gives."""
+"""The base class of models with one dense layer on the encoder."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ from tfrecords.base.errors import UserError
 
 
 class DenseHeadModel(EncoderModel):
-    """Applies dropout, then one dense layer, to what `vectors` takes from the encoder.
+    """Applies dropout and one dense layer to the result of `vectors`.
 
     Args:
         encoder: an AlbertEncoder, or the AlbertConfig of a new one.
         units: outputs of the dense layer.
         dropout: rate before it.
-        inner_heads: how many more such layers there are, for the outputs of earlier steps.
-        gate_prior: see ExitGate; None: the model has none.
+        inner_heads: number of further dense layers, for earlier steps.
+        gate_prior: see ExitGate; None for no gate.
         **kwargs: arguments of `keras.Model`.
 
     Raises:
@@ -70,7 +70,7 @@ class DenseHeadModel(EncoderModel):
         return variables
 
     def vectors(self, features: Any, training: bool) -> Tensor:
-        """Gives the pooled output [batch, hidden_size]; a subclass may take others."""
+        """Returns the pooled output [batch, hidden_size]; subclasses may override it."""
         outputs = self.encoder(features, training=training)
         if not (training and self.encoder.config.position_offset):
             return outputs["pooled_output"]
@@ -90,11 +90,11 @@ class DenseHeadModel(EncoderModel):
         return self.logits(self.head, self.vectors(features, training), training)
 
     def _every_step(self, features: Any, training: bool) -> Any:
-        """What a model with `early_exit` answers after every step."""
+        """Returns a model's answers after every step, with `early_exit`."""
         raise NotImplementedError
 
     def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
-        """Gives a head's float32 logits of what `vectors` returns."""
+        """Returns a head's float32 logits for the result of `vectors`."""
         return ops.cast(head(self.dropout(vectors, training=training)), "float32")
 
     def get_config(self) -> dict[str, Any]:

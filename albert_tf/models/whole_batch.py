@@ -38,7 +38,7 @@ class Part(NamedTuple):
     whole: Divisors
 
     def scale(self, name: str) -> Tensor:
-        """Returns the factor from a mean over the part, divided by the number of replicas, to its share of the whole."""
+        """Returns the factor from the part's mean, divided by the number of replicas, to its share of the whole."""
         if name == "nothing":
             return 1.0
         # Exactly 1 where replicas have equal parts.

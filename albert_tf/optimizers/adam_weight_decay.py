@@ -48,7 +48,7 @@ def _dense(gradient: Tensor) -> Tensor:
 
 @functools.cache
 def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float) -> Callable:
-    """Returns the function of (gradient, variable, momentum, velocity, counts) to new moments and the unscaled update."""
+    """Returns the function of (gradient, variable, momentum, velocity, counts) to new moments and unscaled update."""
 
     @fuse
     def rule(gradient: Tensor, variable: Tensor, momentum: Tensor, velocity: Tensor, counts: Tensor) -> tuple:

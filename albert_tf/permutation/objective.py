@@ -1,4 +1,4 @@
-"""What pre-training on permutations needs besides its model: memory in the configuration, and its operations."""
+"""Permutation pre-training outside its model: memory in the configuration, and FLOPs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,15 +14,15 @@ MODEL = XlnetPretrainer
 
 
 def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> AlbertConfig:
-    """Returns the configuration of a run with the memory that its settings and records ask for.
+    """Returns the run's configuration with the memory that its settings and records require.
 
     Args:
-        config: that the run begins with.
+        config: the run's initial one.
         settings: the PretrainingSettings.
         phases: the run's RecordsPhases.
 
     Raises:
-        UserError: the configuration cannot be trained on permutations, or no memory can go from batch to batch.
+        UserError: permutation training does not support the configuration, or memory cannot pass from batch to batch.
     """
     if config.position_type != "relative":
         raise UserError(
@@ -47,16 +47,16 @@ def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> A
 
 
 def begin_memory(model: AlbertPretrainer, settings: Any) -> None:
-    """Has the model of a run hand on memory from batch to batch, if its configuration has any."""
+    """Starts the model's memory from batch to batch, if its configuration has any."""
     if isinstance(model, MODEL) and model.encoder.config.memory_length:
         parts = settings.gradient_accumulation_steps
         model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)
 
 
 def forward_flops(config: AlbertConfig, length: int, predictions: int, settings: Mapping[str, Any]) -> float:
-    """Returns the operations that queries and memory add to a forward pass over a row.
+    """Returns the FLOPs that queries and memory add to a row's forward pass.
 
-    A query is one token more that nobody attends to; all tokens attend to memory, as keys and values alone.
+    A query is one more token, to which none attends; all tokens attend to memory, as keys and values alone.
 
     Args:
         config: of the encoder.
