@@ -110,7 +110,7 @@ class AlbertConfig:
         return values[name] if name in values else default_of(name)
 
     def extension(self, name: str) -> Any:
-        """Returns the extension of that name; None if it is not requested."""
+        """Returns the extension of that name, or None."""
         return next((one for one in self.extensions if one.name == name), None)
 
     @functools.cached_property
@@ -123,7 +123,7 @@ class AlbertConfig:
 
     @functools.cached_property
     def head_size(self) -> int:
-        """Returns the width of one attention head."""
+        """Returns the width of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @functools.cached_property
@@ -145,7 +145,7 @@ class AlbertConfig:
 
     @property
     def is_projected(self) -> bool:
-        """Returns whether embeddings pass through a matrix to reach `hidden_size`."""
+        """Returns whether a matrix maps embeddings to `hidden_size`."""
         return self.always_project or self.embedding_size != self.hidden_size
 
     @classmethod
@@ -212,7 +212,7 @@ class AlbertConfig:
         return type(self)(**(self.to_dict() | changes))
 
     def differing(self, other: "AlbertConfig") -> list[str]:
-        """Returns the keys in which another configuration differs."""
+        """Returns the keys that differ from another configuration."""
         keys = dict.fromkeys([*self.to_dict(), *other.to_dict()])
         return [key for key in keys if getattr(self, key) != getattr(other, key)]
 

@@ -42,7 +42,7 @@ _HUGGINGFACE_ACTIVATIONS = {
 
 
 def read_name(make: Callable[..., Config], name: str) -> Config:
-    """Returns the published configuration of that name; see `AlbertConfig.named`."""
+    """See `AlbertConfig.named`."""
     name = OTHER_NAMES.get(name, name)
     if hint := download_hint(name):
         raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
@@ -55,20 +55,14 @@ def read_name(make: Callable[..., Config], name: str) -> Config:
 
 
 def read_values(make: Callable[..., Config], values: Mapping[str, Any], where: str = "") -> Config:
-    """Makes a configuration from a file's values; see `AlbertConfig.from_dict`.
-
-    Args:
-        make: AlbertConfig.
-        values: of the file.
-        where: its name, for warnings.
-    """
+    """See `AlbertConfig.from_dict`; `where` names the file in warnings."""
     own = [field for field in dataclasses.fields(make) if field.name not in ("extensions", "unused")]
     defaults = {field.name: field.default for field in own} | dict.fromkeys(KEYS)
     return make(**read_fields(values, defaults, where))
 
 
 def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: str | None) -> Config:
-    """Makes a configuration from a file; see `AlbertConfig.from_json`."""
+    """See `AlbertConfig.from_json`."""
     values = read_json(path)
     if not isinstance(values, dict):
         raise UserError(f"'{path}' holds no JSON object")
@@ -89,10 +83,7 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Returns the fields in a configuration of ours, google-research, XLNet's code or HuggingFace.
 
-    Args:
-        values: of the file.
-        defaults: of all fields, by name.
-        where: the file's name, for warnings.
+    `defaults` are those of all fields; `where` names the file in warnings.
 
     Raises:
         UserError: an unknown key, or one whose value requests another architecture.

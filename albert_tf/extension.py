@@ -110,7 +110,7 @@ class Extension:
         return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        """Returns a batch's rows, changed or unchanged."""
+        """Returns a batch's rows, with any changes."""
         return rows
 
     def attention(self, attention: Any, weights: Weights) -> Any:

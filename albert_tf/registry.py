@@ -1,7 +1,6 @@
 """The registry of encoder extensions, and the keys that request them.
 
-The registry names modules and imports none: an extension, and `albert_tf.extension`, are imported when a configuration
-requests them.
+It imports an extension, and `albert_tf.extension`, only when a configuration requests one.
 """
 
 import functools
@@ -45,7 +44,6 @@ class Weights:
         return self.by_owner["encoder", 0][name]
 
     def map(self, function: Any) -> "Weights":
-        """Returns the weights with a function applied to each."""
         by_owner = {owner: {name: function(one) for name, one in own.items()} for owner, own in self.by_owner.items()}
         return Weights(by_owner, self.steps)
 
@@ -62,11 +60,10 @@ class Entry(NamedTuple):
 
     @property
     def requested_by(self) -> str:
-        """Returns the requesting key, for messages."""
         return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
 
     def is_off(self, value: Any) -> bool:
-        """Returns whether a value of the first key disables the extension; one of another type, such as False, does not."""
+        """Returns whether a value of the first key disables the extension; other types, such as False, do not."""
         return type(value) is type(self.off) and value == self.off
 
 

@@ -55,13 +55,11 @@ class ExtensionOwner:
                 self._extension_layers.value.append((extension, spec, layer))
 
     def name_on_disk(self) -> None:
-        """Sets these layers' paths in files."""
         for _, spec, layer in self._extension_layers.value:
             if layer is not None and spec.disk != spec.attribute:
                 put(self, spec.disk, layer)
 
     def build_extension_layers(self, config: Any) -> None:
-        """Makes the weights."""
         for _, spec, layer in self._extension_layers.value:
             if layer is None:
                 _add_weights(self, config, spec)  # type: ignore[arg-type]
@@ -69,7 +67,6 @@ class ExtensionOwner:
                 layer.build(None)
 
     def own_extension_layers(self) -> list[ExtensionLayer]:
-        """Returns the layers that hold extensions' weights."""
         return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
     def own_extension_weights(self) -> list[tuple[Any, Any, dict[str, Any]]]:

@@ -146,8 +146,6 @@ class Dense(keras.layers.Dense):
 
 @functools.cache
 def _normalizer(epsilon: float, shifts: bool) -> Callable:
-    """Returns the function of (gamma, beta if it shifts, inputs, residual if any) that normalizes the sum."""
-
     @fuse
     def normalize(gamma, *others):
         beta, values = (others[0], others[1:]) if shifts else (None, others)
@@ -164,8 +162,6 @@ def _normalizer(epsilon: float, shifts: bool) -> Callable:
 
 @functools.cache
 def _rms_normalizer(epsilon: float) -> Callable:
-    """Returns the function of (scale, inputs, residual if any) that normalizes the sum."""
-
     @fuse
     def normalize(scale, *values):
         return ops.cast(ops.rms_normalization(_sum(*values), scale, axis=-1, epsilon=epsilon), values[0].dtype)

@@ -109,7 +109,7 @@ class BaseModel(keras.Model):
             self.is_exported = False
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Trains as keras.Model does; UserError for unreadable data."""
+        """Trains as in Keras; UserError for unreadable data."""
         self._check_data(x, y, kwargs.get("sample_weight"))
         with explained():
             return super().fit(x, y, *args, **kwargs)
@@ -123,29 +123,29 @@ class BaseModel(keras.Model):
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Evaluates as keras.Model does; UserError as in `fit`."""
+        """Evaluates as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         with explained():
             return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Predicts as keras.Model does; UserError as in `fit`."""
+        """Predicts as in Keras; UserError as in `fit`."""
         self._check_data(x)
         with explained():
             return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Trains on a batch as keras.Model does; UserError as in `fit`."""
+        """Trains as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         return super().train_on_batch(x, y, sample_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Evaluates a batch as keras.Model does; UserError as in `fit`."""
+        """Evaluates as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         return super().test_on_batch(x, y, sample_weight, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Predicts a batch as keras.Model does; UserError as in `fit`."""
+        """Predicts as in Keras; UserError as in `fit`."""
         self._check_data(x)
         return super().predict_on_batch(x)
 
@@ -237,8 +237,6 @@ def _renamed(filepath: str | os.PathLike) -> str:
 
 
 def _with_size(size: int, arguments: Any) -> Any:
-    """Replaces unknown sizes of symbolic tensors."""
-
     def known(value: Any) -> Any:
         if not isinstance(value, keras.KerasTensor):
             return value

@@ -71,5 +71,4 @@ def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layer
 
 
 def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """Returns the layer's trainable weights, without seeds."""
     return layer._trainable_variables

@@ -18,7 +18,7 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
     orthogonal Procrustes (weight matching of Git Re-Basin, Ainsworth et al. 2022, arXiv:2209.04836).
 
     Args:
-        model: an AlbertEncoder, or any model here, with unshared blocks.
+        model: any model, or an AlbertEncoder, with unshared blocks.
         groups: numbers of the blocks to be shared.
 
     Returns:

@@ -18,11 +18,11 @@ def at_depth(model: Model, depth: int) -> Model:
     leaves out the repetition's last steps; a higher one is refused if new steps would lack such weights.
 
     Args:
-        model: an AlbertEncoder, or any model here.
+        model: any model, or an AlbertEncoder.
         depth: its `num_hidden_layers`.
 
     Returns:
-        A model with weights of its own, not compiled; the model itself if it has this depth.
+        A new uncompiled model; the model itself if it has this depth.
 
     Raises:
         UserError: the plan has no such depth, or its new steps would lack weights.
@@ -59,7 +59,7 @@ def at_depth(model: Model, depth: int) -> Model:
 
 
 def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, Any]]:
-    """Returns the steps' own weights, by name and step: a variable, and its row, or all of it."""
+    """Returns the steps' own weights by name and step: a variable, and its row, or all of it."""
     encoder, found = encoder_of(model), dict[tuple[str, int], tuple[keras.Variable, Any]]()
     for step, head in enumerate(getattr(model, "exit_heads", [])):
         found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}

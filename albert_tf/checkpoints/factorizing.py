@@ -15,18 +15,18 @@ from tfrecords.base.errors import UserError
 def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None = None) -> Model:
     """Makes the model whose word embeddings have `size` columns and are nearest to another model's.
 
-    It truncates the singular value decomposition of the table without its mean row, the optimum of that rank; the mean
-    joins the segment embeddings, of which every token gets one. Positions and segments stay at hidden_size
-    (`factorization` "word"). A masked-LM head keeps its layers and is approximated equally.
+    It truncates the singular value decomposition of the table without its mean row, which is optimal for that rank; the
+    mean joins the segment embeddings. Positions and segments stay at hidden_size (`factorization` "word"). A masked-LM
+    head keeps its layers and is approximated equally.
 
     Args:
-        model: an AlbertEncoder, or any model here whose words are not normalized before they are projected.
+        model: any model, or an AlbertEncoder, without a norm between words and projection.
         size: columns of the new table.
-        counts: [vocab_size], how often each piece occurs in the target texts; a row's error is weighted by the root of
-            its share, after adding one to each count. None: all rows count alike.
+        counts: [vocab_size], the pieces' occurrences in the target texts: a row's error is weighted by the root of its
+            share, after adding one to each count. None: all rows count alike.
 
     Returns:
-        A model with weights of its own, not compiled; the model itself where its table is as narrow.
+        A new uncompiled model; the model itself where its table is as narrow.
 
     Raises:
         UserError: the words are already factorized, as ALBERT's are, or `size` is not below their width.

@@ -23,7 +23,7 @@ from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
 def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
-    """Loads the model at `path`, in the given or detected format.
+    """Loads a model, in the given or detected format.
 
     Raises:
         UserError: from the format's loader.
@@ -175,7 +175,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
 
 
 def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
-    """Returns what transformers needs besides the vocabulary, or besides a complete tokenizer.json."""
+    """Returns transformers' settings besides the vocabulary, or besides a complete tokenizer.json."""
     name = _CLASSES[tokenizer.kind]
     if tokenizer.kind == "sentencepiece":
         name = {"<cls>": "XLNetTokenizer", "<s>": "XLMRobertaTokenizer"}.get(tokenizer.pieces[tokenizer.cls_id], name)

@@ -60,7 +60,7 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 
     Args:
         path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file, or its index.
-        model: an AlbertEncoder, or any model here, to be filled. None builds the model in the checkpoint: an
+        model: any model, or an AlbertEncoder, to be filled. None builds the model in the checkpoint: an
             AlbertPretrainer, a fine-tuned model with its class names, or an AlbertEncoder (with a pooler if there is
             one).
 
@@ -133,7 +133,6 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
 
 
 def _family_in(tensors: dict[str, np.ndarray], config: AlbertConfig | None = None) -> str:
-    """Returns the family of a checkpoint's names; `config` decides between BERT and RoBERTa."""
     if mentions(tensors, ".rel_attn."):
         return "xlnet"
     if not mentions(tensors, "encoder.layer."):

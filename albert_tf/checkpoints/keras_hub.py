@@ -22,7 +22,7 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
     Args:
         preset: an AlbertBackbone, BertBackbone or RobertaBackbone, a task model with one, or an argument of
             `from_preset`: a folder that `save_to_preset` wrote, or a preset's name.
-        model: an AlbertEncoder, or any model here, to be filled. None builds an AlbertEncoder; for a TextClassifier an
+        model: any model, or an AlbertEncoder, to be filled. None builds an AlbertEncoder; for a TextClassifier an
             AlbertClassifier, with one output an AlbertRegressor.
 
     Returns:
@@ -80,7 +80,6 @@ def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
 
 
 def _task(preset: Any) -> Any:
-    """Returns the given or loaded task model or backbone."""
     import keras_hub
 
     if isinstance(preset, (str, os.PathLike)):
@@ -191,7 +190,6 @@ def _new_backbone(config: AlbertConfig) -> Any:
 
 
 def _variables(backbone: Any) -> dict[str, keras.Variable]:
-    """Returns a backbone's variables by our names."""
     variables = {
         "embeddings/word_embeddings": backbone.token_embedding.embeddings,
         "embeddings/position_embeddings": backbone.position_embedding.position_embeddings,
@@ -216,7 +214,7 @@ def _tables(backbone: Any) -> dict[str, np.ndarray]:
 
 
 def _arrays(prefix: str, layer: keras.layers.Layer) -> list[tuple[str, np.ndarray]]:
-    """Returns a layer's values by our names; kernels include their LoRA adapters."""
+    """Kernels include their LoRA adapters."""
     names = [variable.name for variable in layer.variables if not variable.name.startswith("lora_")]
     if getattr(layer, "quantization_mode", None):
         raise UserError(f"{prefix} is quantized to {layer.quantization_mode}; load the model before it was")

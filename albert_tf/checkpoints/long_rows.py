@@ -13,13 +13,13 @@ def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, globa
     al. 2020, section 5). Rotary positions need no change.
 
     Args:
-        model: an AlbertEncoder, or any model here.
+        model: any model, or an AlbertEncoder.
         count: tokens of the longest row; 0 for no change.
         attention_window: of the new configuration; 0 for no change.
         global_attention_every: see `AlbertConfig`; 0 for no change.
 
     Returns:
-        A model with weights of its own, not compiled; the model itself if nothing changes.
+        A new uncompiled model; the model itself if nothing changes.
 
     Raises:
         UserError: the configuration is impossible, or the model has adapters.

@@ -35,7 +35,7 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     Args:
         path: a checkpoint's prefix (`.../model.ckpt-best`), or its folder, with `albert_config.json`,
             `bert_config.json` or `xlnet_config.json` in the same folder.
-        model: an AlbertEncoder, or any model here, to be filled. None builds the model in the checkpoint: an
+        model: any model, or an AlbertEncoder, to be filled. None builds the model in the checkpoint: an
             AlbertPretrainer, a fine-tuned model, or an AlbertEncoder.
 
     Returns:

@@ -94,15 +94,15 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
-    """Reads the settings of tokenization.
+    """Returns the folder's settings of tokenization.
 
     Args:
         folder: of the model.
         inside: of its transformer.
 
     Returns:
-        A dict of those in the folder: `max_seq_length` (tokens), `prompts` (texts by name), `default_prompt_name` (of
-        the prompt before every text) and `similarity_fn_name` (unless cosine).
+        Those of `max_seq_length` (tokens), `prompts` (texts by name), `default_prompt_name` (of the prompt before every
+        text) and `similarity_fn_name` (unless cosine) that are set.
 
     Raises:
         UserError: a key requests an unsupported feature.
@@ -249,7 +249,6 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _read(kind: str, path: Path) -> dict[str, Any]:
-    """Returns a file's values; refuses unknown keys."""
     values = _read_object(path)
     for key, value in values.items():
         fixed = FIXED[kind].get(key)

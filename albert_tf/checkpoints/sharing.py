@@ -22,22 +22,22 @@ _FREE = (
 def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
     """Makes the model with shared blocks that is nearest to another for its depth LoRA rank.
 
-    A shared weight is the mean over its steps, or one step's. For a layer with an adapter, a_i b_i is the truncated
-    singular value decomposition of step i's difference from it, a_i with orthonormal columns. Besides biases and norms,
-    only what exceeds the rank is lost (Relaxed Recursive Transformers, arXiv:2410.20672).
+    A shared weight is the mean over its steps, or one step's. An adapter's a_i b_i is the truncated singular value
+    decomposition of step i's difference from it, a_i with orthonormal columns. Besides biases and norms, only what
+    exceeds the rank is lost (Relaxed Recursive Transformers, arXiv:2410.20672).
 
     Args:
-        model: an AlbertEncoder, or any model here, of any sharing, such as BERT's.
-        config: of the new encoder: a plan of as many steps with more sharing, and `depth_lora_rank`, or 0 for means
-            alone. New extensions begin as the model without them.
+        model: any model, or an AlbertEncoder, of any sharing, such as BERT's.
+        config: the new encoder's: as many steps, more sharing, and `depth_lora_rank`, or 0 for means alone. New
+            extensions start without effect.
         taken: by new block number, the step whose weights replace the mean.
 
     Returns:
-        A model with weights of its own, not compiled.
+        A new uncompiled model.
 
     Raises:
-        UserError: the numbers of steps differ, or more than the plan and neutral extensions; or a block is to take the
-            weights of a step that does not run it.
+        UserError: the numbers of steps differ, or more than the plan and neutral extensions; or a step of `taken` does
+            not run its block.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))
@@ -88,7 +88,6 @@ def _check(source: AlbertConfig, config: AlbertConfig) -> None:
 
 
 def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[int, int]) -> np.ndarray:
-    """Returns a block's shared value, from each step's in [steps, ...]."""
     if number not in taken:
         return values.mean(axis=0)
     if taken[number] not in steps:
@@ -100,7 +99,6 @@ def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[in
 
 
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:
-    """Returns a step's effective weights, with its own low rank."""
     number = getattr(encoder.steps[step], half)
     owner = encoder.halves_of(half)[number]
     half = f"{half}_{number}"

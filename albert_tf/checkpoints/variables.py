@@ -119,7 +119,7 @@ def check_published(
     """Raises UserError if a format cannot hold a configuration.
 
     Args:
-        config: of the encoder.
+        config: the encoder's.
         where: the format, for the message.
         has_roberta: whether the format has position offsets.
         extensions: names of those that it can hold.
@@ -137,7 +137,7 @@ def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str
     """Sets every variable of `model` (see `named_variables`) from `tensors`; all of them, or none.
 
     Args:
-        model: an AlbertEncoder, or any model here.
+        model: any model, or an AlbertEncoder.
         sources: our names to the checkpoint's.
         tensors: all of the checkpoint's, without optimizer slots and step counters.
         where: for errors.
@@ -227,7 +227,7 @@ def build_model(
     """Builds the model in a checkpoint: an encoder, with the head whose tensors exist.
 
     Args:
-        config: of the encoder.
+        config: the encoder's.
         sources: our names to the checkpoint's.
         tensors: arrays by the checkpoint's names.
         pair_task: for a pre-trainer whose checkpoint has a pair head.

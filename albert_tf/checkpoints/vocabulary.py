@@ -17,12 +17,12 @@ def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | N
     Texts of unchanged pieces have the same result.
 
     Args:
-        model: an AlbertEncoder, or any model here.
+        model: any model, or an AlbertEncoder.
         kept: the former ids of the new pieces, in the order of the new ids.
         row_splits: for means of several: [pieces + 1], where each new piece's ids in `kept` begin and end.
 
     Returns:
-        A model with weights of its own, not compiled.
+        A new uncompiled model.
 
     Raises:
         UserError: there is no piece of such an id.

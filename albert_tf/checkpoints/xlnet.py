@@ -67,7 +67,6 @@ def official_sources(config: AlbertConfig) -> dict[str, Source]:
 
 
 def _halves(i: int, scope: str, mark: str, norm: str) -> dict[str, str]:
-    """Returns the layers with the usual parts: norms, and the feed-forward's dense layers."""
     names = {"attention/layer_norm": ("rel_attn", norm), "feed_forward/layer_norm": ("ff", norm)}
     names |= {"feed_forward/intermediate": ("ff", "layer_1"), "feed_forward/output": ("ff", "layer_2")}
     return {ours.replace("/", f"_{i}/"): mark.join((scope, *theirs)) for ours, theirs in names.items()}

@@ -60,7 +60,6 @@ class Equilibrium(Extension):
 
     @property
     def solver(self) -> Solver:
-        """Returns the solver's settings."""
         return Solver(self.equilibrium_solver, self.equilibrium_tolerance, self.equilibrium_max_steps)
 
     def check(self, config: Any) -> None:
@@ -170,7 +169,6 @@ class SolvedRunner(Runner):
         return ops.cast(self.solved.state, state.dtype)
 
     def solution(self, function: Function, state: Tensor, loop: DepthLoop) -> Solution:
-        """Returns the fixed point of a function, from an initial state."""
         return self.extension.solution(function, state, self.rows)
 
     def report(self, state: Tensor) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:

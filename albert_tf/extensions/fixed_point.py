@@ -108,7 +108,6 @@ def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solu
 
 
 def _better(before: Solution, state: Tensor, residual: Tensor, is_open: Tensor, rows: Rows) -> Solution:
-    """Updates the open rows whose residual is their lowest so far."""
     is_better = ops.logical_and(is_open, residual < before.residual)
     return Solution(
         ops.where(rows.spread(is_better)[:, None], state, before.state),

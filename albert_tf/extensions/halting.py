@@ -1,13 +1,13 @@
 """Adaptive computation time: every token takes as many steps as it needs (Graves 2016, arXiv:1603.08983).
 
 At each step a token halts with probability p = gate * sigmoid(state kernel + bias). It has halted once its
-probabilities add up to 1 - threshold, or at the plan's last step, whose weight is the remainder R = 1 - the sum before.
+probabilities add up to 1 - threshold, or at the last step, whose weight is the remainder R = 1 - the sum before.
 
 "act" (section 2.1 there): p of the state after the step; the result is sum over t of weight_t state_t.
-"act_t2t" (tensor2tensor research/universal_transformer_util.py, act_type "basic"): p of the step's input; the result
-is updated at each step: new = state * weight + result * (1 - weight), from 0.
+"act_t2t" (tensor2tensor research/universal_transformer_util.py, act_type "basic"): p of the step's input; from 0,
+result = state * weight + result * (1 - weight).
 
-Halted tokens are still attended to. With gate 0 all weight is the last state's: plain ALBERT.
+Halted tokens are still attended to. With gate 0 the result is the last state: plain ALBERT.
 """
 
 import dataclasses

@@ -43,7 +43,6 @@ class Window(Extension):
         return self.global_attention_every or 1
 
     def is_local(self, step: Step) -> bool:
-        """Returns whether a step's attention is restricted to the window."""
         return not (self.global_attention_every and step.phase == 0)
 
     def check_features(self, features: dict[str, Any]) -> None:

@@ -38,7 +38,6 @@ def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
 
 
 def _shared_cycles(config: AlbertConfig) -> list[range]:
-    """Returns each cycle's block numbers as if both halves were shared."""
     inner, layers = config.inner_group_num, config.num_hidden_layers
     if not config.depth_plan:
         groups = [layer * config.num_hidden_groups // layers for layer in range(layers)]
@@ -198,7 +197,6 @@ class DepthLoop:
         self.kind, self.stops, self.observe, self.only_summary = kind, stops, observe, only_summary
 
     def __call__(self, runner: Runner, state: Any) -> Any:
-        """Returns the last state."""
         for place, (segment, cycle) in enumerate(self.cycles(runner)):
             state = runner.repeat(place, segment, cycle, state, self)
         return state
@@ -232,7 +230,6 @@ class DepthLoop:
 
 
 def _without_last_step(plan: list[Segment]) -> list[Segment]:
-    """Returns the plan with the last step as its own segment."""
     *others, last = plan
     others += [Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []
     others += [Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []

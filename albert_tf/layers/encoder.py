@@ -1,4 +1,4 @@
-"""The encoder: embeddings, blocks applied over depth, pooler."""
+"""The ALBERT encoder: embeddings, blocks over depth, pooler."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -36,7 +36,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
             input for the backward pass; "equilibrium" requires the extension of that name.
         pooler: whether there is a pooler; models that read every token need none.
         seed: of the dropout masks; random where None.
-        **kwargs: arguments of `keras.Model`, such as `dtype`.
+        **kwargs: for `keras.Model`, such as `dtype`.
 
     Raises:
         UserError: an unknown walk, or one that the configuration does not allow.
@@ -123,29 +123,28 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
 
         Args:
             features: input_ids alone, or a dict of int32 tensors. transformers' names attention_mask and token_type_ids
-                are accepted for input_mask and segment_ids. Features of other models and extensions are ignored.
+                are accepted for input_mask and segment_ids; features of other models and extensions are ignored.
                 input_ids [batch, sequence];
                 input_mask [batch, sequence], 1 for tokens and 0 for padding (default: all 1);
                 segment_ids [batch, sequence] (default: all 0);
-                sequence_ids [batch, sequence], for rows of several packed sequences: the number of each token's
-                sequence. Tokens attend within their sequence only, and positions restart (default: one sequence);
+                sequence_ids [batch, sequence], the number of each token's sequence in a packed row: tokens attend
+                within their sequence only, and positions restart (default: one sequence);
                 position_ids [batch, sequence], from 0 whatever position_offset is (default: 0, 1, ... within each
                 sequence; with an offset, padding is not counted);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
-            training: whether dropout and the random draws of extensions apply.
-            output_hidden_states: None returns them unless `walk` is "loop" or the depth is random. True unrolls the
-                loop and uses the full depth.
-            output_attentions: whether to return the attention probabilities; this unrolls the loop.
+            training: enables dropout and the random draws of extensions.
+            output_hidden_states: None: unless `walk` is "loop" or the depth is random. True unrolls the loop, at full
+                depth.
+            output_attentions: adds the attention probabilities and unrolls the loop.
 
         Returns:
             dict of
                 embedding_output [batch, sequence, embedding_size]: after layer norm, before the projection;
                 sequence_output [batch, sequence, hidden_size];
-                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts, if there is a
-                pooler;
+                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts, with a pooler;
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each step's output as if
                 it were the last; a step that is left out repeats the one before;
-                attentions: list of [batch, heads, sequence, sequence], one per block, on request;
+                attentions: list of [batch, heads, sequence, sequence], one per block;
                 and the outputs of extensions.
 
         Raises:
@@ -237,7 +236,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         return {("encoder", 0): self, ("embeddings", 0): self.embeddings} | self.halves
 
     def _finish(self, runner: Runner, hidden: Tensor) -> Tensor:
-        """Applies what follows the last step to [tokens, hidden_size]; returns [batch, length, hidden_size]."""
+        """Converts the last [tokens, hidden_size] to [batch, length, hidden_size]."""
         return runner.rows.rectangle(hidden if self.final_norm is None else self.final_norm(hidden))
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
@@ -264,7 +263,6 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
 
     @property
     def extension_weights(self) -> dict[str, Weights]:
-        """Returns each extension's weights by its name."""
         return self._weights.value
 
     def extension_layers(self) -> dict[str, ExtensionLayer]:
@@ -279,7 +277,6 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
 
     @property
     def depth_variables(self) -> dict[str, keras.Variable]:
-        """Returns the weights of `extension_layers`."""
         layers = self.extension_layers()
         return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}
 

@@ -111,7 +111,7 @@ class PaddedRows(RectangleRows):
     """The rows of a batch, padded to one length.
 
     Args:
-        config: of the encoder.
+        config: the encoder's.
         features: of the batch, by this package's names.
         attention: how heads attend.
         dtype: of the encoder's computations.
@@ -143,16 +143,13 @@ class PaddedRows(RectangleRows):
 
     @property
     def weights(self) -> Tensor:  # type: ignore[override]
-        """Returns float32 [batch, length], 1 for tokens and 0 for padding."""
         mask = self.features.get("input_mask")
         return ops.cast(ops.ones_like(self.features["input_ids"]) if mask is None else mask, "float32")
 
     def token_positions(self) -> Tensor:
-        """Returns int32 [batch or 1, length]."""
         return ops.arange(self.length)[None] if self.positions is None else self.positions
 
     def columns(self) -> Tensor:
-        """Returns int32 [1, length]."""
         return ops.arange(self.length)[None]
 
     def add_feature(self, name: str, values: Tensor) -> None:

@@ -45,11 +45,11 @@ class Half(keras.layers.Layer, ExtensionOwner):
     """Holds the weights of one half of a block: dense layers, a norm, extensions' layers. It computes nothing.
 
     Args:
-        config: of the encoder.
+        config: the encoder's.
         kind: "attention", with the dense layers query, key, value and output; or "feed_forward", with intermediate,
             gate where `feed_forward` is "glu", and output.
         steps: numbers of the plan's steps that run it.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: for `keras.layers.Layer`.
 
     Attributes:
         branch_scale: factor of its result before it is added to the residual.
@@ -89,7 +89,6 @@ class Half(keras.layers.Layer, ExtensionOwner):
         self.build_extension_layers(self.config)
 
     def product(self, name: str) -> keras.layers.Dense:
-        """Returns a dense layer by name."""
         return self.output_dense if name == "output" else getattr(self, name)
 
 

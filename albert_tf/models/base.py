@@ -24,9 +24,9 @@ class EncoderModel(BaseModel):
     """Holds `encoder` (an AlbertEncoder) and serializes it in `get_config`.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         pooler: whether a new one has a pooler.
-        **kwargs: arguments of `keras.Model`, such as `dtype` (default: the encoder's).
+        **kwargs: for `keras.Model`, such as `dtype` (default: the encoder's).
 
     Raises:
         UserError: `encoder` is neither.
@@ -57,7 +57,7 @@ class EncoderModel(BaseModel):
         Args:
             optimizer: default: ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
             loss: default: loss and metrics of the model's task; metrics of your own replace the task's.
-            **kwargs: arguments of `keras.Model.compile`.
+            **kwargs: for `keras.Model.compile`.
         """
         is_lora = has_adapters(self)
         if optimizer == "auto":
@@ -93,7 +93,7 @@ class EncoderModel(BaseModel):
         return loss + sum(added) * part.scale("rows") if added else loss
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        """Returns the divisors of a batch's loss terms: float32 scalars by name; see `whole_batch`."""
+        """See `whole_batch`: float32 scalars by name."""
         return count(x, sample_weight)
 
     def with_added_losses(self, loss: Tensor) -> Tensor:

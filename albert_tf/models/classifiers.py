@@ -22,14 +22,14 @@ class ClassesModel(EarlyExitModel):
     Files store the names, `save_huggingface` writes them, and predictions use them.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         num_classes: number of classes.
         dropout: rate before the dense layer.
         early_exit: whether there is a head after every depth step, so that a server may stop at the first confident
             one;
             a LearnedExit also trains when to stop.
         labels: the classes' names, by number.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: the number of names differs from num_classes.
@@ -132,11 +132,11 @@ class AlbertRegressor(EarlyExitModel):
     """Predicts a number for a text or a pair of texts, such as STS-B's similarity: float32 [batch, 1].
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         dropout: rate before the dense layer.
         early_exit: whether there is a head after every depth step; a LearnedExit also trains when to stop.
         activation: applied to the number, as in cross-encoders: "linear", or a Keras activation's name.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: early exits with an activation.
@@ -181,9 +181,9 @@ class AlbertMultipleChoice(DenseHeadModel):
     Features are those of AlbertEncoder as [batch, choices, sequence]; logits are float32 [batch, choices].
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         dropout: rate before the dense layer.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     >>> import numpy as np
     >>> model = AlbertMultipleChoice(AlbertConfig.named("albert_tiny"))
@@ -213,7 +213,6 @@ class AlbertMultipleChoice(DenseHeadModel):
 
 
 def _is_of_classes(model: keras.Model) -> bool:
-    """Returns whether the model was compiled for integer class labels."""
     return isinstance(getattr(model, "loss", None), keras.losses.SparseCategoricalCrossentropy)
 
 

@@ -19,12 +19,12 @@ class DenseHeadModel(EncoderModel):
     """Applies dropout and one dense layer to the result of `vectors`.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         units: outputs of the dense layer.
         dropout: rate before it.
         inner_heads: number of further dense layers, for earlier steps.
         gate_prior: see ExitGate; None for no gate.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: the encoder lacks the pooler that the model needs.
@@ -82,7 +82,7 @@ class DenseHeadModel(EncoderModel):
 
         Args:
             features: those of AlbertEncoder.
-            training: whether dropout applies.
+            training: enables dropout.
             every_step: whether a model with `early_exit` returns the logits of every step; None: only when training.
         """
         if self.early_exit and (training if every_step is None else every_step):
@@ -90,7 +90,6 @@ class DenseHeadModel(EncoderModel):
         return self.logits(self.head, self.vectors(features, training), training)
 
     def _every_step(self, features: Any, training: bool) -> Any:
-        """Returns a model's answers after every step, with `early_exit`."""
         raise NotImplementedError
 
     def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:

@@ -21,14 +21,13 @@ class ExitRule:
     """A criterion for when a row stops.
 
     Attributes:
-        kind: the type of the logits: "classification", "regression" ([batch, 1]) or "tagging" (a class per token; a row
-            stops when all its tokens are decided). "states" has no logits: the answer is the tokens' states.
-        name: "confidence": the largest probability is at least the threshold (a number moved by at most the threshold
-            since the step before). "patience": the answer was unchanged for `threshold` consecutive steps
-            (arXiv:2006.04152); numbers are equal within `tolerance`. "learned": the ExitGate's probability of having
-            exited by now is above the threshold (arXiv:2204.03276). "movement": |h_l - h_(l-1)| / |h_l| is below the
-            threshold, for the first token's state h, or all the row's tokens together for "tagging" and "states". It
-            needs no training.
+        kind: type of the logits: "classification", "regression" ([batch, 1]) or "tagging" (a class per token; a row
+            stops when all its tokens are decided); "states" for none: the answer is the tokens' states.
+        name: "confidence": the largest probability is at least the threshold (a number moved by at most that).
+            "patience": the answer was unchanged for `threshold` consecutive steps (arXiv:2006.04152); numbers within
+            `tolerance`. "learned": the ExitGate's probability of having exited is above the threshold
+            (arXiv:2204.03276). "movement": |h_l - h_(l-1)| / |h_l| is below the threshold, for the first token's state
+            h, or all the row's tokens for "tagging" and "states"; it needs no training.
         tolerance: see "patience".
 
     Raises:

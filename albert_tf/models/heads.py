@@ -201,7 +201,6 @@ class JointSpanHead(keras.layers.Layer):
         return input_shape[:-1]
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """Returns the sub-layers that have weights, by their names in checkpoints."""
         names = ("start", "end_hidden", "end_norm", "end", "answer_hidden", "answer")
         return {name: getattr(self, name) for name in names}
 
@@ -255,10 +254,10 @@ def span_scores(
     """Scores the positions of a batch with a joint head, or with a dense layer of two outputs.
 
     Args:
-        head: the head of an AlbertSpanPredictor.
+        head: an AlbertSpanPredictor's.
         hidden: [batch, sequence, hidden_size].
         allowed: bool [batch, sequence], where an answer may start or end.
-        training: whether the head's dropout applies.
+        training: enables dropout.
         summary: see `JointSpanHead.answerable_logits`.
     """
     if isinstance(head, JointSpanHead):
@@ -279,7 +278,7 @@ def search_spans(
     may_start: Tensor = None,
     may_end: Tensor = None,
 ) -> dict[str, Tensor]:
-    """Returns the spans with the highest start + end score among the likeliest starts.
+    """Returns the spans with the highest start + end score among the likeliest starts, as `top_spans` does.
 
     Args:
         scores: from `span_scores`.
@@ -287,10 +286,7 @@ def search_spans(
         count: spans to return; fewer if there are fewer pairs of start and end.
         max_answer_length: in tokens, both ends included.
         may_start: bool [batch, sequence], where a span may start (default: wherever the scores allow).
-        may_end: bool [batch, sequence], where a span may end (default: wherever the scores allow).
-
-    Returns:
-        As `top_spans`.
+        may_end: bool [batch, sequence], where it may end (default: wherever the scores allow).
     """
     starts, ends = scores.start_log_probs, scores.end_log_probs
     starts = starts if may_start is None else ops.where(may_start, starts, IMPOSSIBLE)
@@ -309,14 +305,13 @@ def top_spans(
     Args:
         start_top: float32 [batch, starts], scores of the starts considered.
         start_index: int32 [batch, starts], their positions.
-        end_scores: float32 [batch, starts, sequence], the score of each end given the start, or [batch, 1, sequence]
-            if it does not depend on the start.
+        end_scores: float32 [batch, starts, sequence], the ends' scores given the start, or [batch, 1, sequence].
         count: spans to return; fewer if there are fewer pairs of start and end.
         max_answer_length: in tokens, both ends included.
 
     Returns:
-        dict of int32 start_index, end_index and float32 score, each [batch, count], best first. Where a row has
-        fewer legal spans, the score is about -1e30.
+        dict of int32 start_index, end_index and float32 score, each [batch, count], best first. Missing spans score
+        about -1e30.
     """
     starts, length = ops.shape(start_index)[1], ops.shape(end_scores)[2]
     positions = ops.arange(length, dtype="int32")[None, None, :]
@@ -334,5 +329,4 @@ def _log_probs(logits: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _at_most(count: int, size: Any) -> Any:
-    """Returns the minimum; `size` may be a tensor."""
     return min(count, size) if isinstance(size, int) else ops.minimum(count, size)

@@ -1,4 +1,4 @@
-"""The pre-trainer: masked words and, optionally, a sentence-pair task."""
+"""Pre-training on masked words and, optionally, sentence pairs."""
 
 from typing import Any
 
@@ -38,9 +38,9 @@ class AlbertPretrainer(EncoderModel):
     Loss and metrics are built in: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         pair_task: "sop" (sentence order), "nsp" (next sentence), or None or "none".
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: an unknown pair task, or an encoder that lacks the pooler which a pair task needs.
@@ -99,7 +99,7 @@ class AlbertPretrainer(EncoderModel):
         Args:
             features: those of AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: all
                 positions).
-            training: whether dropout applies.
+            training: enables dropout.
 
         Returns:
             dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits
@@ -199,7 +199,6 @@ def _word_losses(features: Any, predictions: dict[str, Tensor]) -> tuple[Tensor,
 
 
 def _pairs(features: Any, predictions: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns labels [n], logits [n, 2] and weights [n] of a batch's sequence pairs."""
     labels = ops.reshape(features["next_sentence_labels"], (-1,))
     return labels, ops.reshape(predictions["pair_logits"], (-1, 2)), _pair_weights(features)
 

@@ -21,13 +21,13 @@ class AlbertSentenceEmbedder(EncoderModel):
     """Embeds a text as one vector, float32 [batch, dimensions], from the features of AlbertEncoder.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         pooling: "mean" over the tokens without padding, "cls" for that token's last hidden state, or another of
             POOLINGS (see `albert_tf.models.heads.pool`); several joined by "+" are concatenated.
         normalize: whether vectors have length 1, so that dot products are cosines.
         projections: dense layers between pooling and normalizing: for each the arguments `units`, `activation` and
             `use_bias` of `keras.layers.Dense`.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: an unknown pooling.

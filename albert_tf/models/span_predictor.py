@@ -22,16 +22,16 @@ class AlbertSpanPredictor(EncoderModel):
     """Predicts an answer's start and end in a passage and, with `joint`, whether there is one.
 
     The joint head scores an end given its start, and answerability from the expected start
-    (google-research/albert squad_utils.py:1428-1575). Loss and metrics are built in:
-    `compile(optimizer=...)`, then `fit` on a dataset of feature dicts with the labels.
+    (google-research/albert squad_utils.py:1428-1575). Loss and metrics are built in: `compile(optimizer=...)`, then
+    `fit` on feature dicts with the labels.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         joint: whether the head is SQuAD 2's; otherwise one dense layer with two outputs.
-        start_top, end_top: numbers of starts and ends that the search considers.
+        start_top, end_top: starts and ends that the search considers.
         max_answer_length: longest span of the search, in tokens.
         dropout: rate before the answerability logit.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     >>> import numpy as np
     >>> model = AlbertSpanPredictor(AlbertConfig.named("albert_tiny"), start_top=2, end_top=2)
@@ -85,7 +85,7 @@ class AlbertSpanPredictor(EncoderModel):
                 probabilities do not depend on it);
                 start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 without an answer;
                 is_impossible [batch] or [batch, 1], with `joint`: 1 without an answer.
-            training: whether dropout applies.
+            training: enables dropout.
             search: whether to search for the best spans; None: only outside training, but always in a functional model.
 
         Returns:

@@ -41,7 +41,7 @@ class TextStudent(BaseModel):
         model: the student: an AlbertEncoder, or any model here.
         weights: of the loss terms; terms without a weight are not computed.
         map_states: whether states but the last first pass a learned matrix, initially the identity.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
     """
 
     def __init__(self, model: Any, weights: dict[str, float], map_states: bool = False, **kwargs: Any):
@@ -59,7 +59,6 @@ class TextStudent(BaseModel):
 
     @property
     def encoder(self) -> AlbertEncoder:
-        """Returns the student's encoder."""
         return self.model if isinstance(self.model, AlbertEncoder) else self.model.encoder
 
     @property
@@ -111,7 +110,7 @@ class TextStudent(BaseModel):
         Args:
             features: those of AlbertEncoder; masked_lm_positions for "words"; and any precomputed teacher
                 representations, named as in `representations` with the prefix TAUGHT.
-            training: whether dropout applies.
+            training: enables dropout.
         """
         given = representations(self.model, features, self.lessons, training=training)
         told = self._told_of(features, self.lessons)
@@ -122,7 +121,6 @@ class TextStudent(BaseModel):
         return {name: _DISTANCES[name](given, told, mask) for name in self.lessons}
 
     def _told_of(self, features: dict[str, Tensor], lessons: list[str]) -> dict[str, Tensor]:
-        """Returns the teacher's representations, computed or precomputed."""
         told = {name.removeprefix(TAUGHT): value for name, value in features.items() if name.startswith(TAUGHT)}
         if told:
             return {name: _unpacked(name, value) for name, value in told.items()}
@@ -136,7 +134,6 @@ class TextStudent(BaseModel):
         return share_of_batch(loss)
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        """Returns the divisors of a batch's loss terms: float32 scalars by name; see `whole_batch`."""
         return count(x, sample_weight)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
@@ -163,11 +160,11 @@ def representations(
     """Computes the representations that loss terms compare.
 
     Args:
-        model: an AlbertEncoder, or any model here.
+        model: any model, or an AlbertEncoder.
         features: those of AlbertEncoder, with an input_mask.
         lessons: names of TextStudent's loss terms.
         steps: indices of hidden states; None for all.
-        training: whether dropout applies.
+        training: enables dropout.
 
     Returns:
         The requested of: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
@@ -198,7 +195,6 @@ def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tenso
 
 
 def _values(encoder: AlbertEncoder, state: Tensor) -> Tensor:
-    """Returns the last step's attention values."""
     config, inputs = encoder.config, ops.reshape(state, (-1, encoder.config.hidden_size))
     last = encoder.steps[-1]._replace(number=config.num_steps - 1)
     values = encoder.kernels().product("attention", "value", last, inputs)

@@ -1,12 +1,11 @@
 """The loss of a part of a batch, as its share of the whole batch's loss.
 
-A batch may be divided among devices, or computed in parts. A loss is a mean over rows, predicted words or weights, and
-the mean of the parts' means is wrong if the parts' divisors differ. Therefore training first counts the divisors
-(`loss_divisors`) of all parts, and every loss term divides by the whole batch's. The parts' gradients then sum to the
-batch's.
+A batch may be divided among devices or computed in parts. The mean of the parts' mean losses is wrong if they divide
+by different counts of rows, predicted words or weights. Therefore training first adds up the `loss_divisors` of all
+parts, and every loss term divides by the sum. The parts' gradients then sum to the batch's.
 
-A model whose loss compares rows with each other also has a `survey`, which computes the compared values of a part,
-without gradient; training calls it for all parts first.
+A model whose loss compares rows also has a `survey`, which computes the compared values of a part, without gradient;
+training calls it for all parts first.
 """
 
 import contextlib

@@ -48,8 +48,6 @@ def _dense(gradient: Tensor) -> Tensor:
 
 @functools.cache
 def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float) -> Callable:
-    """Returns the function of (gradient, variable, momentum, velocity, counts) to new moments and unscaled update."""
-
     @fuse
     def rule(gradient: Tensor, variable: Tensor, momentum: Tensor, velocity: Tensor, counts: Tensor) -> tuple:
         gradient = ops.where(counts, gradient, 0.0)
@@ -65,16 +63,16 @@ def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float
 class AdamWeightDecay(keras.optimizers.Optimizer):
     """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
 
-    Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` differs: it corrects the bias of m
-    and v and decays the variable before the Adam step.
+    Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` corrects the bias of m and v, and
+    decays the variable before the Adam step.
 
-    An update with a gradient that is not finite is skipped: weights and moments are unchanged, `skipped` counts it, and
-    the step counter, and with it the schedule, advances.
+    A gradient that is not finite skips the update: weights and moments are unchanged, `skipped` counts it, and the step
+    counter and schedule advance.
 
     Gradients are summed over TensorFlow's replicas before clipping; Keras's own optimizers clip first.
 
     Args:
-        learning_rate: a number, or a schedule of the number of past updates.
+        learning_rate: a number, or a schedule.
         weight_decay_rate: factor of the decay term.
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
@@ -84,7 +82,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             google-research/albert's graph off TPUs, where each row of a lookup counts by itself, even duplicates
             (TensorFlow only, for unmodified gradients).
         name: of the optimizer.
-        **kwargs: arguments of `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
+        **kwargs: for `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
 
     Raises:
         ValueError: for a `gradient_norm` that is unknown or unavailable.
@@ -149,7 +147,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     @property
     def updates(self) -> int:
-        """Returns the number of updates made."""
         return int(ops.convert_to_numpy(self.iterations))
 
     def figures(self) -> dict[str, float]:

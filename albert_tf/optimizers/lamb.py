@@ -25,14 +25,14 @@ class Lamb(AdamWeightDecay):
     Each step's matrix has its own ratio.
 
     Args:
-        learning_rate: a number, or a schedule of the number of past updates.
+        learning_rate: a number, or a schedule.
         exclude_from_layer_adaptation: regular expressions of variable paths whose ratio is 1; None means the same
             as `exclude_from_weight_decay`.
         may_begin_at_zero: regular expressions of variable paths to which `least_deviation` applies; the first of three
             axes counts the steps.
         least_deviation: see above; ALBERT's matrices begin with 0.02.
         name: of the optimizer.
-        **kwargs: arguments of `AdamWeightDecay`.
+        **kwargs: for `AdamWeightDecay`.
 
     >>> weight = keras.Variable([3.0, 4.0], name="kernel")
     >>> optimizer = Lamb(learning_rate=0.1, weight_decay_rate=0.0)
@@ -88,7 +88,7 @@ class Lamb(AdamWeightDecay):
         return ops.maximum(weight_size, self.least_deviation) / ops.where(update_size > 0, update_size, 1.0)
 
     def figures(self) -> dict[str, float]:
-        """Returns AdamWeightDecay's figures and the least, median and largest ratio; step matrices count by their mean."""
+        """Returns AdamWeightDecay's figures and the least, median and largest ratio; a step matrix's is its mean."""
         ratios = [float(ops.convert_to_numpy(ratio)) for ratio in self._ratios if ratio is not None]
         values = (min(ratios), statistics.median(ratios), max(ratios)) if ratios else ()
         return super().figures() | dict(zip(("trust_ratio_min", "trust_ratio_median", "trust_ratio_max"), values))

@@ -40,12 +40,12 @@ class Muon(AdamWeightDecay):
     - weight decay, skipped updates and clipping: as in AdamWeightDecay for both.
 
     Args:
-        learning_rate: a number, or a schedule of the number of past updates.
+        learning_rate: a number, or a schedule.
         momentum: of the matrices' gradients.
         adam_ratio: factor of the rate for all other variables.
         exclude_from_muon: regular expressions; variables whose path matches any are not treated as matrices.
         name: of the optimizer.
-        **kwargs: arguments of `AdamWeightDecay`.
+        **kwargs: for `AdamWeightDecay`.
 
     >>> kernel = keras.Variable([[3.0, 0.0], [0.0, 0.1]], name="kernel")
     >>> optimizer = Muon(learning_rate=0.1, weight_decay_rate=0.0)

@@ -59,7 +59,7 @@ def forward_flops(config: AlbertConfig, length: int, predictions: int, settings:
     A query is one more token, to which none attends; all tokens attend to memory, as keys and values alone.
 
     Args:
-        config: of the encoder.
+        config: the encoder's.
         length: tokens of a row.
         predictions: queries of a row.
         settings: of the training, by the names of PretrainingSettings.

@@ -23,9 +23,9 @@ class XlnetPretrainer(AlbertPretrainer):
     dataset of feature dicts. Rows hold the true words, not masks; `perm_mask` restricts attention.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one, with position_type "relative".
+        encoder: an AlbertEncoder or AlbertConfig, with position_type "relative".
         pair_task: None: XLNet has no pair task.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: the encoder's positions are not relative, or a pair task is asked for.
@@ -86,7 +86,7 @@ class XlnetPretrainer(AlbertPretrainer):
             features: those of AlbertEncoder, and the targets: masked_lm_positions int32 [batch, predictions], or
                 target_mapping float [batch, predictions, sequence], one-hot, zero rows for none. With positions and no
                 perm_mask, targets are hidden from all tokens. Without either, content itself is scored.
-            training: whether dropout applies.
+            training: enables dropout.
 
         Returns:
             dict of float32 masked_lm_logits [batch, predictions or sequence, vocab_size] and, with a memory_length,

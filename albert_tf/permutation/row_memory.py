@@ -33,7 +33,6 @@ class RowMemory(keras.metrics.Metric):
 
     @property
     def is_kept(self) -> bool:
-        """Returns whether `begin` was called."""
         return self._rows is not None
 
     def begin(self, shape: tuple[int, ...]) -> None:

@@ -155,7 +155,7 @@ def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
 
 
 class _Scores:
-    """Scores pairs by content, distance and segments: the function `score` of an Attention."""
+    """The function `score` of an Attention, by content, distance and segments."""
 
     def __init__(self, extension: Relative, weights: Weights):
         self.extension, self.weights = extension, weights
@@ -191,7 +191,7 @@ class _Scores:
 
 
 class RelatedPairs(Pairs):
-    """A batch's pairs with its relations and the precomputed W_r of distances, by attention half."""
+    """Pairs with a batch's relations and precomputed W_r of distances, by attention half."""
 
     def __init__(self, relations: Relations):
         super().__init__(relations.bias, {})

@@ -73,20 +73,20 @@ def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
 class Relations:
     """Holds a batch's masks, segments and distances, which are the same at every step.
 
-    A row's content tokens may be followed by queries: tokens that know a target's position but not its word. They
-    attend to content, and no token attends to them: XLNet's query stream (section 2.3). This is not a tuple of tensors
-    because Keras would cast those to a layer's dtype.
+    Content tokens may be followed by queries, which know a target's position but not its word. They attend to content,
+    and no token attends to them: XLNet's query stream (section 2.3). This is no tuple of tensors because Keras would
+    cast those.
 
     Args:
         extension: the encoder's Relative.
-        config: of the encoder.
+        config: the encoder's.
         features: input_ids, and optionally
             input_mask, segment_ids: as for every encoder; segments may be any numbers, memory's is 0;
             perm_mask [batch, length, length], 1 or True where token i must not attend to j;
             query_positions int32 [batch, queries], the targets' positions; or target_mapping [batch, queries, length],
-            one-hot, a row of zeros for no target;
-            memory [steps, batch, n, hidden_size], the inputs of each step in the previous rows;
-            is_reversed [batch], 1 for rows whose text runs backwards: their distances are negated.
+            one-hot, zeros for no target;
+            memory [steps, batch, n, hidden_size], each step's input in the previous rows;
+            is_reversed [batch], 1 for rows of reversed text: their distances are negated.
         dtype: of the encoder's computations.
         seed: uint32 [2] for dropout; None outside training.
 
@@ -95,8 +95,7 @@ class Relations:
         keys: tokens attended to: content and memory.
         queries: targets per row; None without a query stream.
         memory: [steps, batch, memory, hidden_size], without gradient; or None.
-        bias: [batch or 1, 1, length + queries, keys], added to scores: MASKED for pairs that must not attend, else 0;
-            None if all may attend.
+        bias: [batch or 1, 1, length + queries, keys], added to scores: MASKED for masked pairs, else 0; or None.
         differs: [batch, 1, length + queries, keys], 1 for pairs of different segments, else 0; None for one segment.
         distances: [1, distances, hidden_size], or [2, ...] with those of reversed rows.
     """
@@ -183,7 +182,6 @@ class Relations:
         return recent[:, :, -self.extension.memory_length :]
 
     def _with_queries(self, of_content: Tensor) -> Tensor:
-        """Appends the targets' rows to [batch, length, keys]."""
         if self._targets is None:
             return of_content
         return ops.concatenate([of_content, self._of_targets(of_content)], axis=1)
@@ -214,7 +212,6 @@ class Relations:
         return rows[:, None]
 
     def _of_targets(self, of_content: Tensor) -> Tensor:
-        """Selects the targets' rows of [batch, length, keys]: [batch, queries, keys]."""
         return ops.take_along_axis(of_content, self._targets[:, :, None], axis=1)
 
 
