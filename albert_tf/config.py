@@ -101,7 +101,7 @@ class AlbertConfig:
         _check(self)
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what is no field.
+        # Called only for names that are no fields.
         if name not in KEYS:
             raise AttributeError(f"a configuration has no '{name}'")
         values = dict(self.unused)
@@ -228,7 +228,7 @@ def read_config(name_or_file: str) -> AlbertConfig:
 
 _CORE = {field.name: field for field in dataclasses.fields(AlbertConfig) if field.name not in ("extensions", "unused")}
 _NAMES = list(_CORE)
-# What the first configurations were written with, and what came later.
+# The keys of the first configurations, and later ones.
 _FIRST, _LATER = _NAMES[: _NAMES.index("position_offset")], _NAMES[_NAMES.index("position_offset") :]
 _CHOICES = {
     "hidden_act": ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid"),

@@ -47,7 +47,7 @@ def read_name(make: Callable[..., Config], name: str) -> Config:
     if hint := download_hint(name):
         raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
     if name not in NAMED:
-        # A short name is near more words than the long one that it is for.
+        # A short name resembles more words than the intended long one.
         near = nearest(name, [*NAMED, *OTHER_NAMES])
         near = re.sub(r"'(.*)'", lambda found: f"'{OTHER_NAMES.get(found[1], found[1])}'", near)
         raise UserError(f"no configuration is called '{name}'{near}; known: {', '.join(NAMED)}")
@@ -137,7 +137,7 @@ def _xlnet(values: Mapping[str, Any], from_huggingface: bool, where: str) -> dic
     _check_keys(values, XLNET_NAMES, XLNET_MUST_EQUAL, from_huggingface, where)
     known = {XLNET_NAMES[key]: value for key, value in values.items() if key in XLNET_NAMES}
     known["attention_probs_dropout_prob"] = known.setdefault("hidden_dropout_prob", XLNET["hidden_dropout_prob"])
-    # None and -1 are their words for none.
+    # They write None or -1 for none.
     for name in ("memory_length", "reuse_length", "clamp_length"):
         known[name] = max(known.get(name) or 0, 0)
     if known.get("head_size") not in (None, known["hidden_size"] // known["num_attention_heads"]):

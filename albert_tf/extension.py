@@ -11,7 +11,7 @@ from tfrecords.base.errors import UserError
 if TYPE_CHECKING:
     from albert_tf.config import AlbertConfig
 
-# What learned gates begin with: 0: they are closed, and the model is exactly the one without; 1: the published form.
+# Initial value of learned gates. 0: closed, the model equals the plain one; 1: the published form.
 GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
 
 
@@ -77,22 +77,24 @@ class Extension:
 
     name: ClassVar[str] = ""  # as in the registry
     choices: ClassVar[dict[str, tuple]] = {}  # the values that a key may have
-    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {}  # what a key's value must be: text, function
-    needed: ClassVar[tuple[str, ...]] = ()  # keys that mean nothing without it, and are refused then
+    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {}  # conditions on a key's value: text, function
+    needed: ClassVar[tuple[str, ...]] = ()  # keys that require it
     published: ClassVar[tuple[str, ...]] = ()  # keys that a published model has
-    free: ClassVar[tuple[str, ...]] = ()  # keys that a run may set otherwise than the configuration of its weights
+    free: ClassVar[tuple[str, ...]] = ()  # keys that may differ from the configuration of a run's initial weights
     begins_plain: ClassVar[bool] = False  # a new model equals the one without it, whose weights can start it
     order: ClassVar[int] = 0  # of `around`: lower ones are nearer to the block
-    walk: ClassVar[str] = ""  # the value of the encoder's `walk` that asks for it
+    walk: ClassVar[str] = ""  # the value of the encoder's `walk` that requests it
     outputs: ClassVar[tuple[str, ...]] = ()  # outputs of every batch from `report`, for which all tokens are computed
     no_exits: ClassVar[str] = ""  # why rows cannot leave early with it
     lists_steps: ClassVar[bool] = False  # a loop over depth has to be unrolled
-    changes_input: ClassVar[bool] = False  # blocks read something else than the state of the step before
-    fuses: ClassVar[bool] = True  # attention by one kernel, as cuDNN has it, computes the same
+    changes_input: ClassVar[bool] = False  # blocks do not read the previous step's state
+    fuses: ClassVar[bool] = True  # cuDNN's fused attention computes the same
     packs: ClassVar[bool] = True  # several examples may share a row
-    draws: ClassVar[bool] = False  # something is drawn for each batch of training
+    draws: ClassVar[bool] = False  # each training batch has random draws
     for_litert: ClassVar[bool] = False  # it runs in LiteRT's own operations
-    numbers_heads: ClassVar[bool] = False  # heads of one number belong together in all blocks: none may change its own
+    numbers_heads: ClassVar[bool] = (
+        False  # heads with the same number correspond across blocks: no block may permute them
+    )
 
     def check(self, config: Any) -> None:
         """Raises UserError if its values are impossible, or conflict with the configuration."""

@@ -51,12 +51,12 @@ class Weights:
 class Entry(NamedTuple):
     """An extension's module and the keys that request it."""
 
-    keys: tuple[str, ...]  # of a configuration, that it reads; the first one asks for it
-    values: tuple[str, ...] = ()  # of the first key, that ask for it; (): every value but `off`
-    off: str | int = 0  # the value of the first key that asks for nothing
-    walk: str = ""  # the encoder's `walk` that asks for it as well, with the first of `values`
+    keys: tuple[str, ...]  # of a configuration, that it reads; the first one requests it
+    values: tuple[str, ...] = ()  # of the first key, that request it; (): every value but `off`
+    off: str | int = 0  # the value of the first key that disables it
+    walk: str = ""  # the encoder's `walk` that also requests it, with the first of `values`
     features: tuple[str, ...] = ()  # of a batch, that only this extension reads
-    module: str = ""  # "": albert_tf.extensions has one of its name
+    module: str = ""  # "": the module of its name in albert_tf.extensions
 
     @property
     def requested_by(self) -> str:
@@ -130,7 +130,7 @@ def extension_class(name: str) -> type["Extension"]:
         module = importlib.import_module(entry.module or f"{_FOLDER}.{name}")
     except ModuleNotFoundError as error:
         if not str(error.name).startswith(_FOLDER):
-            raise  # The extension is there, and what it needs is not.
+            raise  # The extension exists, but one of its imports does not.
         raise UserError(f"{entry.requested_by} needs the extension '{name}', which is not installed") from error
     return next(one for one in vars(module).values() if isinstance(one, type) and getattr(one, "name", "") == name)
 

@@ -32,7 +32,7 @@ class ExtensionLayer(keras.layers.Layer):
 def _add_weights(layer: keras.layers.Layer, config: Any, spec: Any) -> None:
     for name, one in spec.weights.items():
         start = one.initializer
-        if start == "normal":  # Made only here: Keras draws a seed for each one that is made.
+        if start == "normal":  # Made only here: Keras draws a seed for each initializer.
             start = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
         own = {"autocast": one.autocast, "constraint": one.constraint, "initializer": start}
         setattr(layer, name, layer.add_weight(name=name, shape=one.shape, **own))

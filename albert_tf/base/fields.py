@@ -31,7 +31,7 @@ def check_value(
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UserError(f"{name} must be a number, not {value!r}")
-    # Counts of what there may be none of are 0 by default.
+    # Counts that may be 0 have the default 0.
     least = min(cast(float, field.default), 1)
     if field.type is int and (not isinstance(value, int) or value < least):
         raise UserError(f"{name} must be a whole number of at least {least}, not {value}")

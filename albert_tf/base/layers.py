@@ -69,7 +69,7 @@ def _fused(function: Callable) -> Callable:
     return apply
 
 
-# In float32 whatever the dtype: XLA rounds every intermediate of a narrower one, which takes four times as long.
+# Always float32: XLA rounds every intermediate of a narrower dtype, which takes four times as long.
 @fuse
 def gelu_tanh(inputs: Tensor) -> Tensor:
     """Computes the tanh approximation of GELU (modeling.py:299 of google-research/albert)."""
@@ -120,7 +120,7 @@ class Dense(keras.layers.Dense):
         """
         saved = set(store.keys())
         if self._refusal and not saved:
-            raise self._refusal  # Keras comes again by another attribute, finds nothing, and shows the last error.
+            raise self._refusal  # Keras retries by another attribute, fails, and shows the last error.
         begun = ops.convert_to_numpy(self.lora_kernel_a) if self.lora_enabled else None
         super().load_own_variables({name: store[name] for name in saved if name.isdigit()})
         if not self.lora_enabled:
@@ -271,7 +271,7 @@ class ResumableDropout(SeedInFiles, keras.layers.Dropout):
 
 def plain(error: UserError) -> UserError:
     """Marks an error so that Keras passes it on unchanged."""
-    # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
+    # Keras passes errors with this mark on; it wraps others in a report of every nested call.
     error._keras_call_info_injected = True  # type: ignore[attr-defined]
     return error
 
@@ -318,7 +318,7 @@ def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "ma
     check_range(positions, length, name)
     positions = ops.cast(positions, "int32")
     rows = positions + length * ops.arange(batch, dtype="int32")[:, None]
-    # A position outside its row must not be one of the next row's.
+    # A position outside its row must not select from the next row.
     rows = ops.where(in_range(positions, length), rows, -1)
     return rows_at(ops.reshape(sequence_output, (-1, width)), rows, name)
 

@@ -37,7 +37,7 @@ class BaseModel(keras.Model):
     input_rank = 2
     graph_arguments: Mapping[str, Any] = {}
     is_exported = False
-    # Behind a function, so that Keras does not track it.
+    # In a function, so that Keras does not track it.
     _graph_output: Callable[[], Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ class BaseModel(keras.Model):
         call = super().__call__
         if keras.backend.backend() == "tensorflow":
             return compute_output_spec(call, *args, **kwargs)
-        # JAX cannot trace a model of an unknown length: what differs between two lengths is unknown.
+        # JAX cannot trace a model of unknown length.
         specs = [compute_output_spec(call, *_with_size(n, args), **_with_size(n, kwargs)) for n in (2, 5)]
         return keras.tree.map_structure(_joined, *specs)
 
@@ -97,7 +97,7 @@ class BaseModel(keras.Model):
         except Exception as error:
             if keras.backend.backend() == "tensorflow" or isinstance(error, (ImportError, OSError)):
                 raise
-            # Of rows of any length other backends can make no graph, and say so in hundreds of lines.
+            # Other backends cannot build a graph for rows of any length; their error is hundreds of lines long.
             raise plain(
                 UserError(
                     f"export under KERAS_BACKEND={keras.backend.backend()} failed ({first_line(error)[:100]}); save "
@@ -160,7 +160,7 @@ class BaseModel(keras.Model):
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
-        # `keras.saving.save_model` of an HDF5 file asks for them, without `save`.
+        # `keras.saving.save_model` calls this for an HDF5 file, without `save`.
         if get_global_attribute("use_legacy_config"):
             raise UserError("an HDF5 file cannot hold this model; save it as a file that ends in .keras")
         return [layer for layer in super().layers if not getattr(layer, "is_folder", False)]
@@ -190,7 +190,7 @@ class BaseModel(keras.Model):
             )
         adapters, frozen = (config.pop(name, {}) for name in ("adapters", "frozen"))
         if frozen:
-            config["trainable"] = True  # The list says whether the model itself is frozen.
+            config["trainable"] = True  # The list includes the model itself if it is frozen.
         model = cls(**config)
         restore(model, adapters, frozen)
         return model

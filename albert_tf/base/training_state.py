@@ -43,12 +43,12 @@ def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, lis
     Entries for layers that the model lacks, as after a change of configuration, are ignored.
     """
     for path, layer in layers_by_path(model):
-        if path in adapters and not layer.lora_enabled:  # Those of an inner model are made with that model.
+        if path in adapters and not layer.lora_enabled:  # An inner model makes its own.
             layer.enable_lora(adapters[path]["rank"], lora_alpha=adapters[path]["alpha"])
     layers, weights = set(frozen.get("layers", ())), set(frozen.get("weights", ()))
     for path, layer in layers_by_path(model):
         if path in layers:
-            layer._trainable = False  # The property would freeze what is below it, too.
+            layer._trainable = False  # The property would freeze the inner layers, too.
         for weight in _own_weights(layer):
             if f"{path}/{weight.name}" in weights:
                 weight.trainable = False

@@ -62,7 +62,7 @@ def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[s
         count = values.get("num_labels", num_classes)
         if count != num_classes:
             raise UserError(f"'{where}': num_labels is {count}, and the weights have {num_classes} classes")
-        # As transformers names them.
+        # The default names of transformers.
         return [f"LABEL_{number}" for number in range(num_classes)]
     if sorted(named, key=str) != sorted(map(str, range(num_classes))):
         raise UserError(

@@ -50,7 +50,7 @@ def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None
             variable.assign(ops.convert_to_numpy(before[name]))
     after["embeddings/word_embeddings"].assign(left)
     after["embeddings/projection/kernel"].assign(kernel)
-    # To every token one row of either is added.
+    # Every token gets one row of either.
     tables = ("embeddings/token_type_embeddings", "embeddings/position_embeddings")
     next(after[name] for name in tables if name in after).assign_add(mean)
     return other
@@ -108,10 +108,10 @@ def _decompose(table: np.ndarray, size: int, counts: Sequence[float] | None) -> 
     mean = _mean(table, counts)
     centred = table - mean
     weighted = centred * _weights(table, counts)
-    # Of the small square: the right singular vectors are its own.
+    # The small square matrix has the same right singular vectors.
     _, vectors = np.linalg.eigh((weighted.T @ weighted).astype("float64"))
     kernel = vectors[:, ::-1][:, :size].T.astype("float32")
-    # The nearest row in the space of the kernel, whatever the row counts.
+    # The nearest row in the kernel's space, whatever its weight.
     return centred @ kernel.T, kernel, mean
 
 

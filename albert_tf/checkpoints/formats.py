@@ -67,7 +67,7 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         raise UserError(f"cannot write '{path}': {error.strerror}; choose another") from error
 
 
-# The classes of earlier versions that .keras files may hold, and what to do with such a file.
+# Classes of earlier versions in .keras files, and what to do with such a file.
 _REMOVED = {
     "ElectraPretrainer": (
         "it is an ElectraPretrainer, which this version does not have any more; take its encoder out by the version "
@@ -181,7 +181,7 @@ def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
         name = {"<cls>": "XLNetTokenizer", "<s>": "XLMRobertaTokenizer"}.get(tokenizer.pieces[tokenizer.cls_id], name)
     values: dict[str, Any] = {"tokenizer_class": name}
     if in_file:
-        # Of BERT's class, transformers makes the steps itself, and does not read those of the file.
+        # For BERT's class, transformers builds the steps itself and ignores the file's.
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
         return values | named | ({"tokenizer_class": _BY_FILE} if tokenizer.kind == "wordpiece" else {})
     lower, keep = tokenizer.lower_case, tokenizer.keep_accents

@@ -185,7 +185,7 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
     values = {"architectures": [architecture], "model_type": family, "tie_word_embeddings": True}
     values |= xlnet.config_values(config, "transformers") if family == "xlnet" else _config_values(config, family)
     if getattr(model, "exit_heads", []) and family in ("albert", "bert"):
-        # The class of transformers' research folder for patience-based early exit.
+        # The early-exit class in transformers' research folder.
         values["architectures"] = [architecture + "WithPabee"]
     if isinstance(model, ClassesModel):
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
@@ -205,7 +205,7 @@ def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
     own += ("type_vocab_size",) if family == "mpnet" else ()
     values = {key: value for key, value in config.to_dict().items() if key not in own}
     if config.position_offset:
-        # From which positions are counted there.
+        # Positions are counted from it.
         values["pad_token_id"] = config.position_offset - 1
     if config.sharing == "none" and family == "albert":
         values["num_hidden_groups"] = config.num_hidden_layers
@@ -213,7 +213,7 @@ def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
     return values
 
 
-# What the name of the word embeddings' table ends with in every family.
+# The end of the word embeddings' name in every family.
 _TABLE = "embeddings.word_embeddings.weight"
 
 
@@ -253,10 +253,10 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagg
     return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
 
 
-# What the encoder's names begin with where there is a head, and the classes' names.
+# The encoder's prefix in checkpoints with a head, and the prefix of class names.
 _PREFIXES = {"albert": "albert.", "bert": "bert.", "roberta": "roberta.", "mpnet": "mpnet.", "xlnet": "transformer."}
 _CLASSES = {"xlnet": "XLNet", "mpnet": "MPNet"}
-# Whose classifier has a tanh layer of its own, and whose encoder then has no pooler.
+# Families whose classifier has its own tanh layer instead of a pooler.
 _HEADS_WITH_POOLER = ("roberta", "mpnet")
 _ATTENTION = {
     "bert": {name: f"attention.self.{name}" for name in ("query", "key", "value")}
@@ -272,7 +272,7 @@ _FEED_FORWARD = {
     False: {"intermediate": "ffn", "output": "ffn_output", "layer_norm": "full_layer_layer_norm"},
 }
 _TASKS = {"classifier": "classifier", "span": "qa_outputs"}
-# By family: what holds the masked-word head's bias and its decoder.
+# By family: the names of the masked-word head's bias and decoder.
 _WORDS = {"albert": "predictions", "bert": "cls.predictions", "roberta": "lm_head", "mpnet": "lm_head"}
 _HEADS = {
     "albert": _TASKS
@@ -328,7 +328,7 @@ def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], fam
         if copy is None:
             continue
         if original is None:
-            # Of tensors that are one, a file may hold either name.
+            # A file may hold either name of tied tensors.
             tensors[sources[ours].name] = tensors.pop(f"{decoder}.{part}")
         elif np.array_equal(copy, original):
             del tensors[f"{decoder}.{part}"]

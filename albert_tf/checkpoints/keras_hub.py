@@ -46,7 +46,7 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
         model = _with_head(config, task)
     elif model is None:
         model = build_model(config, sources, tensors, "sop")
-    # keras-hub keeps heads on axes of their own; in memory the numbers lie in the same order.
+    # keras-hub has a separate axis for heads; the memory layout is the same.
     shapes = {name: tuple(variable.shape) for name, variable in named_variables(model).items()}
     for name, tensor in tensors.items():
         if name in shapes and tensor.size == np.prod(shapes[name]) and "attention_" in name:
@@ -69,7 +69,7 @@ def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
     for name, variable in _variables(backbone).items():
         value = ours.get(name)
         if value is None:
-            # It projects always; where the sizes are equal and ours does not, the identity is the same.
+            # It always projects; an identity replaces a missing projection.
             value = np.eye(*variable.shape) if name.endswith("kernel") else np.zeros(variable.shape)
         variable.assign(np.reshape(keras.ops.convert_to_numpy(value), variable.shape))
     heads = sorted(named_variables(model).keys() - ours.keys())
@@ -103,7 +103,7 @@ def _task(preset: Any) -> Any:
     return preset
 
 
-# By whether there is one number, and what it or the scores pass through.
+# By whether there is one output, and by activation.
 _HEADS: dict[tuple[bool, str], Any] = {
     (False, "linear"): AlbertClassifier,
     (False, "softmax"): AlbertClassifier,
@@ -124,7 +124,7 @@ def _with_head(config: AlbertConfig, task: Any) -> keras.Model:
     return make(config, dropout=task.dropout, **({} if classes == 1 else {"num_classes": classes}))
 
 
-# Of RoBERTa, whose rows of positions count from the one after padding's.
+# RoBERTa's positions start after the padding's id.
 _OFFSET = 2
 
 

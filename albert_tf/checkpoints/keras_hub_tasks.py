@@ -15,9 +15,9 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import tokenizer_in
 
 _MODELS = "AlbertTextClassifier, BertTextClassifier or RobertaTextClassifier, or a backbone of theirs"
-# Of pairs. "waterfall" cuts the second text first.
+# Truncation of pairs. "waterfall" cuts the second text first.
 _TRUNCATE = "round_robin"
-# Texts by what they try; keras-hub must read the first ones as they are read here, and of the others a warning tells.
+# Texts by the feature that they test. The first ones must have equal ids in keras-hub; others only cause a warning.
 _PLAIN = {
     "letters": "The quick Brown fox isn't here",
     "signs": "WHY?! (yes) it's 3.14, $5 e-mail a_b c++ #x",
@@ -92,7 +92,7 @@ def _nearest(theirs: Any) -> tuple[Tokenizer | None, list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_to_preset(folder)
         for lower_case, keep_accents in rules:
-            with contextlib.suppress(UserError):  # A SentencePiece model may say its case itself.
+            with contextlib.suppress(UserError):  # A SentencePiece model may define its case itself.
                 tokenizer = tokenizer_in(folder, lower_case, keep_accents)
                 if tokenizer is not None and not (found := _differing(tokenizer, theirs, _PLAIN)):
                     break

@@ -37,7 +37,7 @@ def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, globa
     changed = config.replace(max_position_embeddings=count + config.position_offset, **changes)
     if changed == config:
         return model
-    # For what it refuses.
+    # For its validation.
     named_variables(model)
     other = with_config(model, changed)
     table = encoder.embeddings.position_embeddings

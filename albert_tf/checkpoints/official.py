@@ -110,7 +110,7 @@ _HEADS = {
     "answer_hidden": "answer_class/dense_0",
     "answer": "answer_class/dense_1",
 }
-# The pair task's, run_classifier's and BERT's for SQuAD 1.1.
+# The heads of the pair task, run_classifier and BERT's SQuAD 1.1.
 _OUTPUTS = {"pair": "cls/seq_relationship/", "classifier": "", "span": "cls/squad/"}
 _ALBERT_ATTENTION = {name: f"attention_1/self/{name}" for name in ("query", "key", "value")}
 _ALBERT_ATTENTION |= {"output": "attention_1/output/dense", "layer_norm": "LayerNorm"}
@@ -132,7 +132,7 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
     if xlnet.is_official(tensors):
         return xlnet.official_sources(config)
     if mentions(tensors, "/layer_shared/"):
-        # Only the words are factorised: word_embeddings_2 is the projection, and it has no bias.
+        # Only words are factorized: word_embeddings_2 is the projection, without a bias.
         projection = {"embeddings/projection/kernel": Source("bert/embeddings/word_embeddings_2")}
         return _common() | projection | _bert_blocks(["layer_shared"])
     if mentions(tensors, "/layer_0/"):
@@ -203,7 +203,7 @@ def _fold(name: str, tensors: Collection[str]) -> str:
     return next((candidate for candidate in (name, group_0, inner_0, both) if candidate in tensors), name)
 
 
-# Optimizer slots and counters of training checkpoints; no model keeps them.
+# Optimizer slots and counters of training checkpoints.
 _SLOT = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_power|loss_scale.*)$")
 
 
@@ -246,6 +246,6 @@ def write_tensors(prefix: str | os.PathLike, tensors: dict[str, np.ndarray]) -> 
     with tempfile.TemporaryDirectory(dir=prefix.parent, prefix=".partial") as folder:
         temporary = str(Path(folder) / prefix.name)
         tf.raw_ops.SaveV2(prefix=temporary, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
-        # The index last: a checkpoint without one is not there.
+        # The index last: without it there is no checkpoint.
         for suffix in (".data-00000-of-00001", ".index"):
             os.replace(temporary + suffix, f"{prefix}{suffix}")

@@ -21,7 +21,7 @@ from tfrecords.tokenizers.other_files import SENTENCE_FILES as TRANSFORMER_FILES
 # The list of a model's modules, and the folder of each.
 MODULES = "modules.json"
 _SETTINGS = "config_sentence_transformers.json"
-# The order in which several are concatenated where each has a key of its own.
+# The order of concatenation where each pooling has its own key.
 _POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -41,7 +41,7 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.Softmax": "softmax",
 }
 _SENTENCE = ("sentence_embedding",)
-# Of each kind of module the keys of its file that are not read, with the values that change nothing; (): any value.
+# By module: the keys that are not read, with their allowed values; (): any value.
 FIXED: dict[str, dict[str, tuple]] = {
     "Pooling": {"word_embedding_dimension": (), "embedding_dimension": ()},
     "Dense": {
@@ -51,7 +51,7 @@ FIXED: dict[str, dict[str, tuple]] = {
         "module_output_name": (*_SENTENCE, None),
     },
     "Normalize": {"module_input_name": _SENTENCE, "module_output_name": (*_SENTENCE, None)},
-    # It drops nothing after training.
+    # No dropout outside training.
     "Dropout": {"dropout": ()},
     "Transformer": {
         "transformer_task": ("feature-extraction", "sequence-classification"),
@@ -209,7 +209,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
     named = settings.get("activation_fn") if is_cross_encoder else None
     named = named or newer.get("activation_fn") or values.get("sbert_ce_default_activation_function")
     if named is None:
-        # What sentence-transformers takes where its own file names none.
+        # sentence-transformers' default.
         default = "sigmoid" if classes == 1 else "linear"
         return default if is_cross_encoder or newer else None
     if named not in ACTIVATIONS:

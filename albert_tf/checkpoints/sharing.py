@@ -12,7 +12,7 @@ from albert_tf.config import AlbertConfig, begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.base.errors import UserError
 
-# The plan, and what is of training alone; that the two have as many steps is checked apart.
+# The plan, and keys of training alone; the numbers of steps are checked separately.
 _FREE = (
     *("num_hidden_layers", "num_hidden_groups", "inner_group_num", "sharing", "random_depth_min", "initializer_range"),
     *("hidden_dropout_prob", "attention_probs_dropout_prob"),

@@ -37,7 +37,7 @@ def read_tensors(file: Path) -> dict[str, np.ndarray]:
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
     try:
         names = set(read_json(index)["weight_map"].values())
-        # In the folder of the index, whatever the index says.
+        # In the folder of the index, whatever path it lists.
         shards = [index.parent / Path(name).name for name in sorted(names)]
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again") from error
@@ -53,7 +53,7 @@ def _read_pytorch(file: Path) -> dict[str, np.ndarray]:
             "or download the same model's model.safetensors, where its page has one"
         ) from error
     try:
-        # Nothing but tensors: a .bin may hold any program.
+        # Tensors only: a .bin may contain any program.
         found = torch.load(file, map_location="cpu", weights_only=True)
         return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
     except Exception as error:

@@ -20,15 +20,15 @@ from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)
 
-# XLNet's own: a vector of the embeddings, and weights of the attention halves that are no dense layer's.
+# XLNet's embedding vector and attention weights outside dense layers.
 MASK_EMBEDDING = "mask_embedding"
 TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
-# What a checkpoint may have and a model not, and the other way round: nothing else may differ.
+# Variables that only a checkpoint or only a model may have: nothing else may differ.
 OPTIONAL = (
     *("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/"),
     *("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/"),
 )
-# Heads made for one task: a model whose checkpoint has nothing of its head keeps the values it was initialised with.
+# Task heads: without values in the checkpoint they keep their initial ones.
 FRESH = OPTIONAL[3:]
 
 
@@ -150,7 +150,7 @@ def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str
     fresh = [name for name in variables if name.startswith(FRESH)]
     if any(name in sources and sources[name].name in tensors for name in fresh):
         fresh = []
-    # What no published checkpoint has begins as the model without it.
+    # Unpublished features begin without effect.
     fresh += [name for name in encoder_of(model).depth_variables if name not in sources]
     if encoder_of(model).config.depth_plan:
         sources = {name: _or_first_block(name, source, sources, tensors) for name, source in sources.items()}
@@ -246,7 +246,7 @@ def build_model(
         return AlbertSpanPredictor(encoder, joint=has("start/kernel"))
     if not has("classifier/kernel"):
         return encoder
-    # Of a damaged kernel too: `fill` then says what is wrong with it.
+    # Also for a damaged kernel: `fill` then reports it.
     classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
     exits = has("exit_0/kernel")
     if "ForTokenClassification" in architecture or not (architecture or has("pooler/kernel")):

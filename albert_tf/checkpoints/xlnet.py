@@ -51,7 +51,7 @@ def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> d
 
 def official_sources(config: AlbertConfig) -> dict[str, Source]:
     """Maps our names to XLNet's own code's, after `unstacked`."""
-    # The typing error is theirs.
+    # The misspelling is XLNet's.
     layers = {"pooler": "model/sequnece_summary/summary"}
     own = {
         "embeddings/word_embeddings": Source(f"{_TF1}/word_embedding/lookup_table"),

@@ -16,7 +16,7 @@ from albert_tf.extension import Extension, Weight, WeightLayer
 from albert_tf.layers.block import Step
 from albert_tf.registry import Spec, Weights
 
-# All distances from here on are in the last bucket of their side.
+# Larger distances are in the last bucket of their side.
 MOST = 128
 
 
@@ -50,7 +50,7 @@ class DistanceBuckets(Extension):
             return []
         shape = (self.relative_attention_num_buckets, config.num_attention_heads)
         weights = {"table": Weight(shape, "normal", autocast=False)}
-        # By the word "bias" in its layer's name it is not decayed, as in transformers.
+        # "bias" in the layer's name excludes it from weight decay, as in transformers.
         return [WeightLayer("distance_buckets", "distance_bias", "depth_layers/distance_buckets", weights)]
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
@@ -62,7 +62,7 @@ class DistanceBuckets(Extension):
 
         def score(attention: Any, query: Tensor, key: Tensor, pairs: Any, step: Step) -> Tensor:
             scores = plain(attention, query, key, pairs, step)
-            # Within the step, though it is the same at every one: recomputation finds no gradient of it elsewhere.
+            # Within the step, although constant: recomputation finds no gradient elsewhere.
             return scores + ops.cast(self.bias(weights["table"], *pairs.features["columns"]), scores.dtype)
 
         return dataclasses.replace(attention, score=score)

@@ -38,7 +38,7 @@ class Equilibrium(Extension):
         gate_init: the gate's initial value; 0 for a closed gate.
     """
 
-    # The outermost runner, as it repeats a segment in its own way.
+    # The outermost runner, because it overrides `repeat`.
     name, order, walk, begins_plain = "equilibrium", 9, "equilibrium", True
     packs, outputs = False, ("residual", "steps")
     no_exits = "exits are between steps, and the blocks stop by themselves"

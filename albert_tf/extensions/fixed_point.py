@@ -139,7 +139,7 @@ class _History:
         gram, unit = ops.transpose(products, (2, 0, 1)), ops.eye(MEMORY)
         scale = ops.trace(gram, axis1=1, axis2=2) / ops.sum(is_made)
         gram = gram / ops.maximum(scale, _TINY)[:, None, None]
-        # TensorFlow's solver raises an error for what is not finite; such a row is lost, but alone.
+        # TensorFlow's solver raises an error for non-finite values; only their row may fail.
         gram = ops.where(ops.isfinite(gram), gram, 0.0) * is_made * is_made[:, None] + RIDGE * unit
         right = ops.ones_like(scale)[:, None] * is_made
         alpha = ops.solve(gram, right[:, :, None])[:, :, 0]

@@ -28,9 +28,9 @@ from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 EPSILON = 1e-6
-# How much the content of the streams weighs in the gates at first: a1, a2 and a3.
+# Initial weights of the streams' content in the gates: a1, a2 and a3.
 _SCALE = 0.01
-# Equal streams get equal gradients and would stay equal for ever: each begins to forget at a rate of its own.
+# Equal streams would get equal gradients forever: each begins with another decay rate.
 _SPREAD = 2.0
 
 
@@ -71,7 +71,7 @@ class HyperConnections(Extension):
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         streams, hidden = self.hyper_connections, config.hidden_size
-        # The gates' matrices; then each stream is read once, kept once and written to once.
+        # The gates' matrices; then each stream is read, scaled and written once.
         products = config.num_steps * (3 * streams * streams * hidden + 3 * streams * hidden)
         return cost._replace(products=cost.products + products, streams=streams)
 

@@ -13,10 +13,10 @@ Function = Callable[[Tensor], Tensor]
 def detached(function: Function, state: Tensor) -> Function:
     """Returns the function of states like `state` without gradients, also to what it closes over."""
     if keras.backend.backend() != "jax":
-        return function  # TensorFlow follows no gradient behind stop_gradient.
+        return function  # TensorFlow stops at stop_gradient.
     import jax
 
-    # Under JAX what a loop closes over would carry tangents, and a loop until a condition has no reverse gradient.
+    # In JAX a loop's closure would carry tangents, and a while loop has no reverse gradient.
     pure, constants = jax.closure_convert(function, state)
     constants = jax.lax.stop_gradient(constants)
     return lambda state: pure(state, *constants)
@@ -75,7 +75,7 @@ def with_changed_gradient(
 def _with_changed_gradient_jax(after, function, state, change):
     import jax
 
-    # What the function closes over has to come as arguments: the backward pass runs where it is out of scope.
+    # Closed-over values must be arguments: the backward pass runs outside their scope.
     pure, constants = jax.closure_convert(function, state)
 
     @jax.custom_vjp

@@ -17,7 +17,7 @@ from albert_tf.other_depths import repeated_run
 from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
-# Beyond the numbers of all dropouts.
+# Larger than all dropout sites' numbers.
 _DEPTH_SITE = 1 << 20
 
 
@@ -84,7 +84,7 @@ def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
     """
     first, second = (ops.cast(seed, "uint32")[i] for i in (0, 1))
     bits = _mixed(ops.bitwise_xor(_mixed(first), second))
-    # As many bits as float32 holds.
+    # The bits of a float32's mantissa.
     part = ops.cast(ops.bitwise_right_shift(bits, _uint32(8)), "float32") / 2**24
     return low + ops.cast(ops.floor(part * (high + 1 - low)), "int32")
 
@@ -127,7 +127,7 @@ class _Drawn(Runner):
         number = step.number
         if not isinstance(number, int) or self.turns[number] < self.draw.least:
             return self.inner.step(step, state)
-        # A condition within what is recomputed, and not around it: TensorFlow finds no gradient the other way.
+        # The condition must be inside the recomputed part: otherwise TensorFlow finds no gradient.
         run = functools.partial(self._after, step)
         return run_if(self.turns[number] < self.drawn, run, state), state
 

@@ -20,7 +20,7 @@ from albert_tf.layers.depth import plan
 from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
-# Queries that attend to a whole row at once.
+# Number of queries that attend to a whole row at once.
 PART = 512
 
 
@@ -56,7 +56,7 @@ class Window(Extension):
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         local = [self.is_local(step) for step in plan(config)]
         counts = [pairs(cost.length, self.attention_window * is_near) for is_near in local]
-        # Parts of a long row are computed again.
+        # The backward pass recomputes parts of a long row.
         stored = counts if cost.length <= PART else [count for count, is_near in zip(counts, local) if is_near]
         return cost._replace(pairs=sum(counts), stored_pairs=sum(stored))
 
@@ -137,7 +137,7 @@ def attend_nearby(
 
     if bias is None:
         bias = ops.zeros((batch, 1, 1, length), query.dtype)
-    # The first token is seen by all, once.
+    # All attend to the first token, once.
     of_keys = ops.where(ops.arange(length) == 0, ops.cast(masked, bias.dtype), bias)
     of_keys = with_neighbours(ops.transpose(of_keys, (0, 1, 3, 2)), masked)[..., 0]
     places = ops.arange(3 * window)[None] - window - ops.arange(window)[:, None]

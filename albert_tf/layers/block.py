@@ -150,7 +150,7 @@ def attend_to_all(
     return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
 
 
-# What attends where no extension says otherwise; see `albert_tf.layers.fused_attention`.
+# The default attention; see `albert_tf.layers.fused_attention`.
 ATTEND = contextvars.ContextVar("attend", default=attend_to_all)
 
 

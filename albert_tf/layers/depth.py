@@ -63,7 +63,7 @@ def segments(config: AlbertConfig) -> list[Segment]:
     """Groups the plan into runs of equal steps, one loop each."""
     steps, result, done = plan(config), list[Segment](), 0
     for run in runs_of(config):
-        # As many cycles make one as have the same phases.
+        # Joins cycles until the phases repeat.
         joined = math.lcm(len(run.steps), _period(config)) // len(run.steps)
         for count, times in ((joined, run.repeats // joined), (run.repeats % joined, 1)):
             if count and times:

@@ -84,7 +84,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         self.seed_generator = None
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob or draws:
             self.seed_generator = keras.random.SeedGenerator(seed)
-        # By hand, as Keras would name them by class and by what comes before them.
+        # Explicitly: Keras's names depend on classes and on earlier layers.
         for i, half in enumerate(self.halves_of("attention")):
             put(self, f"attentions/{config.spec.attention_name}{f'_{i}' if i else ''}", half)
         self.name_on_disk()
@@ -205,7 +205,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = self.kernels(seed, probabilities)
-        # A kernel of its own keeps no probabilities.
+        # A fused kernel stores no probabilities.
         attend = ATTEND.get() if probabilities is None else attend_to_all
         query_scale, score_scale = kernels.scale
         attention = Attention(kernels.softmax, query_scale, score_scale, attend=attend)

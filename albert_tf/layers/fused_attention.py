@@ -13,7 +13,7 @@ from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
 from albert_tf.registry import setting_of
 from tfrecords.base.errors import UserError
 
-# Hopper's limit and what it must be a multiple of; Keras asks the GPU itself for the rest.
+# Hopper's limit and divisor; Keras queries the GPU for the rest.
 _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 
@@ -31,7 +31,7 @@ def fused_attention(on: bool = True) -> Iterator[None]:
 
 
 def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, *others: Any) -> Tensor:
-    # Of an odd number of columns cuDNN has no backward pass with a bias, which Keras does not ask for.
+    # cuDNN has no backward pass with a bias for odd numbers of columns; Keras does not check this.
     if query.shape[2] % 2:
         return attend_to_all(attention, query, key, value, pairs, *others)
     return attend(query, key, value, pairs.bias, attention.score_scale)
@@ -51,10 +51,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale
         [batch, heads, sequence, head_size].
     """
     if bias is not None:
-        # The kernel takes a bias of all queries alone; a mask, or one of a single query, it refuses.
+        # The kernel takes a bias for all queries only, no mask and no bias of a single query.
         batch, _, length, _ = query.shape
         bias = ops.stop_gradient(ops.broadcast_to(ops.cast(bias, query.dtype), (batch, 1, length, length)))
-    # XLA drops the transposes against those that split and join heads.
+    # XLA cancels the transposes against those that split and join heads.
     turned = (ops.transpose(array, (0, 2, 1, 3)) for array in (query, key, value))
     return ops.transpose(ops.dot_product_attention(*turned, bias=bias, scale=scale), (0, 2, 1, 3))
 
@@ -86,6 +86,6 @@ def _try(head_size: int) -> None:
     row = ops.zeros((1, 8, 1, head_size), "bfloat16")
     try:
         ops.dot_product_attention(row, row, row, bias=ops.zeros((1, 1, 8, 8), "bfloat16"), flash_attention=True)
-    except Exception as error:  # JAX and Keras raise what they like.
+    except Exception as error:  # JAX and Keras raise various types.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"--fused_attention: no such kernel here for heads of {head_size} columns: {reason}") from error

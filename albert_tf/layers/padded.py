@@ -32,7 +32,7 @@ class LayerKernels(Kernels):
         self.halves, self.seed, self.probabilities = encoder.halves, seed, probabilities
         self.activation, self.is_pre = activation(config.hidden_act), config.norm_position == "pre"
         self.is_gated = config.feed_forward == "glu"
-        # Unscaled products of wide heads may pass a float16's 65504.
+        # Unscaled products of wide heads may exceed float16's 65504.
         scale = config.head_size**-0.5
         self.scale = (scale, 1.0) if encoder.compute_dtype == "float16" else (1.0, scale)
         self._extensions = [(one, encoder.extension_weights[one.name]) for one in config.extensions]
@@ -198,7 +198,7 @@ class PaddedRows(RectangleRows):
 # The names in transformers.
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
-# What heads read and the encoder ignores: positions, labels and their weights.
+# Features for heads, which the encoder ignores: positions, labels and their weights.
 _OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
 _OF_EXTENSIONS = tuple(name for entry in REGISTRY.values() for name in entry.features)
 _OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")

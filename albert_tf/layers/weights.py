@@ -60,7 +60,7 @@ class Half(keras.layers.Layer, ExtensionOwner):
         self.config, self.steps, own = config, tuple(steps), {"dtype": self.dtype_policy}
         hidden, inside = config.hidden_size, config.intermediate_size
         is_attention, self.gate = kind == "attention", None
-        # By product, what it reads and what it returns.
+        # By product: input and output sizes.
         sizes = dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))
         if not is_attention:
             gate = {"gate": (hidden, inside)} if config.feed_forward == "glu" else {}
@@ -180,7 +180,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
         others = []
         if self.token_type_embeddings is not None:
             if segment_ids is None or self.config.type_vocab_size == 1:
-                # RoBERTa's one type; rows say all the same where their second text begins.
+                # RoBERTa has one type; rows may still mark their second text.
                 segment_ids = ops.zeros_like(input_ids)
             others.append(rows_at(self.token_type_embeddings, segment_ids, "segment_ids"))
         if self.position_embeddings is not None:

@@ -32,7 +32,7 @@ class EncoderModel(BaseModel):
         UserError: `encoder` is neither.
     """
 
-    # Of `compile` without an optimizer: what fine-tuning begins with.
+    # The default of `compile` for fine-tuning.
     learning_rate = 2e-5
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, pooler: bool = True, **kwargs: Any):
@@ -68,7 +68,7 @@ class EncoderModel(BaseModel):
             loss = defaults.pop("loss", None)
             own = kwargs.get("metrics") is not None or kwargs.get("weighted_metrics") is not None
             kwargs = kwargs if own else defaults | {key: value for key, value in kwargs.items() if value is not None}
-        # Keras would go on with the metrics of an earlier compile.
+        # Keras would reuse an earlier compile's metrics.
         self._compile_metrics = None
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
         if is_lora and self.optimizer is not None:
@@ -127,7 +127,7 @@ def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Vari
 
 def _warn_of_low_rate(optimizer: keras.Optimizer) -> None:
     rate = optimizer.get_config()["learning_rate"]
-    # Schedules have a rate for each step; what Keras keeps of a number is its float32.
+    # Schedules have a rate per step; Keras stores a number as float32.
     if isinstance(rate, float) and rate < 0.999 * _LEAST_LORA_RATE:
         logging.warning(
             "LoRA adapters learn next to nothing at a learning rate of %g; usual rates are 1e-4 to 1e-3", rate

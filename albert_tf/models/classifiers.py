@@ -117,7 +117,7 @@ class AlbertTokenClassifier(ClassesModel):
     exit_kind = "tagging"
 
     def default_loss(self) -> dict[str, Any]:
-        # Over the words: a mean over all columns would make a batch count less the more padding it has.
+        # Averaged over words: with all columns, padding would reduce a batch's weight.
         return _classes_loss(reduction="mean_with_sample_weight") | {"weighted_metrics": _accuracy()}
 
     def vectors(self, features: Any, training: bool) -> Tensor:

@@ -74,7 +74,7 @@ class DenseHeadModel(EncoderModel):
         outputs = self.encoder(features, training=training)
         if not (training and self.encoder.config.position_offset):
             return outputs["pooled_output"]
-        # RoBERTa's head drops out before its tanh layer, too (transformers RobertaClassificationHead).
+        # RoBERTa's head also has dropout before its tanh layer (transformers RobertaClassificationHead).
         return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
     def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:

@@ -12,7 +12,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.registry import setting_of
 from tfrecords.base.errors import UserError
 
-# What a model answers by; "states" is the encoder alone, whose rows leave by how far they move.
+# Types of answers; "states" is the encoder alone, whose rows exit by movement.
 KINDS = ("classification", "regression", "tagging", "states")
 
 
@@ -23,9 +23,9 @@ class ExitRule:
     Attributes:
         kind: type of the logits: "classification", "regression" ([batch, 1]) or "tagging" (a class per token; a row
             stops when all its tokens are decided); "states" for none: the answer is the tokens' states.
-        name: "confidence": the largest probability is at least the threshold (a number moved by at most that).
-            "patience": the answer was unchanged for `threshold` consecutive steps (arXiv:2006.04152); numbers within
-            `tolerance`. "learned": the ExitGate's probability of having exited is above the threshold
+        name: "confidence": the largest probability is at least the threshold (a number moved by at most that since the
+            last step). "patience": the answer was unchanged for `threshold` consecutive steps (arXiv:2006.04152);
+            numbers within `tolerance`. "learned": the ExitGate's probability of having exited is above the threshold
             (arXiv:2204.03276). "movement": |h_l - h_(l-1)| / |h_l| is below the threshold, for the first token's state
             h, or all the row's tokens for "tagging" and "states"; it needs no training.
         tolerance: see "patience".

@@ -12,9 +12,9 @@ from albert_tf.base.layers import LayerNorm, ResumableDropout, activation, gathe
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.weights import Embeddings, dense
 
-# The score of what cannot be: a position where no answer may be, a span that is none, a choice that is padding.
+# The score of excluded items: positions without answers, illegal spans, padded choices.
 IMPOSSIBLE = -1e30
-# How a row's vectors become one.
+# Pooling methods.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
@@ -128,7 +128,7 @@ class MaskedLMHead(TiedLMHead):
 
     def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
         super().__init__(config, embeddings, **kwargs)
-        # brightmart/albert_zh transforms at hidden_size and goes back to words through its projection, transposed.
+        # brightmart/albert_zh transforms at hidden_size, then applies its transposed projection.
         self.goes_back = self.goes_back and config.factorization == "word"
         self.width = embeddings.width
         self.dense = dense(

@@ -55,7 +55,7 @@ class AlbertPretrainer(EncoderModel):
     feature_names = (*EncoderModel.feature_names, "masked_lm_positions")
     learning_rate = 1e-4
     head_class: type[TiedLMHead] = MaskedLMHead
-    # Added to the count of words that the loss is a mean over.
+    # Added to the word count in the loss's denominator.
     loss_epsilon = 1e-5
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = "sop", **kwargs: Any):
@@ -155,7 +155,7 @@ class AlbertPretrainer(EncoderModel):
 
     def get_metrics_result(self) -> dict[str, Any]:
         results = super().get_metrics_result()
-        # Not the mean of the batches' losses: that would depend on how words fall into batches.
+        # Not the mean of batch losses, which depends on the distribution of words over batches.
         loss = sum(results[mean.name] for mean in self._means[::2])
         return results | {"loss": loss + sum(one.evaluated_loss(results) for one in self.encoder.config.extensions)}
 
@@ -189,7 +189,7 @@ def _is_of_several_workers(variable: keras.Variable) -> bool:
 def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     """Maps int [...] and float32 [..., classes] to nats [...]; NaN or an error for a label out of range."""
     nats = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-    # JAX makes zeros of such a label, and TensorFlow an error or NaN.
+    # For such a label JAX returns zeros, and TensorFlow an error or NaN.
     return nats if keras.backend.backend() == "tensorflow" else or_nan(nats, labels, logits.shape[-1])
 
 

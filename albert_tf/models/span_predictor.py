@@ -102,7 +102,7 @@ class AlbertSpanPredictor(EncoderModel):
         if self.joint:
             outputs["answerable_logits"] = scores.answerable_logits
         if not self.joint or "start_positions" in features:
-            # The plain head's ends depend on no start, and take any.
+            # The plain head's ends accept any start.
             starts = features.get("start_positions", features["input_ids"][:, 0])
             outputs["end_log_probs"] = scores.end_log_probs(ops.reshape(ops.cast(starts, "int32"), (-1, 1)))[:, 0]
         if search is False or (search is None and training):

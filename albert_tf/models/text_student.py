@@ -18,7 +18,7 @@ from albert_tf.models.whole_batch import Divisors, count, current_part, share_of
 # Features of the encoder among those of a batch, and of what a teacher computed before.
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids")
 TAUGHT = "taught_"
-# Lessons on a text's vector.
+# Loss terms of a text's vector.
 OF_VECTORS = frozenset({"vectors", "similarities"})
 
 
@@ -86,7 +86,7 @@ class TextStudent(BaseModel):
             steps: the index of the teacher's hidden state for each of the student's.
         """
         teacher.trainable = False
-        # Behind a function, so that Keras does not track it.
+        # In a function, so that Keras does not track it.
         self._told = lambda features, lessons: representations(teacher, features, lessons, steps)
 
     surveyed = ("vectors", "told_vectors")
@@ -215,7 +215,7 @@ def _off_in_similarities(given: dict, told: dict, mask: Tensor) -> Tensor:
     pairs, part = [given["vectors"], told["vectors"]], current_part()
     everyone = pairs if part is None else [part.whole["vectors"], part.whole["told_vectors"]]
     one, other = (ops.matmul(rows, ops.transpose(all_rows)) for rows, all_rows in zip(pairs, everyone))
-    # Of a text with itself both are 1.
+    # Both are 1 for a text with itself.
     others = ops.maximum(ops.cast(ops.shape(one)[1], "float32") - 1, 1)
     values = ops.sum(ops.square(one - other), axis=-1) / others
     # The rows of the whole batch are constants here. A pair of rows is in the loss twice; its gradient is that of both.

@@ -19,7 +19,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
 
-# By Keras's name of a loss's reduction, what it divides by.
+# The divisor, by Keras's name of a loss's reduction.
 _DIVISORS = {"sum_over_batch_size": "rows", "mean": "rows", "mean_with_sample_weight": "weights", "sum": "nothing"}
 
 Divisors = dict[str, Tensor]

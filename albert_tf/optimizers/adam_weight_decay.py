@@ -134,7 +134,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         super().build(variables)
         self.skipped = self.add_variable((), dtype="int32", name="skipped", aggregation="only_first_replica")
         self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
-        # By index, since the TensorFlow backend hands `update_step` a tf.Variable, which has lost the Keras path.
+        # By index: the TensorFlow backend passes `update_step` a tf.Variable without the Keras path.
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
         self._shown: list[str] = []
         self.last_norm = self.add_shown_variable("gradient_norm")
@@ -173,7 +173,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return [variable for variable in self.variables if id(variable) not in shown]
 
     def _get_current_learning_rate(self) -> Any:
-        # Keras asks the schedule with the number of batches, of which an update may have accumulated several.
+        # Keras calls the schedule with the number of batches; an update may accumulate several.
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
@@ -186,7 +186,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         super().apply([None if gradient is None else next(summed) for gradient in grads], trainable_variables)
 
     def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
-        return pairs  # `apply` did, since they are clipped before Keras asks.
+        return pairs  # `apply` summed them: they are clipped before this call.
 
     # Keras's hook, not our `apply`: only here are the parts of an accumulated step summed, and the loss unscaled.
     def _clip_gradients(self, gradients: list[Tensor]) -> Any:

@@ -9,9 +9,9 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
 
-# Tables, of which a step sees few rows; the embeddings' projection is a matrix as any other.
+# Tables, of which a step reads few rows; the embedding projection is an ordinary matrix.
 _TABLES = r"(word|position|token_type|mask|segment)_embeddings?$"
-# Vectors by head or step, and products with few outputs: what stands on an encoder.
+# Vectors by head or step, and the heads' products with few outputs.
 _OTHERS = (
     "bias",
     r"depth_(signal|halting|connections|injection)/",
@@ -66,7 +66,7 @@ class Muon(AdamWeightDecay):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.momentum, self.adam_ratio = momentum, adam_ratio
         self.exclude_from_muon = list(exclude_from_muon)
-        # Of it only what makes matrices orthogonal is called.
+        # Only its orthogonalization is called.
         self._newton_schulz = keras.optimizers.Muon()
 
     def build(self, variables: list[keras.Variable]) -> None:

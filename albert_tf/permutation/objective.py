@@ -8,7 +8,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 
-# What of the records' manifest decides which examples a step gets, besides the keys of all objectives.
+# Manifest keys that determine a step's examples, besides those of all objectives.
 MANIFEST_KEYS = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
 MODEL = XlnetPretrainer
 

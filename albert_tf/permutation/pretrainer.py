@@ -38,7 +38,7 @@ class XlnetPretrainer(AlbertPretrainer):
     """
 
     head_class = TiedLMHead
-    # Theirs is the plain mean (modeling.py, lm_loss; train_gpu.py); a batch without words is worth 0.
+    # XLNet uses the plain mean (modeling.py, lm_loss; train_gpu.py); the loss of a batch without words is 0.
     loss_epsilon = 1e-12
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = None, **kwargs: Any):

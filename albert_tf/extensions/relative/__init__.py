@@ -26,7 +26,7 @@ from tfrecords.base.errors import UserError
 # says 3.2, of a small model with two streams and a memory, 32 rows of 128 tokens.
 _STORED_SCORES = 2.0
 BIASES = ("content_bias", "position_bias", "segment_bias")
-# Weights of an attention half that are no dense layer's.
+# An attention half's weights outside dense layers.
 OWN_WEIGHTS = (*BIASES, "segment_embeddings")
 
 
@@ -105,7 +105,7 @@ class Relative(Extension):
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner == "embeddings":
-            # Of a target whose word is not to be known (zihangdai/xlnet modeling.py, mask_emb).
+            # The input of targets, whose word is hidden (zihangdai/xlnet modeling.py, mask_emb).
             return [WeightLayer("", "", "", {"mask_embedding": Weight((config.embedding_size,), "normal")})]
         if owner != "attention":
             return []
@@ -117,7 +117,7 @@ class Relative(Extension):
         return [WeightLayer("relative", "relative", "relative", kernel), WeightLayer("", "", "", weights)]
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        # A query is multiplied with every distance, too; a pair counts two products, of its key and its value.
+        # A query is also multiplied with every distance; a pair counts two products, with key and value.
         length = cost.length
         distances = 2 * length if self.attention_type == "bi" else length + 1
         pairs = config.num_steps * (length * length + length * distances // 2)
@@ -171,7 +171,7 @@ class _Scores:
                 return weight
             return of_step(weight, visit_of(relations.config, steps, step.number))
 
-        # Queries are scaled already by `early`; the biases have to be.
+        # Queries are already scaled by `early`; the biases are not.
         content, position, segment = (
             query + (of(name)[:, None] if attention.query_scale == 1 else of(name)[:, None] * attention.query_scale)
             for name in BIASES
@@ -183,7 +183,7 @@ class _Scores:
         of_distances = attention.multiply(position, relations.by_row(projected), transpose_b=True)
         scores = scores + relations.scores(of_distances)
         if relations.differs is not None:
-            # What all keys' scores have in common changes no probability: only what another segment adds is added.
+            # A term common to all keys changes no probability: only the other segment's difference is added.
             same, other = ops.unstack(of("segment_embeddings"), 2, axis=0)
             added = ops.sum(segment * (other - same)[:, None], axis=-1, keepdims=True)
             scores = scores + added * relations.differs

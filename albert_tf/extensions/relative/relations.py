@@ -13,7 +13,7 @@ from albert_tf.base.layers import check_range, dropout, or_nan, site_seed
 
 # Added to the score of a pair that must not attend (modeling.py:149), and what a float16 holds of it.
 MASKED, MASKED_HALF = -1e30, -65500.0
-# Beyond those of all steps, short of those of the depth that is drawn.
+# Larger than the steps' numbers, smaller than the random depth's.
 _DISTANCE_SITE, _OUTPUT_SITE = 1 << 18, 1 << 19
 
 
@@ -146,7 +146,7 @@ class Relations:
         content, queries = _parted(of_distances, self.length, axis=2)
         batch, heads, count, distances = ops.shape(queries)
         first = (self.length - self._targets)[:, None, :, None]
-        # Of "uni" attention the columns behind a target, which are masked.
+        # `minimum` is for "uni" attention, whose columns after a target are masked.
         columns = ops.minimum(first + ops.arange(self.keys, dtype="int32"), distances - 1)
         starts = distances * ops.reshape(ops.arange(batch * heads * count, dtype="int32"), (batch, heads, count, 1))
         queries = ops.take(ops.reshape(queries, (-1,)), starts + columns)
