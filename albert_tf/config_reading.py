@@ -83,7 +83,7 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Returns the fields in a configuration of ours, google-research, XLNet's code or HuggingFace.
 
-    `defaults` are those of all fields; `where` names the file in warnings.
+    `defaults` are of all fields; `where` is the file's name, for warnings.
 
     Raises:
         UserError: an unknown key, or one whose value requests another architecture.

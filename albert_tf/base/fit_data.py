@@ -15,12 +15,8 @@ _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for lab
 def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) -> None:
     """Raises UserError for data of a kind that the models cannot read.
 
-    A tf.data.Dataset's kinds are known; the values of generators and datasets are known only when read.
-
-    Args:
-        features: the first argument of `fit`.
-        labels: the second, or None.
-        check_values: checks features whose values are known.
+    A tf.data.Dataset's kinds are known; the values of generators and datasets are known only when read. `check_values`
+    checks features whose values are known.
     """
     if is_text(features):
         raise UserError(f"features: {NO_TEXTS}")

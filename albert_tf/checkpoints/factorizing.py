@@ -59,10 +59,7 @@ def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None
 def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] | None = None) -> int:
     """Returns the least rank whose squared singular values sum to the fraction `energy`, above 0 and below 1.
 
-    Args:
-        model: as for `factorize_embeddings`.
-        energy: the fraction to keep.
-        counts: as for `factorize_embeddings`.
+    `counts` are as for `factorize_embeddings`.
     """
     table = word_table(encoder_of(model))
     centred = (table - _mean(table, counts)) * _weights(table, counts)

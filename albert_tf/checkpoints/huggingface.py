@@ -60,12 +60,8 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 
     Args:
         path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file, or its index.
-        model: any model, or an AlbertEncoder, to be filled. None builds the model in the checkpoint: an
-            AlbertPretrainer, a fine-tuned model with its class names, or an AlbertEncoder (with a pooler if there is
-            one).
-
-    Returns:
-        The model.
+        model: the model or AlbertEncoder to fill. None builds the checkpoint's: an AlbertPretrainer, a fine-tuned model
+            with its class names, or an AlbertEncoder (with a pooler if there is one).
 
     Raises:
         UserError: the files cannot be read, or tensors do not fit; names are listed, and the model is unchanged.

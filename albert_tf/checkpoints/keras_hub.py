@@ -22,11 +22,8 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
     Args:
         preset: an AlbertBackbone, BertBackbone or RobertaBackbone, a task model with one, or an argument of
             `from_preset`: a folder that `save_to_preset` wrote, or a preset's name.
-        model: any model, or an AlbertEncoder, to be filled. None builds an AlbertEncoder; for a TextClassifier an
+        model: the model or AlbertEncoder to fill. None builds an AlbertEncoder; for a TextClassifier an
             AlbertClassifier, with one output an AlbertRegressor.
-
-    Returns:
-        The model.
 
     Raises:
         UserError: the preset cannot be loaded, or does not fit the model.

@@ -33,13 +33,10 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     """Loads a TensorFlow 1 checkpoint of an ALBERT, BERT or XLNet.
 
     Args:
-        path: a checkpoint's prefix (`.../model.ckpt-best`), or its folder, with `albert_config.json`,
-            `bert_config.json` or `xlnet_config.json` in the same folder.
-        model: any model, or an AlbertEncoder, to be filled. None builds the model in the checkpoint: an
-            AlbertPretrainer, a fine-tuned model, or an AlbertEncoder.
-
-    Returns:
-        The model.
+        path: a checkpoint's prefix (`.../model.ckpt-best`) or folder, with `albert_config.json`, `bert_config.json` or
+            `xlnet_config.json` in the same folder.
+        model: the model or AlbertEncoder to fill. None builds the checkpoint's: an AlbertPretrainer, a fine-tuned
+            model, or an AlbertEncoder.
 
     Raises:
         UserError: the files cannot be read, or tensors do not fit; names are listed, and the model is unchanged.

@@ -94,15 +94,10 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
-    """Returns the folder's settings of tokenization.
+    """Returns the tokenization settings of a model's folder and its transformer's, `inside`.
 
-    Args:
-        folder: of the model.
-        inside: of its transformer.
-
-    Returns:
-        Those of `max_seq_length` (tokens), `prompts` (texts by name), `default_prompt_name` (of the prompt before every
-        text) and `similarity_fn_name` (unless cosine) that are set.
+    They are those of `max_seq_length` (tokens), `prompts` (texts by name), `default_prompt_name` (of the prompt before
+    every text) and `similarity_fn_name` (unless cosine) that are set.
 
     Raises:
         UserError: a key requests an unsupported feature.
@@ -140,13 +135,9 @@ def default_prompt(task: Mapping[str, Any]) -> str:
 def make_embedder(
     encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
-    """Builds the sentence embedder from an encoder and the modules after it.
+    """Builds the sentence embedder from its first module and the results of `read_modules` and `read_settings`.
 
-    Args:
-        encoder: the first module.
-        folder: of the model.
-        modules: from `read_modules`.
-        task: from `read_settings`; unsupported prompts are removed from it.
+    Unsupported prompts are removed from `task`.
 
     Raises:
         UserError: an unsupported module, or order of modules.
@@ -192,12 +183,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
     """Returns the activation of a cross-encoder's scores: "linear", "sigmoid", ...; None for other models.
 
     As in sentence-transformers/cross_encoder/model.py, `get_default_activation_fn`: the folder's settings take
-    precedence over config.json's, which have two names.
-
-    Args:
-        values: of the folder's config.json.
-        folder: of the model.
-        classes: number of its scores.
+    precedence over `values` of config.json, which have two names.
 
     Raises:
         UserError: an unsupported activation.

@@ -116,13 +116,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def check_published(
     config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
 ) -> None:
-    """Raises UserError if a format cannot hold a configuration.
+    """Raises UserError if a format, `where`, cannot hold a configuration.
 
-    Args:
-        config: the encoder's.
-        where: the format, for the message.
-        has_roberta: whether the format has position offsets.
-        extensions: names of those that it can hold.
+    `has_roberta`: whether it has position offsets; `extensions`: names of those that it can hold.
     """
     names = list(config.unpublished)
     names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
@@ -134,13 +130,9 @@ def check_published(
 
 
 def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
-    """Sets every variable of `model` (see `named_variables`) from `tensors`; all of them, or none.
+    """Sets every variable of `model` (see `named_variables`) from a checkpoint's `tensors`; all of them, or none.
 
-    Args:
-        model: any model, or an AlbertEncoder.
-        sources: our names to the checkpoint's.
-        tensors: all of the checkpoint's, without optimizer slots and step counters.
-        where: for errors.
+    `sources` map our names to the checkpoint's. `tensors` exclude optimizer slots and step counters.
 
     Raises:
         UserError: tensors are missing, of another shape, or of unknown name; all are listed. A warning lists heads
@@ -224,14 +216,10 @@ def build_model(
     pair_task: str,
     architecture: str = "",
 ) -> keras.Model:
-    """Builds the model in a checkpoint: an encoder, with the head whose tensors exist.
+    """Builds a checkpoint's model: an encoder, with the head whose tensors exist.
 
-    Args:
-        config: the encoder's.
-        sources: our names to the checkpoint's.
-        tensors: arrays by the checkpoint's names.
-        pair_task: for a pre-trainer whose checkpoint has a pair head.
-        architecture: HuggingFace's class name, which determines the task of a `classifier`.
+    `sources` map our names to the checkpoint's. `pair_task` is for a pre-trainer with a pair head; `architecture`,
+    HuggingFace's class name, determines the task of a `classifier`.
     """
 
     def has(name: str) -> bool:

@@ -21,7 +21,7 @@ class DepthLora(Extension):
     """Adds inputs @ a[i] @ b[i] at the i-th step of a shared dense layer; b begins at 0.
 
     Attributes:
-        depth_lora_rank: 0 for none.
+        depth_lora_rank: the rank; 0 for none.
         depth_lora_target: whose dense layers: "attention", "ffn" or "both".
     """
 

@@ -118,13 +118,7 @@ class Equilibrium(Extension):
         return lambda state: blocks(ops.cast(state + injected, x.dtype))
 
     def solution(self, function: Function, x: Tensor, rows: Rows) -> Solution:
-        """Returns a function's fixed point, with the configured gradient.
-
-        Args:
-            function: from float32 [tokens, hidden_size] to the same shape.
-            x: the initial state.
-            rows: the rows' tokens, and which of them count.
-        """
+        """Returns a function's fixed point, float32 [tokens, hidden_size], from x, with the configured gradient."""
         solver, is_phantom = self.solver, self.equilibrium_gradient == "phantom"
         if is_phantom and solver == Solver("fixed_point", 0, solver.max_steps):
             return self._fixed_number(function, x, rows)
@@ -199,11 +193,7 @@ def repeated_segment(config: Any) -> int:
 
 
 def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, Rows]:
-    """Returns the fixed-point problem of a batch, whatever the encoder's `walk`.
-
-    Args:
-        encoder: an AlbertEncoder.
-        features: those of its `call`.
+    """Returns the fixed-point problem of an AlbertEncoder's batch, whatever its `walk`.
 
     Returns:
         The function of a state [tokens, hidden_size] that runs the repeated blocks once, with their input added if the

@@ -99,13 +99,8 @@ class Halting(Extension):
     ) -> HaltingState:
         """Returns the sums after a step.
 
-        Args:
-            probability: a function from float32 [tokens, hidden_size] to p [tokens].
-            is_last: whether this is the plan's last step.
-            before: the step's input, [tokens, hidden_size].
-            after: its output, the same shape.
-            sums: those before the step.
-        """
+        `probability` maps float32 [tokens, hidden_size] to p [tokens]; `before` and `after` are the step's input and
+        output, [tokens, hidden_size]."""
         is_graves, after = self.halting == "act", ops.cast(after, "float32")
         halts = probability(after if is_graves else ops.cast(before, "float32"))
         ends = sums.total + halts >= 1 - self.halting_threshold

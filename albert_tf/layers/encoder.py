@@ -190,18 +190,11 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
     def begin(
         self, features: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None, is_drawn: bool = False
     ) -> tuple[Tensor, Runner, Any]:
-        """Prepares a batch for the depth loop.
+        """Prepares a batch, with the features of `call`, for the depth loop.
 
-        Args:
-            features: those of `call`.
-            seed: uint32 [2] for dropout; None outside training.
-            probabilities: a list that receives each step's attention probabilities; None to discard them.
-            is_drawn: whether extensions make their random draws.
-
-        Returns:
-            The embeddings' output [batch, sequence, embedding_size], the step runner, and the state before the first
-            step.
-        """
+        Returns the embeddings' output [batch, sequence, embedding_size], the step runner, and the state before the
+        first step. `seed` is uint32 [2] for dropout, None outside training. `probabilities` receives each step's
+        attention probabilities. `is_drawn` enables the extensions' random draws."""
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = self.kernels(seed, probabilities)

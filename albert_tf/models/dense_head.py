@@ -78,12 +78,12 @@ class DenseHeadModel(EncoderModel):
         return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
     def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
-        """Scores a batch.
+        """Scores a batch with the features of AlbertEncoder.
 
         Args:
             features: those of AlbertEncoder.
             training: enables dropout.
-            every_step: whether a model with `early_exit` returns the logits of every step; None: only when training.
+            every_step: with `early_exit`, whether to return every step's logits; None: only when training.
         """
         if self.early_exit and (training if every_step is None else every_step):
             return self._every_step(features, training)

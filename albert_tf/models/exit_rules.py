@@ -108,10 +108,7 @@ class ExitRule:
 def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
     """Returns each row's |h_l - h_(l-1)| / |h_l|, float32 [batch], 0 where nothing moved.
 
-    Args:
-        state: h_l, [batch, sequence, hidden_size].
-        before: h_(l-1).
-        mask: bool [batch, sequence], the tokens that count.
+    States are [batch, sequence, hidden_size]; `mask`, bool [batch, sequence], selects tokens.
     """
     state, before = ops.cast(state, "float32"), ops.cast(before, "float32")
     moved, length = (
@@ -122,15 +119,10 @@ def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
 
 
 def movements(rule: ExitRule, states: Sequence[Tensor], mask: Tensor) -> list[Tensor]:
-    """Returns the `movement` after each step but the last, of the tokens that a rule reads.
+    """Returns the `movement` after each step but the last, float32 [batch] each: the `evidence` for `leave`.
 
-    Args:
-        rule: by movement.
-        states: [batch, sequence, hidden_size], the first step's input and each step's output.
-        mask: bool [batch, sequence], of tokens.
-
-    Returns:
-        float32 [batch] per step, the `evidence` for `leave`.
+    `states` are [batch, sequence, hidden_size], the first step's input and each step's output; `mask`, bool [batch,
+    sequence], selects tokens.
     """
     if not rule.by_token:
         states, mask = [state[:, :1] for state in states], mask[:, :1]

@@ -251,10 +251,10 @@ def span_scores(
     training: bool = False,
     summary: Tensor = None,
 ) -> SpanScores:
-    """Scores the positions of a batch with a joint head, or with a dense layer of two outputs.
+    """Scores a batch with a span predictor's head: a joint one, or a dense layer of two outputs.
 
     Args:
-        head: an AlbertSpanPredictor's.
+        head: the AlbertSpanPredictor's.
         hidden: [batch, sequence, hidden_size].
         allowed: bool [batch, sequence], where an answer may start or end.
         training: enables dropout.
@@ -278,15 +278,9 @@ def search_spans(
     may_start: Tensor = None,
     may_end: Tensor = None,
 ) -> dict[str, Tensor]:
-    """Returns the spans with the highest start + end score among the likeliest starts, as `top_spans` does.
+    """Returns the spans with the highest start + end score among the `start_top` likeliest starts, as `top_spans` does.
 
-    Args:
-        scores: from `span_scores`.
-        start_top: number of starts to consider.
-        count: spans to return; fewer if there are fewer pairs of start and end.
-        max_answer_length: in tokens, both ends included.
-        may_start: bool [batch, sequence], where a span may start (default: wherever the scores allow).
-        may_end: bool [batch, sequence], where it may end (default: wherever the scores allow).
+    `may_start` and `may_end`, bool [batch, sequence], further restrict the positions.
     """
     starts, ends = scores.start_log_probs, scores.end_log_probs
     starts = starts if may_start is None else ops.where(may_start, starts, IMPOSSIBLE)

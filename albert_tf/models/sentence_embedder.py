@@ -104,12 +104,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         return unit_length(vectors) if self.normalize else vectors
 
     def pool(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Pools the encoder's output, without normalizing: float32 [batch, dimensions].
-
-        Args:
-            hidden: the last hidden states, [batch, sequence, hidden_size].
-            features: of the batch.
-        """
+        """Pools hidden states [batch, sequence, hidden_size], without normalizing: float32 [batch, dimensions]."""
         first = summary_tokens(hidden, features, self.encoder.config) if "cls" in self.poolings else None
         mask = features.get("input_mask", ops.ones_like(features["input_ids"]))
         pooled = [pool(hidden, mask, first, name) for name in self.poolings]

@@ -157,14 +157,9 @@ class TextStudent(BaseModel):
 def representations(
     model: Any, features: dict[str, Tensor], lessons: list[str], steps: list[int] | None = None, training: bool = False
 ) -> dict[str, Tensor]:
-    """Computes the representations that loss terms compare.
+    """Computes the representations that the loss terms `lessons` compare.
 
-    Args:
-        model: any model, or an AlbertEncoder.
-        features: those of AlbertEncoder, with an input_mask.
-        lessons: names of TextStudent's loss terms.
-        steps: indices of hidden states; None for all.
-        training: enables dropout.
+    `features` must have an input_mask; `steps` are indices of hidden states, None for all.
 
     Returns:
         The requested of: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,

@@ -72,9 +72,7 @@ def count(x: Any, sample_weight: Tensor = None) -> Divisors:
 def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
     """Returns a part's share of a mean loss; the shares of all parts and replicas sum to the mean.
 
-    Args:
-        loss: the mean over the part.
-        name: of its divisor.
+    `name` is its divisor's.
     """
     part, replicas = current_part(), _replicas()
     # Keras's own losses do the same within a `tf.distribute` strategy.

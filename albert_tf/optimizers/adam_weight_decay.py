@@ -72,7 +72,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     Gradients are summed over TensorFlow's replicas before clipping; Keras's own optimizers clip first.
 
     Args:
-        learning_rate: a number, or a schedule.
+        learning_rate: a number, or a schedule of past updates.
         weight_decay_rate: factor of the decay term.
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.

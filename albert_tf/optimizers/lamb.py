@@ -25,7 +25,7 @@ class Lamb(AdamWeightDecay):
     Each step's matrix has its own ratio.
 
     Args:
-        learning_rate: a number, or a schedule.
+        learning_rate: a number, or a schedule of past updates.
         exclude_from_layer_adaptation: regular expressions of variable paths whose ratio is 1; None means the same
             as `exclude_from_weight_decay`.
         may_begin_at_zero: regular expressions of variable paths to which `least_deviation` applies; the first of three

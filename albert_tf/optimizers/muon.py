@@ -34,13 +34,12 @@ class Muon(AdamWeightDecay):
     and it applies gradients that are not finite. Here:
 
     - matrices (two axes), and each matrix of a stack (three axes): Muon;
-    - embedding tables, the heads' last layers, variables of fewer axes, and those in `exclude_from_muon`:
-    AdamWeightDecay's
-      rule, with `beta_1`, `beta_2` and `epsilon`, its rate times `adam_ratio`;
+    - embedding tables, the heads' last layers, variables of fewer axes, and those in `exclude_from_muon`: the rule of
+      AdamWeightDecay, with `beta_1`, `beta_2` and `epsilon`, its rate times `adam_ratio`;
     - weight decay, skipped updates and clipping: as in AdamWeightDecay for both.
 
     Args:
-        learning_rate: a number, or a schedule.
+        learning_rate: a number, or a schedule of past updates.
         momentum: of the matrices' gradients.
         adam_ratio: factor of the rate for all other variables.
         exclude_from_muon: regular expressions; variables whose path matches any are not treated as matrices.

@@ -14,12 +14,7 @@ MODEL = XlnetPretrainer
 
 
 def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> AlbertConfig:
-    """Returns the run's configuration with the memory that its settings and records require.
-
-    Args:
-        config: the run's initial one.
-        settings: the PretrainingSettings.
-        phases: the run's RecordsPhases.
+    """Returns the run's configuration with the memory that its PretrainingSettings and RecordsPhases require.
 
     Raises:
         UserError: permutation training does not support the configuration, or memory cannot pass from batch to batch.
@@ -56,14 +51,8 @@ def begin_memory(model: AlbertPretrainer, settings: Any) -> None:
 def forward_flops(config: AlbertConfig, length: int, predictions: int, settings: Mapping[str, Any]) -> float:
     """Returns the FLOPs that queries and memory add to a row's forward pass.
 
-    A query is one more token, to which none attends; all tokens attend to memory, as keys and values alone.
-
-    Args:
-        config: the encoder's.
-        length: tokens of a row.
-        predictions: queries of a row.
-        settings: of the training, by the names of PretrainingSettings.
-    """
+    `length` are its tokens, `predictions` its queries, each of which is one more token, to which none attends; all
+    tokens attend to memory, as keys and values alone. `settings` are named as in PretrainingSettings."""
     hidden, memory = config.hidden_size, settings.get("memory_length") or config.memory_length
     inner = (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size
 

@@ -29,16 +29,10 @@ def sinusoids(distances: Tensor, width: int) -> Tensor:
 
 
 def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor:
-    """Encodes all distances from a query to a key, from `keys` down: float32 [distances, width].
+    """Encodes all distances from a query to a key, from `keys` (memory included) down: float32 [distances, width].
 
     Column c is the distance keys - c. Keys after their query have negative distances, which "uni" attention lacks
     (modeling.py:222-243).
-
-    Args:
-        extension: the encoder's Relative, or its configuration.
-        width: of the vectors.
-        length: tokens per row.
-        keys: tokens per row, memory included.
     """
     count = keys + length if extension.attention_type == "bi" else keys + 1
     distances = keys - ops.arange(count)
