@@ -125,7 +125,8 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
     """Maps our names to those in a checkpoint of `tensors`, by the code base that wrote it.
 
     A group or inner group that the checkpoint lacks is filled from its first, as in modeling.py:352-408: a model with
-    more groups starts from one with fewer."""
+    more groups starts from one with fewer.
+    """
     if xlnet.is_official(tensors):
         return xlnet.official_sources(config)
     if mentions(tensors, "/layer_shared/"):

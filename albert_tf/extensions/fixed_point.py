@@ -127,7 +127,8 @@ class _History:
         """Returns the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
 
         In each row alpha, whose sum is 1, minimizes |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2
-        |alpha|^2 (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's)."""
+        |alpha|^2 (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's).
+        """
         states, moves = (ops.concatenate([kept[1:], new[None]]) for kept, new in zip(past, (state, move)))
         is_made = ops.arange(MEMORY) >= MEMORY - 1 - step
         alpha = self._weights(rows.sum(ops.einsum("itw,jtw->ijt", moves, moves)), ops.cast(is_made, "float32"))
@@ -155,7 +156,8 @@ def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0)
     """Returns `state` with the gradient of `steps` further updates z + damping (f(z) - z) (Geng et al. 2021).
 
     With damping 1 these are the first terms of the series (I + J + J^2 + ...) df whose full sum is the implicit
-    gradient. The value is unchanged, so that training and inference agree; memory grows with `steps`."""
+    gradient. The value is unchanged, so that training and inference agree; memory grows with `steps`.
+    """
     moved = state
     for _ in range(steps):
         moved = moved + damping * (ops.cast(function(moved), "float32") - moved)
@@ -166,7 +168,8 @@ def implicit(function: Function, state: Tensor, rows: Rows, solver: Solver) -> T
     """Returns the fixed point `state` with its exact gradient, by the implicit function theorem, without unrolling.
 
     For an upstream gradient v it solves g = J^T g + v, J = df/dz at the state, with the same solver, and passes g to
-    one evaluation of f. Memory is that of two evaluations, however many steps both solutions take."""
+    one evaluation of f. Memory is that of two evaluations, however many steps both solutions take.
+    """
     after = ops.cast(function(state), "float32")
 
     def solved(backward: Function, upstream: Tensor) -> Tensor:
@@ -179,7 +182,8 @@ def spectral_radius(function: Function, state: Tensor, rows: Rows, iterations: i
     """Estimates each row's largest eigenvalue modulus of df/dz at a state: float32 [rows].
 
     Power iteration with J^T from a random vector: the geometric mean of the growth over the second half of the
-    iterations, because complex pairs make single growth factors oscillate. Below 1, f contracts near the state."""
+    iterations, because complex pairs make single growth factors oscillate. Below 1, f contracts near the state.
+    """
     state = ops.stop_gradient(ops.cast(state, "float32"))
     backward = pullback(function, state)
     vector = keras.random.normal(ops.shape(state), seed=seed)

@@ -100,7 +100,8 @@ class Halting(Extension):
         """Returns the sums after a step.
 
         `probability` maps float32 [tokens, hidden_size] to p [tokens]; `before` and `after` are the step's input and
-        output, [tokens, hidden_size]."""
+        output, [tokens, hidden_size].
+        """
         is_graves, after = self.halting == "act", ops.cast(after, "float32")
         halts = probability(after if is_graves else ops.cast(before, "float32"))
         ends = sums.total + halts >= 1 - self.halting_threshold

@@ -194,7 +194,8 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
 
         Returns the embeddings' output [batch, sequence, embedding_size], the step runner, and the state before the
         first step. `seed` is uint32 [2] for dropout, None outside training. `probabilities` receives each step's
-        attention probabilities. `is_drawn` enables the extensions' random draws."""
+        attention probabilities. `is_drawn` enables the extensions' random draws.
+        """
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = self.kernels(seed, probabilities)

@@ -153,7 +153,8 @@ class ExitGate(keras.layers.Layer):
 
     The lambda layer of PALBERT (Balagansky and Gavrilov 2022, arXiv:2204.03276), shared by all steps. Theirs reads
     pooled outputs and has three hidden layers of 2 * hidden_size; this one has one of hidden_size. At initialization
-    every row exits with probability `prior`."""
+    every row exits with probability `prior`.
+    """
 
     def __init__(self, config: AlbertConfig, prior: float, **kwargs: Any):
         super().__init__(**kwargs)

@@ -125,7 +125,8 @@ class AlbertPretrainer(EncoderModel):
 
         `x` has masked_lm_ids and masked_lm_weights [batch, predictions]; next_sentence_labels [batch, 1] or, for packed
         rows, [batch, n] with pair_weights [batch, n], 0 where a row has fewer sequences. For a part of a batch it is
-        the part's share of the whole batch's loss."""
+        the part's share of the whole batch's loss.
+        """
         part = current_part()
         divisors = self.loss_divisors(x) if part is None else part.whole
         nll, weights = _word_losses(x, y_pred)

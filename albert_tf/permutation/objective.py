@@ -52,7 +52,8 @@ def forward_flops(config: AlbertConfig, length: int, predictions: int, settings:
     """Returns the FLOPs that queries and memory add to a row's forward pass.
 
     `length` are its tokens, `predictions` its queries, each of which is one more token, to which none attends; all
-    tokens attend to memory, as keys and values alone. `settings` are named as in PretrainingSettings."""
+    tokens attend to memory, as keys and values alone. `settings` are named as in PretrainingSettings.
+    """
     hidden, memory = config.hidden_size, settings.get("memory_length") or config.memory_length
     inner = (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size
 
