@@ -31,7 +31,7 @@ class AlbertConfig:
 
     Attributes:
         sharing: which half of a block is shared over depth: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
-        num_hidden_groups: number of groups of layers; weights are shared within a group.
+        num_hidden_groups: groups of layers, within which weights are shared.
         inner_group_num: blocks in a row, each with its own weights, that make one depth step.
         factorization: "all" normalizes the summed embeddings at `embedding_size` and projects them with a bias
             (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
@@ -40,16 +40,15 @@ class AlbertConfig:
         position_offset: the position table's row for a text's first token: 0, or 2 for RoBERTa, whose positions start
             after the padding's id (transformers modeling_roberta.py:142). `checkpoints` treats a model with an offset
             as a RoBERTa.
-        depth_plan: which blocks run in which order, in the syntax of `read_depth_plan`; replaces groups and inner
-            groups. "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers
-            blocks;
-            `sharing` selects the halves that follow it, and every step has its own other half.
+        depth_plan: which blocks run in which order, in the syntax of `read_depth_plan`, instead of groups: "1+1x10+1"
+            is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks. `sharing`
+            selects the halves that follow it; every step has its own other half.
         norm_position: "post" normalizes each half's sum with its input (ALBERT, BERT); "pre" each half's input, and
             once the result of the last step (Xiong et al. 2020, section 3).
         norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
         feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
             with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020). `intermediate_size` is the width of both products.
-        use_bias: whether dense layers and layer norms of embeddings and blocks have biases; pooler and heads always do.
+        use_bias: whether dense layers and norms of embeddings and blocks have biases; pooler and heads always do.
         extensions: the requested extensions.
         unused: keys and values of extensions that are not requested.
 

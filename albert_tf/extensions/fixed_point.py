@@ -61,13 +61,9 @@ class Solution(NamedTuple):
 
 
 def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solution:
-    """Solves z = f(z). No gradient passes through the iterations; see `implicit` and `phantom`.
+    """Solves z = f(z) from `start`, [tokens, width]. No gradient passes through; see `implicit` and `phantom`.
 
-    Args:
-        function: from float32 [tokens, width] to the same shape, in any float dtype; rows must not mix.
-        start: [tokens, width].
-        rows: the rows' tokens.
-        solver: settings.
+    `function` maps float32 [tokens, width] to the same shape, in any float dtype; rows must not mix.
 
     >>> import numpy as np
     >>> from albert_tf.layers.padded import RectangleRows

@@ -1,7 +1,6 @@
 """Hyper-connections: several residual streams between steps, with gates of each step.
 
-Source: Hyperloop Transformers (arXiv:2604.21254), with diagonal mixing. For each token, a step with the block F
-computes
+Source: Hyperloop Transformers (arXiv:2604.21254), with diagonal mixing. For each token, a step with the block F does
 
     z = rms_norm(all streams, one after another)
     pre = sigmoid(a1 W1 z + b1), post = 2 sigmoid(a2 W2 z + b2), res = gate sigmoid(a3 W3 z + b3)

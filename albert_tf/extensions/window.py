@@ -1,8 +1,7 @@
 """Attention for long rows: to nearby tokens and the first one, or to all tokens with queries in parts.
 
-The pattern is Longformer's (Beltagy et al. 2020, arXiv:2004.05150): a window on both sides, and a global token
-that attends to all and is attended to by all, here the first. Every few steps may attend to all tokens, as in
-ModernBERT (arXiv:2412.13663).
+The pattern is Longformer's (Beltagy et al. 2020, arXiv:2004.05150): a window on both sides, and a global token, here
+the first. Every few steps may attend to all tokens, as in ModernBERT (arXiv:2412.13663).
 """
 
 import dataclasses
@@ -99,23 +98,19 @@ def attend_nearby(
     window: int,
     masked: float,
 ) -> Tensor:
-    """Lets tokens attend to those at most `window` positions away and to the first, which attends to all.
+    """Attends to tokens at most `window` positions away and to the first token, which attends to all.
 
     Cost and memory are those of `pairs`: blocks of `window` queries, each with three blocks of keys.
 
     Args:
-        query: [batch, heads, length, head_size], as `key` and `value`.
+        query: [batch, heads, length, head_size], as `key`, `value` and the result.
         key: see `query`.
         value: see `query`.
         bias: [batch, 1, 1, length], added to a key's scores; or None.
         score: returns scores [..., queries, keys] for queries and keys, each [..., tokens, head_size].
-        weigh: returns probabilities for scores, along their last axis; its second argument is a number that differs
-            between calls.
+        weigh: returns probabilities for scores, along their last axis; its second argument numbers the calls.
         window: positions on each side, 1 or more.
         masked: added to the scores of pairs that must not attend.
-
-    Returns:
-        The contexts, [batch, heads, length, head_size].
     """
     batch, heads, length, size = ops.shape(query)
     count = (length + window - 1) // window

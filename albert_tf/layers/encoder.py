@@ -33,7 +33,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         config: an AlbertConfig, or its fields as a dict.
         walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes one graph loop
             of each run of equal layers, so the graph does not grow with depth; "recompute" stores only each block's
-            input for the backward pass; "equilibrium" requires the extension of that name.
+            input for the backward pass; "equilibrium" requests the extension of that name, another model.
         pooler: whether there is a pooler; models that read every token need none.
         seed: of the dropout masks; random where None.
         **kwargs: for `keras.Model`, such as `dtype`.

@@ -38,17 +38,9 @@ def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pai
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    """Computes softmax(query @ key^T * scale + bias) @ value.
+    """Returns softmax(query @ key^T * scale + bias) @ value, [batch, heads, sequence, head_size] like each input.
 
-    Args:
-        query: [batch, heads, sequence, head_size], as `key` and `value`.
-        key: see `query`.
-        value: see `query`.
-        bias: [batch, 1, 1 or sequence, sequence], or None if all may attend.
-        scale: of the products.
-
-    Returns:
-        [batch, heads, sequence, head_size].
+    `bias` is [batch, 1, 1 or sequence, sequence], or None if all may attend.
     """
     if bias is not None:
         # The kernel takes a bias for all queries only, no mask and no bias of a single query.

@@ -157,7 +157,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
         seed: Tensor = None,
         rows: Any = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embeds a batch; all arguments but the last two are int32 [batch, sequence].
+        """Embeds a batch; ids are int32 [batch, sequence].
 
         Args:
             input_ids: of words.

@@ -19,15 +19,14 @@ from tfrecords.base.errors import UserError
 class ClassesModel(EarlyExitModel):
     """A model that scores `num_classes` classes, optionally named.
 
-    Files store the names, `save_huggingface` writes them, and predictions use them.
+    Saved files, `save_huggingface` and predictions use the names.
 
     Args:
         encoder: an AlbertEncoder or AlbertConfig.
         num_classes: number of classes.
         dropout: rate before the dense layer.
-        early_exit: whether there is a head after every depth step, so that a server may stop at the first confident
-            one;
-            a LearnedExit also trains when to stop.
+        early_exit: whether every depth step has a head, so that a server may stop at the first confident one; a
+            LearnedExit also trains when to stop.
         labels: the classes' names, by number.
         **kwargs: for `keras.Model`.
 

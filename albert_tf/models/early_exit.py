@@ -63,10 +63,10 @@ def log_exit_probabilities(gates: Tensor) -> Tensor:
 class EarlyExitModel(DenseHeadModel):
     """With `early_exit`, a model with a head after every depth step; pooler and dropout are shared.
 
-    The loss is then the mean of all steps' losses, weighted by step number, as PABEE's (Zhou et al. 2020, section 3.3);
-    a LearnedExit replaces it. `call` returns the last step's logits; in training a list of every step's, or a dict of
-    them ("logits") and of the ExitGate's ("gates"). A functional model always gets the last step's logits, so it does
-    not train the inner heads, unless `every_step` is True.
+    The loss is then the mean of all steps' losses, weighted by step number, as PABEE's (Zhou et al. 2020, section 3.3),
+    or a LearnedExit's. `call` returns the last step's logits; in training a list of every step's, or a dict of them
+    ("logits") and of the ExitGate's ("gates"). A functional model gets the last step's only, so it does not train the
+    inner heads, unless `every_step` is True.
     """
 
     exit_kind = "classification"

@@ -63,16 +63,13 @@ class ExitRule:
         return -1.0 if numbers_move or self.name == "movement" else 1e9
 
     def decide(self, logits: Tensor, before: Tensor, unchanged: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether each answer is decided, and for how many steps it has not changed.
+        """Returns whether each answer is decided, bool [answers], and its number of unchanged steps, float32 [answers].
 
         Args:
             logits: float32 [answers, units] of this step.
             before: those of the step before, infinite at the first.
-            unchanged: float32 [answers], the second result at the step before, 0 at the first.
+            unchanged: the second result at the step before, 0 at the first.
             threshold: float32 [answers].
-
-        Returns:
-            bool [answers] and float32 [answers].
         """
         # Not NaN: grappler makes ">" of "not <=".
         has_before = ops.isfinite(before[:, 0])
@@ -89,15 +86,12 @@ class ExitRule:
         return ops.max(ops.softmax(logits), axis=1) >= threshold, unchanged
 
     def decide_by_state(self, evidence: Tensor, left: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether each row is decided, and its probability of having exited by now.
+        """Returns whether each row is decided, bool [rows], and its probability of having exited, float32 [rows].
 
         Args:
             evidence: float32 [rows]: for "learned" the ExitGate's logits after this step, for "movement" the state's.
-            left: float32 [rows], the second result at the step before, 0 at the first.
+            left: the second result at the step before, 0 at the first.
             threshold: float32 [rows].
-
-        Returns:
-            bool [rows] and float32 [rows].
         """
         if self.name == "movement":
             return evidence < threshold, left

@@ -19,32 +19,24 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
-    """Averages each row's vectors over its tokens, without padding.
+    """Averages vectors [batch, sequence, hidden_size] over each row's tokens: float32 [batch, hidden_size].
 
-    Args:
-        sequence_output: [batch, sequence, hidden_size].
-        mask: [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding.
-
-    Returns:
-        float32 [batch, hidden_size]; 0 for a row of padding alone.
+    `mask` is [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding. The mean of a row of padding is 0.
     """
     weights = ops.cast(mask, "float32")[:, :, None]
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
 
 def pool(sequence_output: Tensor, mask: Tensor, first: Tensor, pooling: str) -> Tensor:
-    """Pools each row's vectors into one, by one of POOLINGS (the names of sentence-transformers).
+    """Pools vectors [batch, sequence, hidden_size] into one per row: float32 [batch, hidden_size].
 
     Args:
-        sequence_output: [batch, sequence, hidden_size].
+        sequence_output: the vectors.
         mask: [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding.
         first: [batch, hidden_size], the vectors of the tokens that represent the rows.
-        pooling: "cls" returns `first`; "mean" the mean over the tokens; "mean_sqrt_len" their sum divided by the root
-            of their number; "max" the maximum of each dimension; "weightedmean" the mean weighted by position, from 1
-            on; "lasttoken" the last token's vector.
-
-    Returns:
-        float32 [batch, hidden_size].
+        pooling: sentence-transformers' names. "cls" returns `first`; "mean" the mean over the tokens; "mean_sqrt_len"
+            their sum divided by the root of their number; "max" the maximum of each dimension; "weightedmean" the mean
+            weighted by position, from 1 on; "lasttoken" the last token's vector.
     """
     if pooling == "mean":
         return mean_pool(sequence_output, mask)
@@ -69,16 +61,13 @@ def unit_length(vectors: Tensor) -> Tensor:
 
 
 def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, projection: Tensor = None) -> Tensor:
-    """Scores the vocabulary with the word embeddings as output weights.
+    """Returns the vocabulary's scores, float32 [n, vocab_size], with the word embeddings as output weights.
 
     Args:
         words: [n, width], the encoder's vectors after the masked-word head's dense layer and layer norm.
         table: [vocab_size, embedding_size], the word embeddings.
         output_bias: [vocab_size].
         projection: [embedding_size, width], where width is not embedding_size (brightmart/albert_zh).
-
-    Returns:
-        float32 [n, vocab_size].
     """
     if projection is not None:
         words = ops.matmul(words, ops.transpose(ops.cast(projection, words.dtype)))
@@ -89,8 +78,7 @@ def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, project
 class TiedLMHead(keras.layers.Layer):
     """Scores the vocabulary with the transposed word embeddings and a bias, for permutation pre-training.
 
-    Projected embeddings are reached through the transposed projection. The embeddings belong to the encoder: this layer
-    only refers to them, so that no weight is counted or saved twice.
+    It uses a projection transposed. The encoder owns the embeddings, so that no weight is counted or saved twice.
     """
 
     def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):

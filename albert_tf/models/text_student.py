@@ -31,7 +31,7 @@ class TextStudent(BaseModel):
     - vectors: 1 - cosine of the text's vectors (a sentence embedder's own, else the mean hidden state);
     - similarities: mean squared difference of the cosines with the batch's other texts, across all parts and replicas
       of the batch;
-    - states: squared difference of a token's hidden states, relative to the teacher's square, a mean over tokens and
+    - states: squared difference of a token's hidden states, divided by the teacher's square, averaged over tokens and
     steps;
     - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v, a mean over
       heads and tokens (MiniLM, arXiv:2002.10957, section 3.2);
