@@ -32,7 +32,7 @@ class TextStudent(BaseModel):
     - similarities: mean squared difference of the cosines with the batch's other texts, across all parts and replicas
       of the batch;
     - states: squared difference of a token's hidden states, divided by the teacher's square, averaged over tokens and
-    steps;
+      steps;
     - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v, a mean over
       heads and tokens (MiniLM, arXiv:2002.10957, section 3.2);
     - words: the divergence of the vocabulary distributions at `masked_lm_positions`.
