@@ -1,20 +1,20 @@
-"""The words that settings choose between, apart from what they name: a command's --help waits for no TensorFlow."""
+"""Choices of settings, in a module that imports no TensorFlow, so that --help is fast."""
 
-# Ways of applying blocks over depth that give the same numbers, and the one to their fixed point.
+# Equivalent modes of the depth loop, and the one to a fixed point.
 PLAIN_WALKS = ("unrolled", "loop", "recompute")
 WALKS = (*PLAIN_WALKS, "equilibrium")
 OPTIMIZERS = ("lamb", "adamw", "muon")
-# How the norm that gradients are clipped by is taken.
+# Definitions of the norm for gradient clipping.
 GRADIENT_NORMS = ("summed", "official")
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
 DEPTH_HELP = "number of layers to run, for a model that shares blocks; 0: as many as it has"
 OTHER_TOKENIZER_HELP = "use --tokenizer though it is another tokenizer than the model was trained with"
-# NumPy takes no greater one.
+# NumPy's maximum.
 MAX_SEED = 2**32 - 1
 # Of checkpoints.
 FORMATS = ("official", "huggingface", "keras_hub", "keras")
-# What lets a row leave early.
+# Criteria for early exit.
 EXIT_RULES = ("confidence", "patience", "learned", "movement")
-# The longest cycle that the analysis of an equilibrium looks for, in runs of the blocks.
+# The longest cycle that the equilibrium analysis looks for, in block runs.
 LONGEST_PERIOD = 12

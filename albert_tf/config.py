@@ -1,4 +1,4 @@
-"""One frozen description of an encoder: the fields of ALBERT and BERT, and the extensions that its keys ask for."""
+"""The configuration of an encoder: the fields of ALBERT and BERT, and the keys of extensions."""
 
 import dataclasses
 import functools
@@ -27,34 +27,33 @@ class AlbertConfig:
 
     Args:
         **values: the attributes below, and the keys of extensions (albert_tf/extensions), such as `halting="act"`.
-            Both can be read as attributes. A file of a configuration is one flat JSON object of all of them.
+            Both can be read as attributes. A configuration file is one flat JSON object of all of them.
 
     Attributes:
         sharing: which half of a block is shared over depth: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
-        num_hidden_groups: the depth is cut into so many groups; what is shared is shared inside a group.
+        num_hidden_groups: groups of layers, within which weights are shared.
         inner_group_num: blocks in a row, each with its own weights, that make one depth step.
         factorization: "all" normalizes the summed embeddings at `embedding_size` and projects them with a bias
             (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
             others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
         always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
-        position_offset: the row of the position table that a text's first token has: 0, and of RoBERTa 2, since its
-            tables count from the padding's id + 1 (transformers modeling_roberta.py:142). To `checkpoints`, a model
-            that has one is RoBERTa's.
-        depth_plan: which blocks run in which order, as `read_depth_plan` reads it, in place of groups and inner groups:
-            "1+1x10+1" is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks;
-            `sharing` says which halves of a block follow it, the other half being every step's own.
+        position_offset: the position table's row for a text's first token: 0, or 2 for RoBERTa, whose positions start
+            after the padding's id (transformers modeling_roberta.py:142). `checkpoints` treats a model with an offset
+            as a RoBERTa.
+        depth_plan: which blocks run in which order, in the syntax of `read_depth_plan`, instead of groups: "1+1x10+1"
+            is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks. `sharing`
+            selects the halves that follow it; every step has its own other half.
         norm_position: "post" normalizes each half's sum with its input (ALBERT, BERT); "pre" each half's input, and
             once the result of the last step (Xiong et al. 2020, section 3).
         norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
         feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
             with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020). `intermediate_size` is the width of both products.
-        use_bias: whether the dense layers of embeddings and blocks add a bias, and their layer norms; the pooler and
-            heads have theirs in any case.
-        extensions: those that the keys ask for.
+        use_bias: whether dense layers and norms of embeddings and blocks have biases; pooler and heads always do.
+        extensions: the requested extensions.
         unused: keys and values of extensions that are not requested.
 
     Raises:
-        UserError: a value is impossible, or two do not go together; the message names them.
+        UserError: a value is impossible, or two conflict; the message names them.
 
     >>> config = AlbertConfig.named("albert_base_v2").replace(num_hidden_layers=6, sharing="ffn", halting="act")
     >>> config.num_steps, config.head_size, config.is_projected, config.halting
@@ -101,7 +100,7 @@ class AlbertConfig:
         _check(self)
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what is no field.
+        # Called only for names that are no fields.
         if name not in KEYS:
             raise AttributeError(f"a configuration has no '{name}'")
         values = dict(self.unused)
@@ -110,12 +109,12 @@ class AlbertConfig:
         return values[name] if name in values else default_of(name)
 
     def extension(self, name: str) -> Any:
-        """Returns the extension of that name; None where no key asks for it."""
+        """Returns the extension of that name, or None."""
         return next((one for one in self.extensions if one.name == name), None)
 
     @functools.cached_property
     def spec(self) -> Spec:
-        """Returns what embeddings and blocks consist of."""
+        """Returns the components of embeddings and blocks."""
         spec = Spec()
         for one in self.extensions:
             spec = one.spec(spec)
@@ -123,29 +122,29 @@ class AlbertConfig:
 
     @functools.cached_property
     def head_size(self) -> int:
-        """Returns the width of one attention head."""
+        """Returns the width of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @functools.cached_property
     def max_seq_length(self) -> int:
-        """Returns the tokens of the longest row: all positions but those before `position_offset`."""
+        """Returns the longest row in tokens: the position table's rows from `position_offset` on."""
         return self.max_position_embeddings - self.position_offset
 
     @property
     def num_steps(self) -> int:
-        """Returns how many blocks run one after another: layers times inner groups."""
+        """Returns how many blocks run in sequence: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
     def unpublished(self) -> list[str]:
-        """Returns the keys that ask for what no published model has."""
+        """Returns the keys that request features of no published model."""
         names = [name for name in _LATER if name != "position_offset" and getattr(self, name) != _CORE[name].default]
         published = {key for one in self.extensions for key in one.published}
         return names + [key for key in self._of_extensions() if key not in published]
 
     @property
     def is_projected(self) -> bool:
-        """Returns whether embeddings pass through a matrix to reach `hidden_size`."""
+        """Returns whether a matrix maps embeddings to `hidden_size`."""
         return self.always_project or self.embedding_size != self.hidden_size
 
     @classmethod
@@ -156,7 +155,7 @@ class AlbertConfig:
         'none'
 
         Raises:
-            UserError: none is; the message names the nearest.
+            UserError: an unknown name; the message suggests the nearest.
         """
         from albert_tf.config_reading import read_name
 
@@ -164,7 +163,7 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Reads our own fields, or a published model's file: google-research's, another official code's, HuggingFace's.
+        """Reads our own fields, or those of a published file: google-research's, other official code's, HuggingFace's.
 
         >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
         'gelu_erf'
@@ -178,21 +177,20 @@ class AlbertConfig:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
-        """Reads a configuration file; see `from_dict`. Errors name the file; one that lacks a size is damaged.
+        """Reads a configuration file; see `from_dict`. Errors name the file; a missing size is an error.
 
-        A `model_type` ("albert", "bert", "roberta") is that of a file of HuggingFace's that does not name one itself.
+        `model_type` ("albert", "bert", "roberta") applies to a HuggingFace file that does not name one itself.
         """
         from albert_tf.config_reading import read_file
 
         return read_file(cls, path, model_type)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the keys that `from_dict` reads. Later additions are left out at their defaults: old files stay."""
+        """Returns the keys that `from_dict` reads; later additions only where they differ from their defaults."""
         later = [name for name in _LATER if getattr(self, name) != _CORE[name].default]
         return {name: getattr(self, name) for name in [*_FIRST, *later]} | self._of_extensions()
 
     def _of_extensions(self) -> dict[str, Any]:
-        """The keys of extensions that are not what they are by default."""
         values = dict(self.unused)
         for one in self.extensions:
             values |= {
@@ -203,23 +201,23 @@ class AlbertConfig:
         return {key: values[key] for key in KEYS if key in values}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
-        """Returns the JSON text that `from_json` reads, and writes it to `path` if there is one."""
+        """Returns the JSON text that `from_json` reads; also writes it to `path` if given."""
         if path is not None:
             write_json(Path(path), self.to_dict())
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     def replace(self, **changes: Any) -> Self:
-        """Makes a copy with some keys changed, checked like a new one."""
+        """Returns a validated copy with some keys changed."""
         return type(self)(**(self.to_dict() | changes))
 
     def differing(self, other: "AlbertConfig") -> list[str]:
-        """Returns the keys in which another configuration differs."""
+        """Returns the keys that differ from another configuration."""
         keys = dict.fromkeys([*self.to_dict(), *other.to_dict()])
         return [key for key in keys if getattr(self, key) != getattr(other, key)]
 
 
 def read_config(name_or_file: str) -> AlbertConfig:
-    """Reads a .json file, or finds the published configuration of that name.
+    """Reads a .json file, or returns the published configuration of that name.
 
     >>> read_config("albert_base_v2").hidden_size
     768
@@ -229,7 +227,7 @@ def read_config(name_or_file: str) -> AlbertConfig:
 
 _CORE = {field.name: field for field in dataclasses.fields(AlbertConfig) if field.name not in ("extensions", "unused")}
 _NAMES = list(_CORE)
-# What the first configurations were written with, and what came later.
+# The keys of the first configurations, and later ones.
 _FIRST, _LATER = _NAMES[: _NAMES.index("position_offset")], _NAMES[_NAMES.index("position_offset") :]
 _CHOICES = {
     "hidden_act": ("gelu", "gelu_erf", "relu", "silu", "tanh", "linear", "relu6", "elu", "selu", "mish", "sigmoid"),
@@ -242,17 +240,16 @@ _CHOICES = {
 
 
 def begins_plain(key: str) -> bool:
-    """Returns whether a model that sets a key begins as the one that does not."""
+    """Returns whether a new model with this key set computes the same as one without it."""
     return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
 
 
 def is_free(key: str) -> bool:
-    """Returns whether a run may set a key otherwise than the configuration of the weights that it begins with."""
+    """Returns whether a run may set a key differently from the configuration of its initial weights."""
     return key in KEYS and key in owner_of(key)[1].free
 
 
 def _is_set(key: str, value: Any) -> bool:
-    """Whether a key of extensions that are not asked for has another value than its default."""
     asked = next((entry for entry in REGISTRY.values() if entry.keys[0] == key), None)
     if asked:
         return not asked.is_off(value)

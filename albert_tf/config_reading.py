@@ -1,4 +1,4 @@
-"""What the configuration files of other code bases say in the names of an AlbertConfig."""
+"""Reads configuration files of other code bases as fields of an AlbertConfig."""
 
 import dataclasses
 import difflib
@@ -42,12 +42,12 @@ _HUGGINGFACE_ACTIVATIONS = {
 
 
 def read_name(make: Callable[..., Config], name: str) -> Config:
-    """Makes the published configuration of that name; see `AlbertConfig.named`."""
+    """See `AlbertConfig.named`."""
     name = OTHER_NAMES.get(name, name)
     if hint := download_hint(name):
         raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
     if name not in NAMED:
-        # A short name is near more words than the long one that it is for.
+        # A short name resembles more words than the intended long one.
         near = nearest(name, [*NAMED, *OTHER_NAMES])
         near = re.sub(r"'(.*)'", lambda found: f"'{OTHER_NAMES.get(found[1], found[1])}'", near)
         raise UserError(f"no configuration is called '{name}'{near}; known: {', '.join(NAMED)}")
@@ -55,20 +55,14 @@ def read_name(make: Callable[..., Config], name: str) -> Config:
 
 
 def read_values(make: Callable[..., Config], values: Mapping[str, Any], where: str = "") -> Config:
-    """Makes the configuration that a file's values describe; see `AlbertConfig.from_dict`.
-
-    Args:
-        make: AlbertConfig.
-        values: of the file.
-        where: its name, for warnings.
-    """
+    """See `AlbertConfig.from_dict`; `where` names the file in warnings."""
     own = [field for field in dataclasses.fields(make) if field.name not in ("extensions", "unused")]
     defaults = {field.name: field.default for field in own} | dict.fromkeys(KEYS)
     return make(**read_fields(values, defaults, where))
 
 
 def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: str | None) -> Config:
-    """Makes the configuration of a file; see `AlbertConfig.from_json`."""
+    """See `AlbertConfig.from_json`."""
     values = read_json(path)
     if not isinstance(values, dict):
         raise UserError(f"'{path}' holds no JSON object")
@@ -87,15 +81,12 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Returns the fields that a configuration sets: one of ours, of google-research, of XLNet's code or HuggingFace's.
+    """Returns the fields in a configuration of ours, google-research, XLNet's code or HuggingFace.
 
-    Args:
-        values: what the file holds.
-        defaults: of all fields, by their names.
-        where: the file's name, for warnings.
+    `defaults` are of all fields; `where` is the file's name, for warnings.
 
     Raises:
-        UserError: an unknown key, or one whose value asks for another architecture.
+        UserError: an unknown key, or one whose value requests another architecture.
     """
     check_kind(values)
     from_huggingface = "model_type" in values or "transformers_version" in values
@@ -125,7 +116,7 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: s
 
 
 def check_kind(values: Mapping[str, Any]) -> None:
-    """Raises UserError where a configuration says that it is of a model that is not read here."""
+    """Raises UserError for a configuration of an unsupported model."""
     kind, supported = values.get("model_type"), (*DEFAULTS, "xlnet")
     if kind in NEARLY:
         raise UserError(
@@ -142,11 +133,11 @@ def is_xlnet(values: Mapping[str, Any]) -> bool:
 
 
 def _xlnet(values: Mapping[str, Any], from_huggingface: bool, where: str) -> dict[str, Any]:
-    """The fields of an XLNet, the gelu of whose own code is the tanh form (zihangdai/xlnet modeling.py:9)."""
+    """Returns an XLNet's fields; its own code's gelu is the tanh form (zihangdai/xlnet modeling.py:9)."""
     _check_keys(values, XLNET_NAMES, XLNET_MUST_EQUAL, from_huggingface, where)
     known = {XLNET_NAMES[key]: value for key, value in values.items() if key in XLNET_NAMES}
     known["attention_probs_dropout_prob"] = known.setdefault("hidden_dropout_prob", XLNET["hidden_dropout_prob"])
-    # None and -1 are their words for none.
+    # They write None or -1 for none.
     for name in ("memory_length", "reuse_length", "clamp_length"):
         known[name] = max(known.get(name) or 0, 0)
     if known.get("head_size") not in (None, known["hidden_size"] // known["num_attention_heads"]):
@@ -162,10 +153,10 @@ def _xlnet(values: Mapping[str, Any], from_huggingface: bool, where: str) -> dic
 def _check_keys(
     values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, tuple], is_theirs: bool, where: str
 ) -> None:
-    """Raises UserError for a key that is none of `names`, ignored or `fixed`, or fixed to another value.
+    """Raises UserError for a key outside `names`, ignored keys and `fixed`, or another value of a fixed key.
 
-    The classes of transformers read no key that they do not know, so in a file of theirs (`is_theirs`) such a key is
-    warned of; unless it names code of its own, which may, or the key is a known one but for a letter.
+    transformers ignores unknown keys, so in its files (`is_theirs`) such a key only causes a warning, unless it names
+    custom code or is a misspelled known key.
     """
     unknown = list[str]()
     for key, value in values.items():

@@ -1,4 +1,4 @@
-"""The text form of a plan over depth, such as "1+1x10+1": which blocks run, in which order, how often."""
+"""The syntax of depth plans, such as "1+1x10+1": which blocks run, in which order, how often."""
 
 import re
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ _PART = re.compile(r"([1-9]\d*)(?:x([1-9]\d*)(r?))?")
 
 
 class Part(NamedTuple):
-    """Says of some blocks, which no other part has, that they run in a row, and how often.
+    """A part of a plan: blocks of its own that run in sequence, repeatedly.
 
     Attributes:
-        blocks: how many.
-        repeats: how often the row is run.
-        is_reversed: whether the last time in reversed order.
+        blocks: number of blocks.
+        repeats: number of passes.
+        is_reversed: whether the last pass is in reversed order.
     """
 
     blocks: int
@@ -24,13 +24,13 @@ class Part(NamedTuple):
 
     @property
     def cycles(self) -> list[range]:
-        """Lists the blocks' numbers within the part, a range for each time that the row is run."""
+        """Returns the block numbers within the part, a range for each pass."""
         rows = [range(self.blocks)] * self.repeats
         return [*rows[:-1], rows[-1][::-1]] if self.is_reversed else rows
 
 
 def write_depth_plan(parts: Iterable[Part]) -> str:
-    """Writes what `read_depth_plan` reads.
+    """Formats a plan for `read_depth_plan`.
 
     >>> write_depth_plan(read_depth_plan("1x1+2x5r"))
     '1+2x5r'

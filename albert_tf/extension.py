@@ -1,4 +1,4 @@
-"""What an extension of the encoder is: a frozen dataclass in one file, whose fields are the keys that it reads."""
+"""The base class of encoder extensions: frozen dataclasses whose fields are configuration keys."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from tfrecords.base.errors import UserError
 if TYPE_CHECKING:
     from albert_tf.config import AlbertConfig
 
-# What learned gates begin with: 0: they are closed, and the model is exactly the one without; 1: the published form.
+# Initial value of learned gates. 0: closed, the model equals the plain one; 1: the published form.
 GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
 
 
@@ -21,9 +21,9 @@ class Weight(NamedTuple):
     Attributes:
         shape: its shape.
         initializer: a Keras initializer, or "normal" for the configuration's own.
-        per_step: whether axis 0 counts the steps that use it. A half that runs once may do without such an axis.
-        autocast: whether Keras casts it to the dtype of the computation.
-        constraint: what an optimizer applies after an update.
+        per_step: whether axis 0 counts the steps that use it; optional for a half that runs once.
+        autocast: whether Keras casts it to the computation's dtype.
+        constraint: applied by the optimizer after an update.
     """
 
     shape: tuple[int, ...]
@@ -34,13 +34,13 @@ class Weight(NamedTuple):
 
 
 class WeightLayer(NamedTuple):
-    """Describes a layer that holds weights of an extension. Its names are in files and optimizers: never change them.
+    """Describes a layer that holds an extension's weights. Files and optimizers use its names: never change them.
 
     Attributes:
-        attribute: the name it has in its owner. Optimizers number variables in the order of these layers.
+        attribute: its name in its owner. Optimizers number variables in the order of these layers.
         layer: the layer's name, part of its variables' paths.
         disk: its path in a `.keras` file, below its owner; "" if the owner itself has the weights.
-        weights: the weights by name.
+        weights: by name.
     """
 
     attribute: str
@@ -50,16 +50,16 @@ class WeightLayer(NamedTuple):
 
 
 class RowCost(NamedTuple):
-    """What a row costs; see `albert_tf.analysis.cost`.
+    """The cost of a row; see `albert_tf.analysis.cost`.
 
     Attributes:
-        length: its tokens, with those that an extension adds.
-        steps: the most blocks that it runs through.
-        stored_steps: of these, the blocks whose results the backward pass stores.
+        length: tokens, with those that an extension adds.
+        steps: maximal number of blocks that it runs through.
+        stored_steps: blocks whose results the backward pass stores.
         pairs: pairs of tokens whose scores are computed, in all steps of the plan.
         stored_pairs: pairs whose scores the backward pass stores.
-        products: further multiplications for each token, in all steps of the plan.
-        streams: vectors of each token between steps if there is more than one, else 0.
+        products: further multiplications per token, in all steps of the plan.
+        streams: vectors per token between steps if more than one, else 0.
     """
 
     length: int
@@ -73,36 +73,38 @@ class RowCost(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """One feature of the encoder. Its fields are the keys that it reads. By default, each method changes nothing."""
+    """A feature of the encoder, whose fields are configuration keys. By default, each method changes nothing."""
 
     name: ClassVar[str] = ""  # as in the registry
     choices: ClassVar[dict[str, tuple]] = {}  # the values that a key may have
-    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {}  # what a key's value must be: text, function
-    needed: ClassVar[tuple[str, ...]] = ()  # keys that mean nothing without it, and are refused then
+    limits: ClassVar[dict[str, tuple[str, Callable[[Any], bool]]]] = {}  # conditions on a key's value: text, function
+    needed: ClassVar[tuple[str, ...]] = ()  # keys that require it
     published: ClassVar[tuple[str, ...]] = ()  # keys that a published model has
-    free: ClassVar[tuple[str, ...]] = ()  # keys that a run may set otherwise than the configuration of its weights
+    free: ClassVar[tuple[str, ...]] = ()  # keys that may differ from the configuration of a run's initial weights
     begins_plain: ClassVar[bool] = False  # a new model equals the one without it, whose weights can start it
     order: ClassVar[int] = 0  # of `around`: lower ones are nearer to the block
-    walk: ClassVar[str] = ""  # the value of the encoder's `walk` that asks for it
+    walk: ClassVar[str] = ""  # the value of the encoder's `walk` that requests it
     outputs: ClassVar[tuple[str, ...]] = ()  # outputs of every batch from `report`, for which all tokens are computed
     no_exits: ClassVar[str] = ""  # why rows cannot leave early with it
     lists_steps: ClassVar[bool] = False  # a loop over depth has to be unrolled
-    changes_input: ClassVar[bool] = False  # blocks read something else than the state of the step before
-    fuses: ClassVar[bool] = True  # attention by one kernel, as cuDNN has it, computes the same
+    changes_input: ClassVar[bool] = False  # blocks do not read the previous step's state
+    fuses: ClassVar[bool] = True  # cuDNN's fused attention computes the same
     packs: ClassVar[bool] = True  # several examples may share a row
-    draws: ClassVar[bool] = False  # something is drawn for each batch of training
+    draws: ClassVar[bool] = False  # each training batch has random draws
     for_litert: ClassVar[bool] = False  # it runs in LiteRT's own operations
-    numbers_heads: ClassVar[bool] = False  # heads of one number belong together in all blocks: none may change its own
+    numbers_heads: ClassVar[bool] = (
+        False  # heads with the same number correspond across blocks: no block may permute them
+    )
 
     def check(self, config: Any) -> None:
-        """Raises UserError where its values are impossible, or do not go with a configuration."""
+        """Raises UserError if its values are impossible, or conflict with the configuration."""
 
     def conflicts(self) -> dict[str, str]:
-        """Returns keys that must not be set with it, each with the reason."""
+        """Returns keys that must not be set with it, with the reasons."""
         return {}
 
     def spec(self, spec: Spec) -> Spec:
-        """Returns what embeddings and blocks consist of."""
+        """Returns the changed components of embeddings and blocks."""
         return spec
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
@@ -110,69 +112,69 @@ class Extension:
         return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        """Returns the rows of a batch, changed or as they are."""
+        """Returns a batch's rows, with any changes."""
         return rows
 
     def attention(self, attention: Any, weights: Weights) -> Any:
-        """Returns how heads attend, with some functions replaced."""
+        """Returns the Attention with some functions replaced."""
         return attention
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        """Computes for the rows what depends on weights but on no step. Not called when steps are recomputed."""
+        """Precomputes what depends on weights but not on the step. Not called when steps are recomputed."""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
-        """Returns what is added to a dense layer's kernel: a [visits, inputs, rank] and b [visits, rank, units]."""
+        """Returns a dense layer's low-rank addition: a [visits, inputs, rank] and b [visits, rank, units]."""
         return None
 
     def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
-        """Returns the factor of what a half that `steps` run adds to the residual."""
+        """Returns the residual factor of a half that `steps` run."""
         return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
-        """Returns the runner of steps, or another one around it."""
+        """Returns the step runner, optionally wrapped in another."""
         return runner
 
     def period(self) -> int:
-        """Returns after how many steps what it does at a step, as known when a graph is built, repeats."""
+        """Returns the number of steps after which its behaviour, as known at graph construction, repeats."""
         return 1
 
     def check_features(self, features: dict[str, Any]) -> None:
-        """Raises UserError where a batch has features that do not go with it."""
+        """Raises UserError if it does not allow a batch's features."""
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
-        """Raises UserError where it has no hidden states or attentions, and they are requested."""
+        """Raises UserError if hidden states or attentions are requested that it does not have."""
 
     def at_depth(self, depth: int) -> dict[str, Any]:
-        """Returns keys to change where a configuration gets another number of layers."""
+        """Returns the keys to change for another number of layers."""
         return {}
 
     def metrics(self) -> tuple[str, ...]:
-        """Returns the names of the metrics that its runner's `report` measures."""
+        """Returns the names of the metrics in its runner's `report`."""
         return ()
 
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
-        """Returns what the metrics of an evaluation add to its loss."""
+        """Returns the addition to an evaluation's loss, computed from its metrics."""
         return 0.0
 
     def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        """Returns columns of a run's history that are computed from some rows of training."""
+        """Returns columns of a run's history, computed from some training rows."""
         return {}
 
     def warning(self, figures: Mapping[str, float], step: int) -> str:
-        """Returns what the figures of a run at a step warn of, "" if nothing."""
+        """Returns a warning about a run's figures at a step, or ""."""
         return ""
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        """Returns what a row costs with it; `targets` tokens follow a row whose words are to be predicted."""
+        """Returns a row's cost with this extension; `targets` tokens follow a row whose words are predicted."""
         return cost
 
     def head_weights(self, config: Any) -> int | None:
-        """Returns how many weights the heads of its pre-training have; None: those of ALBERT's."""
+        """Returns the number of weights in its pre-training heads; None for ALBERT's heads."""
         return None
 
 
 def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> None:
-    """Checks the keys of extensions, and which go together; `defaults` are those of the core's keys.
+    """Validates the extensions' keys and their combinations; `defaults` are those of the core's keys.
 
     Raises:
         UserError: a value is impossible, needs an extension that is not requested, or excludes another.

@@ -1,4 +1,4 @@
-"""What the published configuration files hold: sizes by name, and keys that do not change the encoder."""
+"""Published configurations: sizes by name, and keys that do not change the encoder."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _SMALL = dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, inte
 _DROPOUT = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 _CHINESE = dict(vocab_size=21128)
 _BERT = _DROPOUT | dict(sharing="none")
-# The released configurations: 512 tokens behind two rows that no token has, one segment type, transformers' exact gelu.
+# The released configurations: 512 tokens after two unused rows, one segment type, transformers' exact gelu.
 _ROBERTA = _BERT | dict(vocab_size=50265, max_position_embeddings=514, position_offset=2, type_vocab_size=1)
 _ROBERTA |= dict(layer_norm_eps=1e-5, hidden_act="gelu_erf")
 # zihangdai/xlnet: no table of positions, whose number is what commands take for the longest row, or of segments.
@@ -52,7 +52,7 @@ NAMED = {
     "mpnet_base": _BASE | _MPNET | dict(embedding_size=768),
     "xlnet_base": _BASE | _XLNET | dict(embedding_size=768),
     "xlnet_large": _LARGE | _XLNET | dict(embedding_size=1024),
-    # ALBERT's form of XLNet, which nobody published: one block, and factorised embeddings.
+    # An unpublished ALBERT form of XLNet: one block, and factorized embeddings.
     "albert_xlnet_base": _BASE | _XLNET | dict(sharing="all", embedding_size=128),
 }
 
@@ -77,13 +77,13 @@ PAPER = {
     "albert_xxlarge_v2": 235,
 }
 
-# What transformers calls models of RoBERTa's form; they differ in their vocabularies alone.
+# transformers' model types with RoBERTa's form; only their vocabularies differ.
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert")
 
-# What its files must say, and those of no other class of transformers may.
+# Values that its files must have, and no other class's may.
 MPNET_MUST_EQUAL: dict[str, tuple] = {"relative_attention_num_buckets": (32,)}
 
-# Keys that published files carry and whose one supported value leaves the encoder as it is.
+# Keys of published files whose only supported value has no effect on the encoder.
 MUST_EQUAL: dict[str, tuple] = {
     "down_scale_factor": (1, 1.0),
     "num_memory_blocks": (0,),
@@ -104,7 +104,7 @@ MUST_EQUAL: dict[str, tuple] = {
     "quantization_config": (None,),
 }
 
-# What transformers takes where a file of its own says nothing (its configuration classes of these types).
+# Defaults of transformers' configuration classes of these types.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "albert": {"hidden_act": "gelu_new"},
     "bert": {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
@@ -119,7 +119,7 @@ XLNET_NAMES = {
     **{"clamp_len": "clamp_length", "mem_len": "memory_length", "reuse_len": "reuse_length"},
     **{"initializer_range": "initializer_range", "layer_norm_eps": "layer_norm_eps"},
 }
-# Keys of its files whose one supported value leaves the encoder as it is; rows that run backwards say so themselves.
+# Keys of its files whose only supported value has no effect; reversed rows are marked by a feature.
 XLNET_MUST_EQUAL: dict[str, tuple] = {
     **{"model_type": ("xlnet",), "bi_data": (False,), "same_length": (False,), "tie_word_embeddings": (True,)},
     **{"summary_type": ("last",), "summary_use_proj": (True,), "summary_activation": ("tanh",), "pruned_heads": ({},)},
@@ -131,13 +131,13 @@ XLNET_MUST_EQUAL: dict[str, tuple] = {
 # The files of published folders that hold a configuration.
 CONFIG_FILES = "config.json albert_config*.json bert_config*.json xlnet_config.json"
 
-# What keeps models that the modern block is made after from an exact form here.
+# Why models that inspired the modern block have no exact form here.
 NEARLY = {
     "modernbert": "two of three of its layers attend to 128 neighbours alone, and its first has one norm less",
     "neobert": "its embeddings are not normalised",
 }
 
-# Keys of config.json that change no number an encoder or a head computes, by why they do not.
+# Keys of config.json without effect on an encoder's or head's results, by reason.
 WITHOUT_EFFECT: dict[str, str] = {
     "ids of special tokens, which the tokenizer says": """
 bos_token_id cls_token_id decoder_start_token_id eos_token_id eos_token_ids mask_token_id pad_token_id sep_token_id

@@ -1,7 +1,6 @@
-"""Which extensions of the encoder there are, and what asks for each.
+"""The registry of encoder extensions, and the keys that request them.
 
-The registry names modules and imports none. An extension is imported when a configuration asks for it, so a plain
-encoder imports none, nor `albert_tf.extension`, which says what an extension is.
+It imports an extension, and `albert_tf.extension`, only when a configuration requests one.
 """
 
 import functools
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Spec(NamedTuple):
-    """What embeddings and blocks consist of."""
+    """The components of embeddings and blocks."""
 
     has_positions: bool = True  # embeddings add a vector for each position
     has_types: bool = True  # embeddings add a vector for each segment
@@ -45,28 +44,26 @@ class Weights:
         return self.by_owner["encoder", 0][name]
 
     def map(self, function: Any) -> "Weights":
-        """Returns the same weights with a function applied to each."""
         by_owner = {owner: {name: function(one) for name, one in own.items()} for owner, own in self.by_owner.items()}
         return Weights(by_owner, self.steps)
 
 
 class Entry(NamedTuple):
-    """Says what asks for an extension, and where it is."""
+    """An extension's module and the keys that request it."""
 
-    keys: tuple[str, ...]  # of a configuration, that it reads; the first one asks for it
-    values: tuple[str, ...] = ()  # of the first key, that ask for it; (): every value but `off`
-    off: str | int = 0  # the value of the first key that asks for nothing
-    walk: str = ""  # the encoder's `walk` that asks for it as well, with the first of `values`
+    keys: tuple[str, ...]  # of a configuration, that it reads; the first one requests it
+    values: tuple[str, ...] = ()  # of the first key, that request it; (): every value but `off`
+    off: str | int = 0  # the value of the first key that disables it
+    walk: str = ""  # the encoder's `walk` that also requests it, with the first of `values`
     features: tuple[str, ...] = ()  # of a batch, that only this extension reads
-    module: str = ""  # "": albert_tf.extensions has one of its name
+    module: str = ""  # "": the module of its name in albert_tf.extensions
 
     @property
     def requested_by(self) -> str:
-        """Returns what asks for it, for messages."""
         return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
 
     def is_off(self, value: Any) -> bool:
-        """Returns whether a value of the first key asks for nothing. One of another type, such as False, is no such."""
+        """Returns whether a value of the first key disables the extension; other types, such as False, do not."""
         return type(value) is type(self.off) and value == self.off
 
 
@@ -107,7 +104,7 @@ POSITION_TYPES = (
 
 
 def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:
-    """Makes the extensions that a configuration's keys ask for, in the registry's order.
+    """Makes the extensions that a configuration's keys request, in the registry's order.
 
     Raises:
         UserError: one is not installed.
@@ -123,7 +120,7 @@ def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:
 
 @functools.cache
 def extension_class(name: str) -> type["Extension"]:
-    """Imports an extension and returns its class: the dataclass that its module defines with the extension's name.
+    """Imports an extension and returns its class: the module's dataclass with the extension's name.
 
     Raises:
         UserError: it is not installed.
@@ -133,7 +130,7 @@ def extension_class(name: str) -> type["Extension"]:
         module = importlib.import_module(entry.module or f"{_FOLDER}.{name}")
     except ModuleNotFoundError as error:
         if not str(error.name).startswith(_FOLDER):
-            raise  # The extension is there, and what it needs is not.
+            raise  # The extension exists, but one of its imports does not.
         raise UserError(f"{entry.requested_by} needs the extension '{name}', which is not installed") from error
     return next(one for one in vars(module).values() if isinstance(one, type) and getattr(one, "name", "") == name)
 
@@ -145,21 +142,21 @@ def owner_of(key: str) -> tuple[Entry, type["Extension"]]:
 
 
 def default_of(key: str) -> Any:
-    """Returns the default value of a key of extensions."""
+    """Returns the default of an extension's key."""
     return owner_of(key)[1].__dataclass_fields__[key].default
 
 
 def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
-    """Returns the key that asks for an extension of a configuration, and its value, for messages."""
+    """Returns the key that requests a configuration's extension, and its value, for messages."""
     key = REGISTRY[extension.name].keys[0]
     return f"{key} {getattr(config, key)!r}"
 
 
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns a configuration and a walk that agree, where an extension has a walk of its own.
+    """Returns a consistent configuration and walk, where an extension has its own walk.
 
     Raises:
-        UserError: the configuration asks for such an extension, and the walk is another on purpose.
+        UserError: the configuration requests such an extension, and `walk` explicitly another.
     """
     for name, entry in REGISTRY.items():
         if entry.walk and entry.walk == walk and config.extension(name) is None:

@@ -1,4 +1,4 @@
-"""Keras plumbing that any model could use: layers, files, checks of data. Nothing here knows ALBERT."""
+"""Keras utilities independent of ALBERT: layers, files, checks of data."""
 
 from typing import Any
 

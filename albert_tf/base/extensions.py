@@ -1,6 +1,6 @@
-"""Layers that hold the weights that extensions describe, under the names that files and optimizers know.
+"""Layers for the weights of extensions, with stable names for files and optimizers.
 
-What an extension is, and how it describes a layer, says `albert_tf.extension`.
+`albert_tf.extension` defines extensions and their layers' descriptions.
 """
 
 from typing import Any
@@ -12,12 +12,12 @@ from albert_tf.base.model import Untracked, put
 
 
 class ExtensionLayer(keras.layers.Layer):
-    """Holds weights of an extension, each as an attribute.
+    """Holds weights of an extension as attributes.
 
     Attributes:
         extension: the extension.
         steps: numbers of the plan's steps that run the half that owns the layer.
-        means: the extension's metrics. Here and not in the encoder: Keras ignores metrics of a model in a model.
+        means: the extension's metrics. Not in the encoder: Keras ignores metrics of a model in a model.
     """
 
     def __init__(self, config: Any, extension: Any, spec: Any, owner: str, steps: tuple, **kwargs: Any):
@@ -32,19 +32,19 @@ class ExtensionLayer(keras.layers.Layer):
 def _add_weights(layer: keras.layers.Layer, config: Any, spec: Any) -> None:
     for name, one in spec.weights.items():
         start = one.initializer
-        if start == "normal":  # Made only here: Keras draws a seed for each one that is made.
+        if start == "normal":  # Made only here: Keras draws a seed for each initializer.
             start = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
         own = {"autocast": one.autocast, "constraint": one.constraint, "initializer": start}
         setattr(layer, name, layer.add_weight(name=name, shape=one.shape, **own))
 
 
 class ExtensionOwner:
-    """A mixin of layers that may hold weights of extensions: the encoder, its embeddings, the halves of blocks."""
+    """A mixin of layers that may hold extensions' weights: the encoder, its embeddings, the halves of blocks."""
 
     dtype_policy: Any
 
     def add_extension_layers(self, config: Any, owner: str, steps: tuple[int, ...] = ()) -> None:
-        """Makes the layers that hold weights of extensions; arguments as of `Extension.weight_layers`."""
+        """Makes the extensions' layers; arguments as of `Extension.weight_layers`."""
         self._extension_layers = Untracked([])
         for extension in config.extensions:
             for spec in extension.weight_layers(config, owner, steps):
@@ -55,13 +55,11 @@ class ExtensionOwner:
                 self._extension_layers.value.append((extension, spec, layer))
 
     def name_on_disk(self) -> None:
-        """Gives these layers their paths in files."""
         for _, spec, layer in self._extension_layers.value:
             if layer is not None and spec.disk != spec.attribute:
                 put(self, spec.disk, layer)
 
     def build_extension_layers(self, config: Any) -> None:
-        """Makes the weights."""
         for _, spec, layer in self._extension_layers.value:
             if layer is None:
                 _add_weights(self, config, spec)  # type: ignore[arg-type]
@@ -69,18 +67,17 @@ class ExtensionOwner:
                 layer.build(None)
 
     def own_extension_layers(self) -> list[ExtensionLayer]:
-        """Returns the layers that hold weights of extensions."""
         return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
     def own_extension_weights(self) -> list[tuple[Any, Any, dict[str, Any]]]:
-        """Returns every extension that has weights here, with the description of a layer and its weights by name."""
+        """Returns each extension with weights here, a layer's description and its weights by name."""
         return [
             (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})
             for extension, spec, layer in self._extension_layers.value
         ]
 
     def weights_of(self, extension: str) -> dict[str, Any]:
-        """Returns the weights of an extension by name; in a half, "layer/name" for those of a layer of its own."""
+        """Returns an extension's weights by name; in a half, "layer/name" for those of a layer of its own."""
         is_half = not isinstance(self, keras.Model)
         return {
             f"{spec.layer}/{name}" if spec.disk and is_half else name: weight

@@ -1,4 +1,4 @@
-"""Checks values by the fields of a dataclass: their types, choices and limits."""
+"""Validates values by a dataclass's fields: types, choices and limits."""
 
 import dataclasses
 import math
@@ -14,13 +14,13 @@ def check_value(
     choices: Mapping[str, tuple] = {},
     limits: Mapping[str, tuple[str, Callable[[Any], bool]]] = {},
 ) -> None:
-    """Raises UserError where a value is not what its field may have: a str, a bool, or a number that is not negative.
+    """Raises UserError unless a value fits its field: a str, a bool, or a number that is not negative.
 
     Args:
         field: an int with a default above 0 must be at least 1; a name that ends in "_prob" is a probability.
         value: of the field.
-        choices: by field, the values that it may have.
-        limits: by field, what its value must be, as text and as a function.
+        choices: allowed values by field.
+        limits: further conditions by field, as text and as a function.
     """
     name = field.name
     if field.type in (str, bool):
@@ -31,7 +31,7 @@ def check_value(
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UserError(f"{name} must be a number, not {value!r}")
-    # Counts of what there may be none of are 0 by default.
+    # Counts that may be 0 have the default 0.
     least = min(cast(float, field.default), 1)
     if field.type is int and (not isinstance(value, int) or value < least):
         raise UserError(f"{name} must be a whole number of at least {least}, not {value}")

@@ -1,4 +1,4 @@
-"""Checks the data of `fit`, `evaluate` and `predict`: what no model can read is refused before the first step."""
+"""Checks the data of `fit`, `evaluate` and `predict` before the first step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,10 @@ _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for lab
 
 
 def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) -> None:
-    """Raises UserError where data is of a kind that the models cannot read.
+    """Raises UserError for data of a kind that the models cannot read.
 
-    Of a tf.data.Dataset the kinds are known. What generators and datasets hold is known only when they are read.
-
-    Args:
-        features: the first argument of `fit`.
-        labels: the second; None if there are none.
-        check_values: called with features whose values are known, which it checks.
+    A tf.data.Dataset's kinds are known; the values of generators and datasets are known only when read. `check_values`
+    checks features whose values are known.
     """
     if is_text(features):
         raise UserError(f"features: {NO_TEXTS}")
@@ -42,7 +38,7 @@ def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) 
 
 
 def check_classes(labels: Any, classes: int, sample_weight: Any = None) -> None:
-    """Raises UserError where a label that has weight is no class."""
+    """Raises UserError for a label with nonzero weight that is no class."""
     values, weights = known(labels), known(sample_weight)
     if values is None or values.dtype.kind not in "iuf" or not values.size:
         return

@@ -1,4 +1,4 @@
-"""Layers and functions that models are made of: dense layers, norms, activations, dropout, lookups, fused kernels."""
+"""Building blocks of models: dense layers, norms, activations, dropout, lookups, fused kernels."""
 
 import contextlib
 import contextvars
@@ -31,9 +31,9 @@ def fusing() -> Iterator[None]:
 
 
 def fuse(function: Callable) -> Callable:
-    """Decorates a function of tensors that returns a tensor, or several, with no state and no Python arguments.
+    """Decorates a function that `fusing` compiles; it takes and returns tensors only, and has no state.
 
-    The backward pass computes the function anew from its inputs.
+    The backward pass computes the function again from its inputs.
     """
 
     @functools.wraps(function)
@@ -45,7 +45,7 @@ def fuse(function: Callable) -> Callable:
 
 
 def _elements(array) -> int:
-    """0 where the shape is not known when the graph is built: XLA would compile anew for every one."""
+    """Returns 0 for a shape unknown at graph construction: XLA would recompile for each."""
     return 0 if None in array.shape else math.prod(array.shape)
 
 
@@ -69,7 +69,7 @@ def _fused(function: Callable) -> Callable:
     return apply
 
 
-# In float32 whatever the dtype: XLA rounds every intermediate of a narrower one, which takes four times as long.
+# Always float32: XLA rounds every intermediate of a narrower dtype, which takes four times as long.
 @fuse
 def gelu_tanh(inputs: Tensor) -> Tensor:
     """Computes the tanh approximation of GELU (modeling.py:299 of google-research/albert)."""
@@ -93,16 +93,16 @@ def activation(name: str) -> Callable:
 
 
 class Dense(keras.layers.Dense):
-    """Keras's Dense layer, whose files also hold a LoRA adapter apart from its kernel, so that training goes on.
+    """Keras's Dense layer, with its LoRA adapter saved separately from the kernel so that training can resume.
 
-    The entries that Keras writes stay: the kernel with the adapter added. A layer without an adapter reads those. A
-    layer with an adapter that reads a file without one takes its kernel, and the adapter begins anew.
+    The entries that Keras writes remain: the kernel with the adapter added. A layer without an adapter reads those. A
+    layer with an adapter that reads a file without one loads its kernel and starts a new adapter.
     """
 
     _refusal: UserError | None = None
 
     def quantized_build(self, *args: Any, **kwargs: Any) -> None:
-        """Raises UserError: a dtype such as "int8_from_float32" asks for rounded kernels, which nothing here reads."""
+        """Raises UserError: quantized dtypes such as "int8_from_float32" are not supported."""
         raise UserError(f"a dtype of quantized kernels is not offered for these models; {NO_QUANTIZATION}")
 
     def save_own_variables(self, store: Any) -> None:
@@ -120,7 +120,7 @@ class Dense(keras.layers.Dense):
         """
         saved = set(store.keys())
         if self._refusal and not saved:
-            raise self._refusal  # Keras comes again by another attribute, finds nothing, and shows the last error.
+            raise self._refusal  # Keras retries by another attribute, fails, and shows the last error.
         begun = ops.convert_to_numpy(self.lora_kernel_a) if self.lora_enabled else None
         super().load_own_variables({name: store[name] for name in saved if name.isdigit()})
         if not self.lora_enabled:
@@ -146,8 +146,6 @@ class Dense(keras.layers.Dense):
 
 @functools.cache
 def _normalizer(epsilon: float, shifts: bool) -> Callable:
-    """Returns the function of (gamma, beta if it shifts, inputs, residual if any) to the normalised sum."""
-
     @fuse
     def normalize(gamma, *others):
         beta, values = (others[0], others[1:]) if shifts else (None, others)
@@ -164,8 +162,6 @@ def _normalizer(epsilon: float, shifts: bool) -> Callable:
 
 @functools.cache
 def _rms_normalizer(epsilon: float) -> Callable:
-    """Returns the function of (scale, inputs, residual if any) to the normalised sum."""
-
     @fuse
     def normalize(scale, *values):
         return ops.cast(ops.rms_normalization(_sum(*values), scale, axis=-1, epsilon=epsilon), values[0].dtype)
@@ -184,7 +180,7 @@ def _epsilon(layer: keras.layers.Layer, inputs: Tensor) -> float:
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class LayerNorm(keras.layers.Layer):
-    """Normalises the last axis to mean 0 and variance 1, then scales and shifts.
+    """Normalizes the last axis to mean 0 and variance 1, then scales and shifts.
 
     Mean and variance are float32 whatever the dtype policy: ALBERT's epsilon of 1e-12 (modeling.py:429) is zero in
     float16. In half precision epsilon is at least 1e-7, since the gradient of a constant row grows with
@@ -202,7 +198,7 @@ class LayerNorm(keras.layers.Layer):
             self.beta = self.add_weight(name="beta", shape=input_shape[-1:], initializer="zeros")
 
     def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
-        """Normalises `inputs`, or their sum with `residual`."""
+        """Normalizes `inputs`, or their sum with `residual`."""
         values = (inputs,) if residual is None else (inputs, residual)
         weights = (self.gamma, self.beta) if self.shifts else (self.gamma,)
         return _normalizer(_epsilon(self, inputs), self.shifts)(*map(ops.convert_to_tensor, weights), *values)
@@ -218,17 +214,17 @@ class LayerNorm(keras.layers.Layer):
 class RMSNorm(keras.layers.RMSNormalization):
     """Divides the last axis by its root mean square, then scales; float32 inside, with LayerNorm's epsilon.
 
-    Keras's own layer, which can take a residual and is one kernel in training.
+    Keras's layer, with an optional residual, fused into one kernel in training.
     """
 
     def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
-        """Normalises `inputs`, or their sum with `residual`."""
+        """Normalizes `inputs`, or their sum with `residual`."""
         values = (inputs,) if residual is None else (inputs, residual)
         return _rms_normalizer(_epsilon(self, inputs))(ops.convert_to_tensor(self.scale), *values)
 
 
 class _Given(keras.random.SeedGenerator):
-    """Hands out the one seed it was made from: Keras draws random numbers from a SeedGenerator only."""
+    """A SeedGenerator that returns one given seed: Keras draws random numbers from a SeedGenerator only."""
 
     def __init__(self, seed: Tensor):
         self.seed = seed
@@ -240,7 +236,7 @@ class _Given(keras.random.SeedGenerator):
 def site_seed(seed: Tensor, site: Tensor) -> Tensor:
     """Returns the seed of one dropout site, from a call's seed (uint32 [2], or None) and the site's number.
 
-    A call's seed is (constant, counter). The site goes into the constant, so no two sites of any two calls meet.
+    A call's seed is (constant, counter). The site changes the constant, so no two sites of any two calls collide.
     """
     if seed is None:
         return None
@@ -255,7 +251,7 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
 
 
 class SeedInFiles:
-    """A mixin of layers whose files hold how far their seed generator has counted, which Keras leaves out."""
+    """A mixin for layers that save the state of their seed generator, which Keras leaves out."""
 
     seed_generator: Any = None
 
@@ -270,12 +266,12 @@ class SeedInFiles:
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class ResumableDropout(SeedInFiles, keras.layers.Dropout):
-    """keras.layers.Dropout that goes on with the masks that it would have drawn after its file was loaded."""
+    """keras.layers.Dropout that continues its sequence of masks after its file is loaded."""
 
 
 def plain(error: UserError) -> UserError:
-    """Marks an error so that Keras passes it on as it is."""
-    # Keras leaves errors with this mark alone; others it puts inside its account of every nested call.
+    """Marks an error so that Keras passes it on unchanged."""
+    # Keras passes errors with this mark on; it wraps others in a report of every nested call.
     error._keras_call_info_injected = True  # type: ignore[attr-defined]
     return error
 
@@ -283,14 +279,14 @@ def plain(error: UserError) -> UserError:
 def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor:
     """Returns the rows of a table at given indices.
 
-    An index that the table does not have is a UserError where its value is known, and an error of TensorFlow in graphs
-    that run on a CPU. XLA and GPUs raise no errors; there its row is NaN, and so are answer and loss.
+    An index out of range is a UserError where its value is known, and a TensorFlow error in graphs that run on a CPU.
+    XLA and GPUs raise no errors; there the row is NaN, and so are answer and loss.
 
     Args:
         table: [n, width].
         indices: int [...].
         name: of the indices, for the error.
-        first: added to every index: how many rows of the table lie before index 0.
+        first: offset added to every index.
 
     Returns:
         [..., width].
@@ -313,7 +309,7 @@ def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor
 
 
 def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "masked_lm_positions") -> Tensor:
-    """Picks vectors by their positions: [batch, sequence, hidden] and int [batch, n] give [batch, n, hidden].
+    """Gathers vectors by position: [batch, sequence, hidden] and int [batch, n] to [batch, n, hidden].
 
     Raises:
         UserError: a position is outside its row, as for `rows_at`.
@@ -322,13 +318,13 @@ def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "ma
     check_range(positions, length, name)
     positions = ops.cast(positions, "int32")
     rows = positions + length * ops.arange(batch, dtype="int32")[:, None]
-    # A position outside its row must not be one of the next row's.
+    # A position outside its row must not select from the next row.
     rows = ops.where(in_range(positions, length), rows, -1)
     return rows_at(ops.reshape(sequence_output, (-1, width)), rows, name)
 
 
 def or_nan(values: Tensor, indices: Tensor, size: Any) -> Tensor:
-    """Returns values, [...] as the indices they were looked up by, times NaN where an index is not below `size`."""
+    """Returns values [...], with NaN where the index at the same place is not below `size`."""
     return values * ops.cast(ops.where(in_range(indices, size), 1.0, np.nan), values.dtype)
 
 
@@ -338,7 +334,7 @@ def in_range(indices: Tensor, size: Any) -> Tensor:
 
 
 def check_range(indices: Any, most: Any, name: str, least: int = 0) -> None:
-    """Raises UserError where an index is known, and is not from `least` to most - 1."""
+    """Raises UserError where a known index is not from `least` to most - 1."""
     values = known(indices)
     if values is None or not isinstance(most, int) or not values.size:
         return
@@ -349,7 +345,7 @@ def check_range(indices: Any, most: Any, name: str, least: int = 0) -> None:
 
 
 def known(values: Any) -> np.ndarray | None:
-    """Returns what an array or an eager tensor holds; None of anything else."""
+    """Returns the NumPy value of an array or an eager tensor; None for anything else."""
     if isinstance(values, np.ndarray):
         return values
     if keras.backend.backend() == "tensorflow":
@@ -365,7 +361,7 @@ def known(values: Any) -> np.ndarray | None:
 
 
 class MeasuredMean(keras.metrics.Mean):
-    """Returns the mean of what was measured; a model that never measures shows no figure, where a Mean would show 0."""
+    """A mean that shows no figure until it is updated, where Keras's Mean would show 0."""
 
     _is_measured = False
 

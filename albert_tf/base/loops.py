@@ -1,4 +1,4 @@
-"""Loops and conditions in a graph that have a gradient on every backend."""
+"""Differentiable loops and conditions in a graph, on every backend."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +12,14 @@ from albert_tf.base import Tensor
 def repeat(
     cycle: Callable, times: int, state: Any, drawn: Tensor | None = None, goes_on: Callable | None = None
 ) -> Any:
-    """Applies cycle(i, state) for i = 0 .. times - 1 as one loop in the graph, differentiable on every backend.
+    """Applies cycle(i, state) for i = 0 .. times - 1 as one differentiable loop in the graph.
 
     Args:
-        cycle: a function of the number i, an int or a scalar tensor, and the state. It returns the next state.
-        times: how often.
-        state: a tensor, or tensors in tuples, whose shapes stay.
-        drawn: an int32 scalar of at most `times`: how often in its place.
-        goes_on: a function of the state that returns whether the loop goes on. There is no gradient then.
+        cycle: returns the next state, from the number i, an int or a scalar tensor, and the state.
+        times: number of iterations.
+        state: a tensor, or tensors in tuples, of constant shapes.
+        drawn: an int32 scalar of at most `times` that replaces it.
+        goes_on: returns whether the loop continues, from the state. There is no gradient then.
     """
     if times == 1:
         return cycle(0, state)
@@ -39,5 +39,5 @@ def repeat(
 
 
 def run_if(condition: Tensor, step: Callable, state: Any) -> Any:
-    """Returns step(state) where the scalar condition holds, and otherwise the state itself, at no cost."""
+    """Returns step(state) if the scalar condition holds, else the state itself, at no cost."""
     return ops.cond(condition, lambda: step(state), lambda: state)

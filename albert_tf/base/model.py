@@ -1,4 +1,4 @@
-"""What Keras offers for every model and leaves to those made of several layers: export, LoRA."""
+"""Keras's export, saving and LoRA for models made of several layers."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -23,21 +23,21 @@ _HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
-    """Keeps adapters and frozen layers in files, names the inputs of an export, and knows its shapes before any call.
+    """A Keras model that saves adapters and frozen layers, and knows its input names and shapes before any call.
 
     Attributes:
         feature_names: names of the int32 features that an export takes.
-        input_rank: number of axes of each feature; the batch and the sequence have one each.
-        graph_arguments: defaults of `call`'s arguments inside a functional model: with them the outputs have the same
+        input_rank: axes of each feature, including batch and sequence.
+        graph_arguments: defaults of `call`'s arguments inside a functional model, so that the outputs have the same
             keys in training as outside it.
-        is_exported: whether `export` is reading the model now, whose outputs must then be tensors.
+        is_exported: whether `export` is running; outputs must then be tensors.
     """
 
     feature_names: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     input_rank = 2
     graph_arguments: Mapping[str, Any] = {}
     is_exported = False
-    # Behind a function, so that Keras does not track it.
+    # In a function, so that Keras does not track it.
     _graph_output: Callable[[], Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -52,29 +52,29 @@ class BaseModel(keras.Model):
         return outputs
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns what a call returns, symbolic. The call itself is traced, so shapes, dtypes and keys are its own."""
+        """Returns a call's symbolic outputs, by tracing it."""
         call = super().__call__
         if keras.backend.backend() == "tensorflow":
             return compute_output_spec(call, *args, **kwargs)
-        # JAX cannot trace a model of an unknown length: what differs between two lengths is unknown.
+        # JAX cannot trace a model of unknown length.
         specs = [compute_output_spec(call, *_with_size(n, args), **_with_size(n, kwargs)) for n in (2, 5)]
         return keras.tree.map_structure(_joined, *specs)
 
     @property
     def input(self) -> dict[str, keras.KerasTensor]:
-        """Returns symbolic int32 features by the names that `export` calls them."""
+        """Returns symbolic int32 features by their names in `export`."""
         return {name: keras.KerasTensor((None,) * self.input_rank, "int32", name=name) for name in self.feature_names}
 
     @property
     def output(self) -> Any:
         """Returns the symbolic outputs for `input`, outside training: a tensor, or a dict.
 
-        After calls in functional models: those of the call that has the most outputs, as Keras counts by them.
+        After calls in functional models: the outputs of the call with the most, since Keras counts by them.
         """
         return self.compute_output_spec(self.input) if self._graph_output is None else self._graph_output()
 
     def compute_output_shape(self, input_shape: Any = None) -> Any:
-        """Returns the shapes of `output`; None stands for a size that differs from call to call."""
+        """Returns the shapes of `output`; None is a variable size."""
         return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(self.input))
 
     def export(
@@ -85,7 +85,7 @@ class BaseModel(keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Exports as keras.Model does, also before any call: unless given, the signature is `input`, of any length."""
+        """Exports as keras.Model does, also before any call: the default signature is `input`, of any length."""
         features = {
             name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
             for name, tensor in self.input.items()
@@ -97,7 +97,7 @@ class BaseModel(keras.Model):
         except Exception as error:
             if keras.backend.backend() == "tensorflow" or isinstance(error, (ImportError, OSError)):
                 raise
-            # Of rows of any length other backends can make no graph, and say so in hundreds of lines.
+            # Other backends cannot build a graph for rows of any length; their error is hundreds of lines long.
             raise plain(
                 UserError(
                     f"export under KERAS_BACKEND={keras.backend.backend()} failed ({first_line(error)[:100]}); save "
@@ -109,7 +109,7 @@ class BaseModel(keras.Model):
             self.is_exported = False
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Trains as keras.Model does; UserError for data that no model here reads."""
+        """Trains as in Keras; UserError for unreadable data."""
         self._check_data(x, y, kwargs.get("sample_weight"))
         with explained():
             return super().fit(x, y, *args, **kwargs)
@@ -123,44 +123,44 @@ class BaseModel(keras.Model):
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Evaluates as keras.Model does; UserError as of `fit`."""
+        """Evaluates as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         with explained():
             return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Predicts as keras.Model does; UserError as of `fit`."""
+        """Predicts as in Keras; UserError as in `fit`."""
         self._check_data(x)
         with explained():
             return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Trains on a batch as keras.Model does; UserError as of `fit`."""
+        """Trains as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         return super().train_on_batch(x, y, sample_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Evaluates a batch as keras.Model does; UserError as of `fit`."""
+        """Evaluates as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         return super().test_on_batch(x, y, sample_weight, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Predicts of a batch as keras.Model does; UserError as of `fit`."""
+        """Predicts as in Keras; UserError as in `fit`."""
         self._check_data(x)
         return super().predict_on_batch(x)
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
-        """Raises UserError where data is not what the model reads."""
+        """Raises UserError for data that the model cannot read."""
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Saves as keras.Model does, as .keras; UserError for an HDF5 file, which could not be loaded."""
+        """Saves as .keras; UserError for HDF5, which could not be loaded."""
         if str(filepath).endswith(_HDF5):
             raise UserError(f"'{filepath}': an HDF5 file cannot hold this model; save it as {_renamed(filepath)}")
         super().save(filepath, *args, **kwargs)
 
     @property
     def layers(self) -> list[keras.layers.Layer]:
-        # `keras.saving.save_model` of an HDF5 file asks for them, without `save`.
+        # `keras.saving.save_model` calls this for an HDF5 file, without `save`.
         if get_global_attribute("use_legacy_config"):
             raise UserError("an HDF5 file cannot hold this model; save it as a file that ends in .keras")
         return [layer for layer in super().layers if not getattr(layer, "is_folder", False)]
@@ -174,7 +174,7 @@ class BaseModel(keras.Model):
         super()._symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def quantize(self, mode: str | None = None, config: Any = None, **kwargs: Any) -> None:
-        """Raises UserError: Keras's quantization is not offered for these models."""
+        """Raises UserError: Keras's quantization is not supported."""
         raise UserError(f"quantize is not offered for these models; {NO_QUANTIZATION}")
 
     def get_config(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class BaseModel(keras.Model):
             )
         adapters, frozen = (config.pop(name, {}) for name in ("adapters", "frozen"))
         if frozen:
-            config["trainable"] = True  # The list says whether the model itself is frozen.
+            config["trainable"] = True  # The list includes the model itself if it is frozen.
         model = cls(**config)
         restore(model, adapters, frozen)
         return model
@@ -209,7 +209,7 @@ def is_text(data: Any) -> bool:
 
 
 class Folder(keras.layers.Layer):
-    """A part of a path in a `.keras` file and nothing else: Keras names what a list or dict holds by its class."""
+    """A path component in a `.keras` file, since Keras names the items of a list or dict by their class."""
 
     is_folder = True
 
@@ -222,7 +222,7 @@ class Untracked:
 
 
 def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
-    """Sets the path of a layer in the owner's files, whatever other layers there are."""
+    """Fixes a layer's path in the owner's files, independent of other layers."""
     *folders, last = path.split("/")
     for name in folders:
         if not isinstance(getattr(owner, name, None), Folder):
@@ -237,8 +237,6 @@ def _renamed(filepath: str | os.PathLike) -> str:
 
 
 def _with_size(size: int, arguments: Any) -> Any:
-    """Arguments whose symbolic tensors have this size where theirs is unknown."""
-
     def known(value: Any) -> Any:
         if not isinstance(value, keras.KerasTensor):
             return value
@@ -257,16 +255,16 @@ def _count(outputs: Any) -> int:
 
 
 def _whole(name: str, feature: Tensor) -> Tensor:
-    """An averaged feature as what it was the average of; of those that models here read, weights alone are floats."""
+    """Restores an averaged feature's integers; only weights are floats."""
     averaged = "float" in str(feature.dtype) and not name.endswith("_weights")
     return keras.KerasTensor(feature.shape, "int32") if averaged else feature
 
 
 def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
-    """Freezes a model and gives some of its dense layers low-rank adapters (Hu et al. 2021), which are trained.
+    """Freezes a model and adds trainable low-rank adapters to some dense layers (Hu et al. 2021).
 
     Raises:
-        UserError: the rank is no whole number of 1 or more, or there are adapters already.
+        UserError: the rank is not a positive integer, or there are adapters already.
     """
     if not isinstance(rank, int) or rank < 1:
         raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
@@ -292,7 +290,7 @@ def merge_adapters(model: keras.Model) -> None:
 
 
 def has_adapters(model: keras.Model) -> bool:
-    """Returns whether LoRA adapters are trained beside any kernel of the model."""
+    """Returns whether any kernel of the model has a LoRA adapter."""
     return bool(_with_adapters(model))
 
 

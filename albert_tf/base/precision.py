@@ -1,4 +1,4 @@
-"""Whether bfloat16 is worth computing in on this machine."""
+"""Warns where this machine gains nothing from bfloat16."""
 
 import functools
 from pathlib import Path
@@ -13,7 +13,7 @@ _FAST = ("avx512_bf16", "amx_bf16")
 
 @functools.cache
 def warn_of_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> None:
-    """Warns, once, where a model computes in bfloat16 on an x86 CPU that has no instructions for it, and no GPU."""
+    """Warns once if a model computes in bfloat16 on an x86 CPU without bfloat16 instructions, and no GPU."""
     flags = cpu_flags(cpu_info)
     if flags and not flags & set(_FAST) and not _has_accelerator():
         logging.warning(

@@ -1,4 +1,4 @@
-"""What TensorFlow says in a hundred lines of a value in a batch that no model can read, in one."""
+"""One-line errors for TensorFlow's long ones about values out of range in a batch."""
 
 import contextlib
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from albert_tf.base.layers import plain
 from tfrecords.base.errors import UserError
 
-# What its kernels say of an index: of a lookup, and of the cross-entropy.
+# TensorFlow's messages about an index, in a lookup and in the cross-entropy.
 _SAID = (
     (re.compile(r"indices\[[\d,]*\] = (-?\d+) is not in \[0, (\d+)\)"), "an id or a position"),
     (re.compile(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)"), "labels"),
@@ -16,7 +16,7 @@ _SAID = (
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Makes one line of TensorFlow's error for a value of a batch that is out of range.
+    """Converts TensorFlow's error for a batch value out of range to one line.
 
     Raises:
         UserError: in its place.
@@ -24,7 +24,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # Known by its name: models work without TensorFlow.
+        # Compared by name: models work without TensorFlow.
         if type(error).__name__ != "InvalidArgumentError":
             raise
         found = next(((said, what) for form, what in _SAID if (said := form.search(str(error)))), None)

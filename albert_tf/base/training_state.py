@@ -1,6 +1,6 @@
-"""What of a model trains: which layers and weights are frozen, and which kernels have LoRA adapters.
+"""Saves and restores which layers and weights are frozen, and which kernels have LoRA adapters.
 
-Keras notes `trainable` of a model alone in its configuration, and no adapters of layers that a model makes itself.
+Keras's configurations hold `trainable` for a model alone, and no adapters of layers that a model makes itself.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,9 @@ import keras
 
 
 def freeze_all_below(model: keras.layers.Layer) -> None:
-    """Freezes every inner layer of a layer that is itself frozen.
+    """Freezes every inner layer of a frozen layer.
 
-    Keras tells the inner layers only when `trainable` is set after they were made, not of `trainable=False` in the
-    constructor.
+    Keras does so only when `trainable` is set after they were made, not for `trainable=False` in the constructor.
     """
     for layer in model._flatten_layers(include_self=False, recursive=False):
         layer.trainable = True  # TensorFlow ignores a value that the layer has already, although inner layers may not.
@@ -21,11 +20,11 @@ def freeze_all_below(model: keras.layers.Layer) -> None:
 
 
 def training_state(model: keras.Model) -> dict[str, Any]:
-    """Returns the entries of a model's configuration from which `restore` makes the same state again.
+    """Returns the entries of a model's configuration that `restore` needs.
 
     Returns:
         "adapters": rank and alpha of each adapted layer; "frozen": the frozen layers, and the frozen weights. Layers
-        are named by their path within the model, "" is the model itself. An entry that would be empty is left out.
+        are named by their path within the model, "" is the model itself. Empty entries are left out.
     """
     adapters, layers, weights = {}, [], []
     for path, layer in layers_by_path(model):
@@ -39,24 +38,24 @@ def training_state(model: keras.Model) -> dict[str, Any]:
 
 
 def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
-    """Puts a model whose weights all train into a state that `training_state` returned.
+    """Restores the result of `training_state` in a model whose weights all train.
 
-    What the model does not have is passed over: it was made from another configuration.
+    Entries for layers that the model lacks, as after a change of configuration, are ignored.
     """
     for path, layer in layers_by_path(model):
-        if path in adapters and not layer.lora_enabled:  # Those of an inner model are made with that model.
+        if path in adapters and not layer.lora_enabled:  # An inner model makes its own.
             layer.enable_lora(adapters[path]["rank"], lora_alpha=adapters[path]["alpha"])
     layers, weights = set(frozen.get("layers", ())), set(frozen.get("weights", ()))
     for path, layer in layers_by_path(model):
         if path in layers:
-            layer._trainable = False  # The property would freeze what is below it, too.
+            layer._trainable = False  # The property would freeze the inner layers, too.
         for weight in _own_weights(layer):
             if f"{path}/{weight.name}" in weights:
                 weight.trainable = False
 
 
 def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yields every layer of a model once with the names that lead to it; the model first, by the name ""."""
+    """Yields every layer of a model once with its path; the model first, as ""."""
     seen = set()
 
     def below(path: str, layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
@@ -72,5 +71,4 @@ def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layer
 
 
 def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    """The weights that may train, without seeds."""
     return layer._trainable_variables

@@ -1,4 +1,4 @@
-"""Blocks whose hidden units stand in the same order, so that their mean means something."""
+"""Aligns the hidden units of blocks, so that the blocks can be averaged."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,18 @@ from tfrecords.base.errors import UserError
 
 
 def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
-    """Makes the same function, with the units inside its blocks in an order that brings the blocks near to each other.
+    """Makes an equivalent model whose blocks have their units in the order that makes the blocks most similar.
 
-    The feed-forward half's units may stand in any order, and so may the heads; within a head queries and keys may be
-    turned together, and values against the output. Of each group of blocks the later ones are so ordered and turned as
-    to be nearest to the first: units and heads by assignment, heads inside by orthogonal Procrustes (weight matching of
-    Git Re-Basin, Ainsworth et al. 2022, arXiv:2209.04836, which the mean of two networks needs).
+    Feed-forward units and heads may be permuted; within a head queries and keys may be rotated together, and values
+    against the output. Later blocks of a group are matched to the first: units and heads by assignment, heads inside by
+    orthogonal Procrustes (weight matching of Git Re-Basin, Ainsworth et al. 2022, arXiv:2209.04836).
 
     Args:
-        model: an AlbertEncoder, or any model here, whose blocks are each step's own.
-        groups: numbers of the blocks that are to share.
+        model: any model, or an AlbertEncoder, with unshared blocks.
+        groups: numbers of the blocks to be shared.
 
     Returns:
-        A model with weights of its own, not compiled, that gives what the other gives.
+        An equivalent model with weights of its own, not compiled.
 
     Raises:
         UserError: blocks are shared already.
@@ -45,7 +44,7 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
 
 
 def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -> None:
-    """Orders a half's units as those of the first that their weights, in and out, are most alike."""
+    """Permutes a half's units to match the first's incoming and outgoing weights."""
     own, to = f"feed_forward_{block}", f"feed_forward_{first}"
     into = [part for part in ("intermediate", "gate") if f"{own}/{part}/kernel" in values]
     likeness = values[f"{to}/output/kernel"] @ values[f"{own}/output/kernel"].T
@@ -60,7 +59,7 @@ def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -
 
 
 def _align_attention(values: dict[str, np.ndarray], first: int, block: int, heads: int, stays: bool) -> None:
-    """Orders heads by what they compute, unless each stays, and turns each within its width to the one in its place."""
+    """Permutes heads by what they compute, unless each stays, and rotates each to match the first's head."""
     to, own = (_Heads(values, f"attention_{number}", heads) for number in (first, block))
     if not stays:
         own.reorder(linear_sum_assignment(to.likeness(own), maximize=True)[1])
@@ -83,7 +82,7 @@ class _Heads:
         self.parts["output"] = output.reshape(heads, -1, output.shape[1]).transpose(0, 2, 1)
 
     def likeness(self, other: "_Heads") -> np.ndarray:
-        """Inner products of what heads compute, scores and results, whatever their widths' bases: [heads, heads]."""
+        """Returns inner products of the heads' scores and results, independent of their bases: [heads, heads]."""
         total = np.zeros((len(self.parts["query"]),) * 2)
         for one, two in (("query", "key"), ("value", "output")):
             left, right = (

@@ -1,4 +1,4 @@
-"""What a published config.json says of the answers of a head: the classes' names, and what scores pass through."""
+"""The head settings of a published config.json: class names and the activation of scores."""
 
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from tfrecords.base.errors import UserError
 
 
 def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
-    """Gives a new model what the configuration beside its weights says of its answers.
+    """Sets a new model's class names and activation from its config.json.
 
     Raises:
-        UserError: it says what is not offered here, or contradicts the weights.
+        UserError: a setting is unsupported, or contradicts the weights.
     """
     problem = values.get("problem_type")
     if isinstance(model, ClassesModel):
@@ -52,17 +52,17 @@ def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
 
 
 def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[str]:
-    """Returns the names that a configuration gives its classes, each another; LABEL_0 and so on where it gives none.
+    """Returns a configuration's unique class names; LABEL_0 and so on by default.
 
     Raises:
-        UserError: it names another number of classes than there are.
+        UserError: the number of names differs from `num_classes`.
     """
     named = values.get("id2label")
     if not named:
         count = values.get("num_labels", num_classes)
         if count != num_classes:
             raise UserError(f"'{where}': num_labels is {count}, and the weights have {num_classes} classes")
-        # As transformers names them.
+        # The default names of transformers.
         return [f"LABEL_{number}" for number in range(num_classes)]
     if sorted(named, key=str) != sorted(map(str, range(num_classes))):
         raise UserError(

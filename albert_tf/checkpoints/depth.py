@@ -1,4 +1,4 @@
-"""The same weights run through another number of layers."""
+"""Runs a model's weights through another number of layers."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ from tfrecords.base.errors import UserError
 
 
 def at_depth(model: Model, depth: int) -> Model:
-    """Makes the model that runs a model's blocks through `depth` layers, as one built with so many would.
+    """Makes a model that runs the same blocks through `depth` layers.
 
-    Blocks that repeat do so more or less often. What belongs to one step (a head to exit by, a signal) stays with it:
-    a lower depth leaves out the repetition's last steps; a higher one is refused where its new steps would have none.
+    Repeated blocks run more or less often. Weights of one step (an exit head, a signal) stay with it: a lower depth
+    leaves out the repetition's last steps; a higher one is refused if new steps would lack such weights.
 
     Args:
-        model: an AlbertEncoder, or any model here.
+        model: any model, or an AlbertEncoder.
         depth: its `num_hidden_layers`.
 
     Returns:
-        A model with weights of its own, not compiled; the model itself where it is as deep already.
+        A new uncompiled model; the model itself if it has this depth.
 
     Raises:
         UserError: the plan has no such depth, or its new steps would lack weights.
@@ -59,7 +59,7 @@ def at_depth(model: Model, depth: int) -> Model:
 
 
 def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, Any]]:
-    """The weights that steps have of their own, by name and step: a variable, and which of its rows, or all of it."""
+    """Returns the steps' own weights by name and step: a variable, and its row, or all of it."""
     encoder, found = encoder_of(model), dict[tuple[str, int], tuple[keras.Variable, Any]]()
     for step, head in enumerate(getattr(model, "exit_heads", [])):
         found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}

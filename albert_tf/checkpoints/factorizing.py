@@ -1,4 +1,4 @@
-"""Word embeddings as a narrow table and one projection, out of a wide table."""
+"""Factorizes a wide word embedding table into a narrow table and a projection."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,23 +13,23 @@ from tfrecords.base.errors import UserError
 
 
 def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None = None) -> Model:
-    """Makes the model whose word embeddings have `size` columns and are as near to another's as that rank allows.
+    """Makes the model whose word embeddings have `size` columns and are nearest to another model's.
 
-    The table less its mean row is cut by its truncated singular value decomposition, which is of all tables of that
-    rank the nearest; the mean joins the segments' embeddings, of which every token gets one. Positions and segments
-    stay at hidden_size (`factorization` "word"). A masked-LM head keeps its layers and answers as nearly.
+    It truncates the singular value decomposition of the table without its mean row, which is optimal for that rank; the
+    mean joins the segment embeddings. Positions and segments stay at hidden_size (`factorization` "word"). A masked-LM
+    head keeps its layers and is approximated equally.
 
     Args:
-        model: an AlbertEncoder, or any model here whose words are not normalised before they are projected.
+        model: any model, or an AlbertEncoder, without a norm between words and projection.
         size: columns of the new table.
-        counts: [vocab_size], how often each piece occurs where the model is to be good; errors of a row count as the
-            root of its share, and one more of every piece, do. None: all rows count alike.
+        counts: [vocab_size], the pieces' occurrences in the target texts: a row's error is weighted by the root of its
+            share, after adding one to each count. None: all rows count alike.
 
     Returns:
-        A model with weights of its own, not compiled; the model itself where its table is as narrow.
+        A new uncompiled model; the model itself where its table is as narrow.
 
     Raises:
-        UserError: the words are factorised already, as ALBERT's are, or `size` is not below their width.
+        UserError: the words are already factorized, as ALBERT's are, or `size` is not below their width.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> sizes = dict(vocab_size=20, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
@@ -50,19 +50,16 @@ def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None
             variable.assign(ops.convert_to_numpy(before[name]))
     after["embeddings/word_embeddings"].assign(left)
     after["embeddings/projection/kernel"].assign(kernel)
-    # To every token one row of either is added.
+    # Every token gets one row of either.
     tables = ("embeddings/token_type_embeddings", "embeddings/position_embeddings")
     next(after[name] for name in tables if name in after).assign_add(mean)
     return other
 
 
 def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] | None = None) -> int:
-    """Finds the least rank whose squared singular values are `energy`, above 0 and below 1, of the sum of all.
+    """Returns the least rank whose squared singular values sum to the fraction `energy`, above 0 and below 1.
 
-    Args:
-        model: as of `factorize_embeddings`.
-        energy: the part to keep.
-        counts: as of `factorize_embeddings`.
+    `counts` are as for `factorize_embeddings`.
     """
     table = word_table(encoder_of(model))
     centred = (table - _mean(table, counts)) * _weights(table, counts)
@@ -71,10 +68,10 @@ def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] |
 
 
 def word_table(encoder: Any) -> np.ndarray:
-    """Gives what the encoder adds for each piece: float32 [vocab_size, hidden_size].
+    """Returns each piece's contribution to the encoder's input: float32 [vocab_size, hidden_size].
 
     Raises:
-        UserError: it is no table, since a layer norm stands between the words and their projection.
+        UserError: a layer norm between words and projection makes it no table.
     """
     embeddings = encoder.embeddings
     table = ops.convert_to_numpy(embeddings.word_embeddings)
@@ -85,7 +82,7 @@ def word_table(encoder: Any) -> np.ndarray:
 
 
 def check_size(config: AlbertConfig, size: int) -> None:
-    """Raises UserError where words are no table, or one of `size` columns is no smaller."""
+    """Raises UserError if words are no table, or `size` columns are not fewer."""
     _check_is_table(config)
     if not config.spec.has_norm:
         raise UserError("embeddings without a layer norm are not factorized afterwards; leave their size")
@@ -104,14 +101,14 @@ def _check_is_table(config: AlbertConfig) -> None:
 
 
 def _decompose(table: np.ndarray, size: int, counts: Sequence[float] | None) -> tuple[np.ndarray, ...]:
-    """The narrow table, its projection with orthonormal rows, and the mean row."""
+    """Returns the narrow table, its projection with orthonormal rows, and the mean row."""
     mean = _mean(table, counts)
     centred = table - mean
     weighted = centred * _weights(table, counts)
-    # Of the small square: the right singular vectors are its own.
+    # The small square matrix has the same right singular vectors.
     _, vectors = np.linalg.eigh((weighted.T @ weighted).astype("float64"))
     kernel = vectors[:, ::-1][:, :size].T.astype("float32")
-    # The nearest row in the space of the kernel, whatever the row counts.
+    # The nearest row in the kernel's space, whatever its weight.
     return centred @ kernel.T, kernel, mean
 
 

@@ -1,4 +1,4 @@
-"""Every checkpoint format by name: how to tell which one a path holds, to load it, and to write it with a tokenizer."""
+"""All checkpoint formats by name: detection, loading, and saving with a tokenizer."""
 
 import os
 import zipfile
@@ -23,10 +23,10 @@ from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
 def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
-    """Loads the model that `path` holds, in the format given or detected.
+    """Loads a model, in the given or detected format.
 
     Raises:
-        UserError: what the loader of the format raises.
+        UserError: from the format's loader.
     """
     form = form or detect(path)
     if form == "huggingface":
@@ -41,7 +41,7 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
     """Writes a folder, or for "keras" a .keras file.
 
     Raises:
-        UserError: the model has no form there, or the place cannot be written.
+        UserError: the format cannot hold the model, or the path cannot be written.
     """
     savers: dict[str, Callable] = {
         "official": save_official,
@@ -67,7 +67,7 @@ def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
         raise UserError(f"cannot write '{path}': {error.strerror}; choose another") from error
 
 
-# The classes of earlier versions that .keras files may hold, and what to do with such a file.
+# Classes of earlier versions in .keras files, and what to do with such a file.
 _REMOVED = {
     "ElectraPretrainer": (
         "it is an ElectraPretrainer, which this version does not have any more; take its encoder out by the version "
@@ -81,8 +81,8 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
 
     Args:
         path: the file, or a folder that training wrote.
-        compile: whether with the optimizer and its state, to train on. Otherwise the model is for use: LoRA adapters
-            are added to their kernels.
+        compile: whether to restore the optimizer and its state, for training. Otherwise LoRA adapters are merged into
+            their kernels.
 
     Raises:
         UserError: it cannot be read, or is no model of this package.
@@ -106,13 +106,13 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
 
 
 def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = True) -> None:
-    """Writes a .keras file, whole or not at all.
+    """Writes a .keras file atomically.
 
     Args:
         model: the model.
         path: the file.
-        optimizer: whether with the optimizer of a compiled model, which makes the file three times as large; without
-            it, weights that the training kept frozen train again, as the model is complete.
+        optimizer: whether to include a compiled model's optimizer, which triples the size; without it, frozen weights
+            train again when loaded.
     """
     if not optimizer:
         bare = model.__class__.from_config(model.get_config())
@@ -134,10 +134,10 @@ _SPECIAL = {"cls": "cls_id", "bos": "cls_id", "sep": "sep_id", "eos": "sep_id"} 
 
 
 def check_tokenizer_fits(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> bool:
-    """Tells whether a model's tokenizer lies where `save_tokenizer` would write it.
+    """Returns whether the tokenizer is already where `save_tokenizer` would write it.
 
     Raises:
-        UserError: another one does, which both models would then be loaded with.
+        UserError: another tokenizer is there, which both models would then load.
     """
     folder = Path(path).parent if form == "keras" else Path(path)
     present = tokenizer_in(folder) if folder.is_dir() else None
@@ -147,7 +147,7 @@ def check_tokenizer_fits(tokenizer: Tokenizer, path: str | os.PathLike, form: st
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> None:
-    """Writes a model's tokenizer beside the model of `form` at `path`, as the code base of that form expects it.
+    """Writes a tokenizer for the model of `form` at `path`, in that code base's files.
 
     Raises:
         UserError: as `check_tokenizer_fits`.
@@ -175,13 +175,13 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
 
 
 def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
-    """Returns what transformers must know besides the vocabulary, or besides a tokenizer.json, which says all."""
+    """Returns transformers' settings besides the vocabulary, or besides a complete tokenizer.json."""
     name = _CLASSES[tokenizer.kind]
     if tokenizer.kind == "sentencepiece":
         name = {"<cls>": "XLNetTokenizer", "<s>": "XLMRobertaTokenizer"}.get(tokenizer.pieces[tokenizer.cls_id], name)
     values: dict[str, Any] = {"tokenizer_class": name}
     if in_file:
-        # Of BERT's class, transformers makes the steps itself, and does not read those of the file.
+        # For BERT's class, transformers builds the steps itself and ignores the file's.
         named = {f"{name}_token": tokenizer.pieces[getattr(tokenizer, own)] for name, own in _SPECIAL.items()}
         return values | named | ({"tokenizer_class": _BY_FILE} if tokenizer.kind == "wordpiece" else {})
     lower, keep = tokenizer.lower_case, tokenizer.keep_accents

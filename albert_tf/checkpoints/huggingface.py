@@ -1,7 +1,6 @@
 """Checkpoints of HuggingFace transformers: ALBERT, BERT, RoBERTa, MPNet and XLNet, with or without heads.
 
-They are safetensors. PyTorch's older `pytorch_model.bin` is read, too, where PyTorch is installed; both also in several
-files with an index.
+Reads safetensors and, with PyTorch installed, `pytorch_model.bin`; both also in several files with an index.
 """
 
 import os
@@ -61,12 +60,8 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 
     Args:
         path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file, or its index.
-        model: an AlbertEncoder, or any model here, to be filled. Where None, the model that the checkpoint holds is
-            built: an AlbertPretrainer, a fine-tuned model with the names of its classes, or an AlbertEncoder (without
-            pooler if it has none).
-
-    Returns:
-        The model.
+        model: the model or AlbertEncoder to fill. None builds the checkpoint's: an AlbertPretrainer, a fine-tuned model
+            with its class names, or an AlbertEncoder (with a pooler if there is one).
 
     Raises:
         UserError: the files cannot be read, or tensors do not fit; names are listed, and the model is unchanged.
@@ -98,18 +93,18 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 
 
 def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
-    """Writes `config.json` and `model.safetensors` as transformers reads them.
+    """Writes `config.json` and `model.safetensors` for transformers.
 
     An unshared model without projection becomes a BERT, with a position offset a RoBERTa, with distance buckets an
-    MPNet, with relative positions an XLNet, any other an ALBERT.
-    transformers' ALBERT projects its embeddings always: where ours does not, an identity is written.
+    MPNet, with relative positions an XLNet, any other an ALBERT. transformers' ALBERT always projects its embeddings:
+    a model without a projection gets an identity.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: the model has no form there (partly shared blocks, factorization "word", the joint span head, a
-            position offset where blocks are shared, a RoBERTa with a pair head, a sentence embedder's pooling).
+        UserError: transformers has no form for the model (partly shared blocks, factorization "word", the joint span
+            head, a position offset with shared blocks, a RoBERTa with a pair head, a sentence embedder's pooling).
     """
     config = encoder_of(model).config
     family = _family_for(config)
@@ -134,7 +129,6 @@ def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
 
 
 def _family_in(tensors: dict[str, np.ndarray], config: AlbertConfig | None = None) -> str:
-    """The family that a checkpoint's names are of; where they may be BERT's or RoBERTa's, the configuration says it."""
     if mentions(tensors, ".rel_attn."):
         return "xlnet"
     if not mentions(tensors, "encoder.layer."):
@@ -147,7 +141,6 @@ def _family_in(tensors: dict[str, np.ndarray], config: AlbertConfig | None = Non
 
 
 def _family_for(config: AlbertConfig) -> str:
-    """The family that a model is written as."""
     if config.position_type == "relative":
         xlnet.check_form(config, "transformers")
         return "xlnet"
@@ -188,7 +181,7 @@ def _config_json(model: keras.Model, config: AlbertConfig, family: str) -> dict[
     values = {"architectures": [architecture], "model_type": family, "tie_word_embeddings": True}
     values |= xlnet.config_values(config, "transformers") if family == "xlnet" else _config_values(config, family)
     if getattr(model, "exit_heads", []) and family in ("albert", "bert"):
-        # The class of transformers' research folder for patience-based early exit.
+        # The early-exit class in transformers' research folder.
         values["architectures"] = [architecture + "WithPabee"]
     if isinstance(model, ClassesModel):
         names = model.labels or [f"LABEL_{i}" for i in range(model.num_classes)]
@@ -208,7 +201,7 @@ def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
     own += ("type_vocab_size",) if family == "mpnet" else ()
     values = {key: value for key, value in config.to_dict().items() if key not in own}
     if config.position_offset:
-        # From which positions are counted there.
+        # Positions are counted from it.
         values["pad_token_id"] = config.position_offset - 1
     if config.sharing == "none" and family == "albert":
         values["num_hidden_groups"] = config.num_hidden_layers
@@ -216,12 +209,12 @@ def _config_values(config: AlbertConfig, family: str) -> dict[str, Any]:
     return values
 
 
-# What the name of the word embeddings' table ends with in every family.
+# The end of the word embeddings' name in every family.
 _TABLE = "embeddings.word_embeddings.weight"
 
 
 def _without_wrapper(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The tensors without what the attribute of another module that held the model adds to their names."""
+    """Removes an enclosing module's attribute from the names."""
     before = next((name.removesuffix(_TABLE) for name in tensors if name.endswith(_TABLE)), "")
     wrapper = next((before.removesuffix(own) for own in _PREFIXES.values() if before.endswith(own)), before)
     if not wrapper or not all(name.startswith(wrapper) for name in tensors):
@@ -230,7 +223,7 @@ def _without_wrapper(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagger: bool) -> dict[str, Source]:
-    """Our names to transformers'. Dense kernels are transposed there. exits: how many heads there are over depth."""
+    """Maps our names to transformers', whose dense kernels are transposed. exits: number of heads over depth."""
     if family == "xlnet":
         return xlnet.huggingface_sources(config, prefix, is_tagger)
     like_bert = family != "albert"
@@ -256,10 +249,10 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagg
     return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
 
 
-# What the encoder's names begin with where there is a head, and the classes' names.
+# The encoder's prefix in checkpoints with a head, and the prefix of class names.
 _PREFIXES = {"albert": "albert.", "bert": "bert.", "roberta": "roberta.", "mpnet": "mpnet.", "xlnet": "transformer."}
 _CLASSES = {"xlnet": "XLNet", "mpnet": "MPNet"}
-# Whose classifier has a tanh layer of its own, and whose encoder then has no pooler.
+# Families whose classifier has its own tanh layer instead of a pooler.
 _HEADS_WITH_POOLER = ("roberta", "mpnet")
 _ATTENTION = {
     "bert": {name: f"attention.self.{name}" for name in ("query", "key", "value")}
@@ -275,7 +268,7 @@ _FEED_FORWARD = {
     False: {"intermediate": "ffn", "output": "ffn_output", "layer_norm": "full_layer_layer_norm"},
 }
 _TASKS = {"classifier": "classifier", "span": "qa_outputs"}
-# By family: what holds the masked-word head's bias and its decoder.
+# By family: the names of the masked-word head's bias and decoder.
 _WORDS = {"albert": "predictions", "bert": "cls.predictions", "roberta": "lm_head", "mpnet": "lm_head"}
 _HEADS = {
     "albert": _TASKS
@@ -296,9 +289,9 @@ _HEADS["mpnet"] = _HEADS["roberta"]
 
 
 def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarray] | None = None) -> None:
-    """Has the pooler be the first layer of RoBERTa's classification head, a tanh layer on the first token as it is.
+    """Uses the first layer of RoBERTa's classification head as the pooler: a tanh layer on the first token.
 
-    A pooler that a checkpoint has beside the head was never asked, and is taken out of `tensors`.
+    An unused pooler in the checkpoint is removed from `tensors`.
     """
     for part, theirs in (("kernel", "weight"), ("bias", "bias")):
         if tensors is not None:
@@ -308,7 +301,7 @@ def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarr
 
 
 def _check_activation(model: keras.Model, family: str, folder: str | os.PathLike) -> None:
-    """Warns where the head for masked words has another activation here: RoBERTa's and MPNet's have the exact gelu."""
+    """Warns if the masked-word head's activation differs here: RoBERTa's and MPNet's use the exact gelu."""
     hidden_act = encoder_of(model).config.hidden_act
     if family in _HEADS_WITH_POOLER and isinstance(model, AlbertPretrainer) and hidden_act != "gelu_erf":
         logging.warning(
@@ -323,7 +316,7 @@ def _prefix(tensors: dict[str, np.ndarray], prefix: str) -> str:
 
 
 def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], family: str) -> None:
-    """Removes position counters, and the decoder's copies of tied weights once they are seen to be copies."""
+    """Removes position counters, and the decoder's copies of tied weights after verifying them."""
     decoder = f"{_WORDS[family]}.decoder"
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
     for part, ours in originals.items():
@@ -331,7 +324,7 @@ def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], fam
         if copy is None:
             continue
         if original is None:
-            # Of tensors that are one, a file may hold either name.
+            # A file may hold either name of tied tensors.
             tensors[sources[ours].name] = tensors.pop(f"{decoder}.{part}")
         elif np.array_equal(copy, original):
             del tensors[f"{decoder}.{part}"]

@@ -1,4 +1,4 @@
-"""Weights of keras-hub's AlbertBackbone, BertBackbone and RobertaBackbone, live or as preset folders."""
+"""Weights of keras-hub's AlbertBackbone, BertBackbone and RobertaBackbone, in memory or as preset folders."""
 
 import functools
 import os
@@ -17,16 +17,13 @@ from tfrecords.base.files import make_output_dir, read_json
 
 
 def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
-    """Loads a keras-hub ALBERT, BERT or RoBERTa with a TextClassifier's head; a warning names the head of another task.
+    """Loads a keras-hub ALBERT, BERT or RoBERTa with a TextClassifier's head; a warning names other heads.
 
     Args:
-        preset: an AlbertBackbone, BertBackbone or RobertaBackbone, a task model with one, or what its `from_preset`
-            takes: a folder that `save_to_preset` wrote, or a preset's name.
-        model: an AlbertEncoder, or any model here, to be filled. Where None, an AlbertEncoder is built, or of a
-            TextClassifier an AlbertClassifier; of one number an AlbertRegressor.
-
-    Returns:
-        The model.
+        preset: an AlbertBackbone, BertBackbone or RobertaBackbone, a task model with one, or an argument of
+            `from_preset`: a folder that `save_to_preset` wrote, or a preset's name.
+        model: the model or AlbertEncoder to fill. None builds an AlbertEncoder; for a TextClassifier an
+            AlbertClassifier, with one output an AlbertRegressor.
 
     Raises:
         UserError: the preset cannot be loaded, or does not fit the model.
@@ -46,7 +43,7 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
         model = _with_head(config, task)
     elif model is None:
         model = build_model(config, sources, tensors, "sop")
-    # keras-hub keeps heads on axes of their own; in memory the numbers lie in the same order.
+    # keras-hub has a separate axis for heads; the memory layout is the same.
     shapes = {name: tuple(variable.shape) for name, variable in named_variables(model).items()}
     for name, tensor in tensors.items():
         if name in shapes and tensor.size == np.prod(shapes[name]) and "attention_" in name:
@@ -56,7 +53,7 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
 
 
 def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
-    """Writes the encoder as a keras-hub preset folder, which `Backbone.from_preset(directory)` loads.
+    """Writes the encoder as a preset folder for `Backbone.from_preset(directory)`.
 
     Heads are not written; a warning lists them.
 
@@ -69,7 +66,7 @@ def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
     for name, variable in _variables(backbone).items():
         value = ours.get(name)
         if value is None:
-            # It projects always; where the sizes are equal and ours does not, the identity is the same.
+            # It always projects; an identity replaces a missing projection.
             value = np.eye(*variable.shape) if name.endswith("kernel") else np.zeros(variable.shape)
         variable.assign(np.reshape(keras.ops.convert_to_numpy(value), variable.shape))
     heads = sorted(named_variables(model).keys() - ours.keys())
@@ -80,7 +77,6 @@ def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
 
 
 def _task(preset: Any) -> Any:
-    """The task model or the backbone that is given, or that a preset holds."""
     import keras_hub
 
     if isinstance(preset, (str, os.PathLike)):
@@ -104,7 +100,7 @@ def _task(preset: Any) -> Any:
     return preset
 
 
-# By whether there is one number, and what it or the scores pass through.
+# By whether there is one output, and by activation.
 _HEADS: dict[tuple[bool, str], Any] = {
     (False, "linear"): AlbertClassifier,
     (False, "softmax"): AlbertClassifier,
@@ -125,7 +121,7 @@ def _with_head(config: AlbertConfig, task: Any) -> keras.Model:
     return make(config, dropout=task.dropout, **({} if classes == 1 else {"num_classes": classes}))
 
 
-# Of RoBERTa, whose rows of positions count from the one after padding's.
+# RoBERTa's positions start after the padding's id.
 _OFFSET = 2
 
 
@@ -191,7 +187,6 @@ def _new_backbone(config: AlbertConfig) -> Any:
 
 
 def _variables(backbone: Any) -> dict[str, keras.Variable]:
-    """keras-hub's variables by our names; those of a new AlbertBackbone or BertBackbone."""
     variables = {
         "embeddings/word_embeddings": backbone.token_embedding.embeddings,
         "embeddings/position_embeddings": backbone.position_embedding.position_embeddings,
@@ -203,7 +198,7 @@ def _variables(backbone: Any) -> dict[str, keras.Variable]:
 
 
 def _tables(backbone: Any) -> dict[str, np.ndarray]:
-    """The embedding tables by our names; RoBERTa's get rows before its positions, and a segment without effect."""
+    """Embedding tables by our names; RoBERTa's get rows before its positions, and a segment without effect."""
     words = backbone.token_embedding.embeddings
     if hasattr(backbone, "segment_embedding"):
         positions, segments = backbone.position_embedding.position_embeddings, backbone.segment_embedding.embeddings
@@ -216,7 +211,7 @@ def _tables(backbone: Any) -> dict[str, np.ndarray]:
 
 
 def _arrays(prefix: str, layer: keras.layers.Layer) -> list[tuple[str, np.ndarray]]:
-    """A layer's values by our names, whether they train or not; a kernel with what its LoRA adapters add to it."""
+    """Kernels include their LoRA adapters."""
     names = [variable.name for variable in layer.variables if not variable.name.startswith("lora_")]
     if getattr(layer, "quantization_mode", None):
         raise UserError(f"{prefix} is quantized to {layer.quantization_mode}; load the model before it was")
@@ -229,7 +224,6 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _layers(backbone: Any) -> dict[str, keras.layers.Layer]:
-    """keras-hub's layers by our names."""
     layers = {"embeddings/layer_norm": backbone.embeddings_layer_norm}
     for ours, theirs in (("pooler", "pooled_dense"), ("embeddings/projection", "embeddings_projection")):
         layers |= {ours: getattr(backbone, theirs)} if hasattr(backbone, theirs) else {}

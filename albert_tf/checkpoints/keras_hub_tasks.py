@@ -1,4 +1,4 @@
-"""keras-hub's models with their preprocessors, in memory or by a preset's name, as a model and its tokenizer."""
+"""keras-hub's models with their preprocessors, converted to a model and its tokenizer."""
 
 import contextlib
 import os
@@ -15,9 +15,9 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import tokenizer_in
 
 _MODELS = "AlbertTextClassifier, BertTextClassifier or RobertaTextClassifier, or a backbone of theirs"
-# Of pairs. "waterfall" cuts the second text first.
+# Truncation of pairs. "waterfall" cuts the second text first.
 _TRUNCATE = "round_robin"
-# Texts by what they try; keras-hub must read the first ones as they are read here, and of the others a warning tells.
+# Texts by the feature that they test. The first ones must have equal ids in keras-hub; others only cause a warning.
 _PLAIN = {
     "letters": "The quick Brown fox isn't here",
     "signs": "WHY?! (yes) it's 3.14, $5 e-mail a_b c++ #x",
@@ -37,17 +37,16 @@ _OTHERS = {
 
 
 def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any]]:
-    """Reads a task or backbone of keras-hub, in memory or by its preset's name.
+    """Converts a keras-hub task or backbone.
 
     Args:
         preset: the model, or a name that begins with kaggle:// or hf://, which keras-hub downloads.
 
     Returns:
-        A model of this library with the weights, its tokenizer, None where there is none, and its task: the longest
-        row that the preprocessor makes.
+        Our model with the weights, its tokenizer or None, and its task: the preprocessor's longest row.
 
     Raises:
-        UserError: keras-hub has no such preset, or the model, its activation or its tokenizer is not known here.
+        UserError: keras-hub has no such preset, or the model, its activation or its tokenizer is unsupported.
     """
     import keras_hub
 
@@ -61,11 +60,11 @@ def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any
 
 
 def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, Any]]:
-    """Reads keras-hub's preprocessor, or a tokenizer of its alone: our tokenizer, and the longest row.
+    """Converts keras-hub's preprocessor, or its tokenizer alone: our tokenizer, and the longest row.
 
     Raises:
-        UserError: it cuts pairs otherwise, or its ids are not those of any tokenizer here; a warning tells of rare
-            characters that differ.
+        UserError: it truncates pairs differently, or no tokenizer here has its ids; rare characters that differ only
+            cause a warning.
     """
     if preprocessor is None:
         return None, {}
@@ -85,7 +84,7 @@ def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, An
 
 
 def _nearest(theirs: Any) -> tuple[Tokenizer | None, list[str]]:
-    """The first of our readings of its files that gives its ids, or else the last, and what differs then."""
+    """Returns the first tokenizer for its files with equal ids, or else the last, and the differences."""
     rules: list[tuple[bool | None, bool | None]] = [(None, None), (None, True), (False, True)]
     if isinstance(getattr(theirs, "lowercase", None), bool):
         rules = [(theirs.lowercase, not theirs.strip_accents)]
@@ -93,7 +92,7 @@ def _nearest(theirs: Any) -> tuple[Tokenizer | None, list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_to_preset(folder)
         for lower_case, keep_accents in rules:
-            with contextlib.suppress(UserError):  # A SentencePiece model may say its case itself.
+            with contextlib.suppress(UserError):  # A SentencePiece model may define its case itself.
                 tokenizer = tokenizer_in(folder, lower_case, keep_accents)
                 if tokenizer is not None and not (found := _differing(tokenizer, theirs, _PLAIN)):
                     break
@@ -107,7 +106,7 @@ def _differing(tokenizer: Tokenizer, theirs: Any, texts: dict[str, str]) -> list
 
 
 def folder_preprocessor(folder: str | os.PathLike) -> Any:
-    """Loads the preprocessor of a preset's folder, or its tokenizer alone; None where there is none that loads."""
+    """Loads the preprocessor of a preset's folder, or its tokenizer alone; None if neither loads."""
     import keras_hub
 
     models, folder = keras_hub.models, Path(folder)

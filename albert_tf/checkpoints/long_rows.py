@@ -1,4 +1,4 @@
-"""The same weights for rows of another length."""
+"""Adapts a model to rows of another length."""
 
 import numpy as np
 from keras import ops
@@ -7,19 +7,19 @@ from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, 
 
 
 def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, global_attention_every: int = 0) -> Model:
-    """Makes the model that takes rows of up to `count` tokens; to be trained on where that is more than before.
+    """Makes a model for rows of up to `count` tokens; more than before needs further training.
 
-    Learned positions beyond the last are copies of those from the first on, again and again: so near ones stay as they
-    were learned (Longformer, Beltagy et al. 2020, section 5). Rotary positions are the same at any length.
+    New learned positions repeat the old ones from the first on, which preserves short distances (Longformer, Beltagy et
+    al. 2020, section 5). Rotary positions need no change.
 
     Args:
-        model: an AlbertEncoder, or any model here.
-        count: tokens of the longest row; 0: as many as before.
-        attention_window: of the configuration that it is to have, as the next; 0: as before.
-        global_attention_every: see `AlbertConfig`.
+        model: any model, or an AlbertEncoder.
+        count: tokens of the longest row; 0 for no change.
+        attention_window: of the new configuration; 0 for no change.
+        global_attention_every: see `AlbertConfig`; 0 for no change.
 
     Returns:
-        A model with weights of its own, not compiled; the model itself where nothing changes.
+        A new uncompiled model; the model itself if nothing changes.
 
     Raises:
         UserError: the configuration is impossible, or the model has adapters.
@@ -37,7 +37,7 @@ def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, globa
     changed = config.replace(max_position_embeddings=count + config.position_offset, **changes)
     if changed == config:
         return model
-    # For what it refuses.
+    # For its validation.
     named_variables(model)
     other = with_config(model, changed)
     table = encoder.embeddings.position_embeddings

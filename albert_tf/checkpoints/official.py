@@ -1,4 +1,4 @@
-"""Checkpoints of google-research/albert and /bert, brightmart/albert_zh and zihangdai/xlnet: TensorFlow 1 files."""
+"""TensorFlow 1 checkpoints of google-research/albert and /bert, brightmart/albert_zh and zihangdai/xlnet."""
 
 import os
 import re
@@ -33,13 +33,10 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     """Loads a TensorFlow 1 checkpoint of an ALBERT, BERT or XLNet.
 
     Args:
-        path: a checkpoint's prefix (`.../model.ckpt-best`), or a folder holding one, with its `albert_config.json`,
-            `bert_config.json` or `xlnet_config.json` beside it.
-        model: an AlbertEncoder, or any model here, to be filled. Where None, the model that the checkpoint holds is
-            built from the configuration file: an AlbertPretrainer, a fine-tuned model, or an AlbertEncoder.
-
-    Returns:
-        The model.
+        path: a checkpoint's prefix (`.../model.ckpt-best`) or folder, with `albert_config.json`, `bert_config.json` or
+            `xlnet_config.json` in the same folder.
+        model: the model or AlbertEncoder to fill. None builds the checkpoint's: an AlbertPretrainer, a fine-tuned
+            model, or an AlbertEncoder.
 
     Raises:
         UserError: the files cannot be read, or tensors do not fit; names are listed, and the model is unchanged.
@@ -57,16 +54,16 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
 
 
 def save_official(model: keras.Model, directory: str | os.PathLike, name: str = "model.ckpt-best") -> str:
-    """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration beside them.
+    """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration.
 
     The form is google-research/albert's, BERT's for an unshared model without projection, brightmart's for
-    factorization "word", or XLNet's for relative positions; bit-equal to what the code of that name would write.
+    factorization "word", or XLNet's for relative positions; bit-equal to that code's own files.
 
     Returns:
         The checkpoint's prefix.
 
     Raises:
-        UserError: the model has no form in these code bases.
+        UserError: none of these code bases has a form for the model.
     """
     config = encoder_of(model).config
     sources = sources_for(config)
@@ -110,7 +107,7 @@ _HEADS = {
     "answer_hidden": "answer_class/dense_0",
     "answer": "answer_class/dense_1",
 }
-# The pair task's, run_classifier's and BERT's for SQuAD 1.1.
+# The heads of the pair task, run_classifier and BERT's SQuAD 1.1.
 _OUTPUTS = {"pair": "cls/seq_relationship/", "classifier": "", "span": "cls/squad/"}
 _ALBERT_ATTENTION = {name: f"attention_1/self/{name}" for name in ("query", "key", "value")}
 _ALBERT_ATTENTION |= {"output": "attention_1/output/dense", "layer_norm": "LayerNorm"}
@@ -127,13 +124,13 @@ _BERT_FEED_FORWARD = {"intermediate": "intermediate/dense", "output": "output/de
 def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Source]:
     """Maps our names to those in a checkpoint of `tensors`, by the code base that wrote it.
 
-    Where a group or inner group of the model is not in the checkpoint, its first is taken, as modeling.py:352-408
-    does: so a model with more groups starts from one with fewer.
+    A group or inner group that the checkpoint lacks is filled from its first, as in modeling.py:352-408: a model with
+    more groups starts from one with fewer.
     """
     if xlnet.is_official(tensors):
         return xlnet.official_sources(config)
     if mentions(tensors, "/layer_shared/"):
-        # Only the words are factorised: word_embeddings_2 is the projection, and it has no bias.
+        # Only words are factorized: word_embeddings_2 is the projection, without a bias.
         projection = {"embeddings/projection/kernel": Source("bert/embeddings/word_embeddings_2")}
         return _common() | projection | _bert_blocks(["layer_shared"])
     if mentions(tensors, "/layer_0/"):
@@ -146,10 +143,10 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 
 
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our names to those that a checkpoint of this configuration is to be written with.
+    """Maps our names to those in which a configuration's checkpoint is written.
 
     Raises:
-        UserError: the configuration has no form in any of the three code bases.
+        UserError: none of the three code bases has a form for the configuration.
     """
     if config.position_type == "relative":
         xlnet.check_form(config, "XLNet's code")
@@ -204,12 +201,12 @@ def _fold(name: str, tensors: Collection[str]) -> str:
     return next((candidate for candidate in (name, group_0, inner_0, both) if candidate in tensors), name)
 
 
-# Optimizer slots and counters of training checkpoints; no model keeps them.
+# Optimizer slots and counters of training checkpoints.
 _SLOT = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_power|loss_scale.*)$")
 
 
 def checkpoint_prefix(path: str | os.PathLike) -> str:
-    """The prefix that `path` names, or that is in the folder `path`."""
+    """Returns the prefix `path`, or the one in the folder `path`."""
     path = Path(path)
     if path.suffix == ".index":
         path = path.with_suffix("")
@@ -231,7 +228,7 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
 
 
 def read_tensors(prefix: str) -> dict[str, np.ndarray]:
-    """All tensors of a bundle by name, without optimizer slots and step counters."""
+    """Returns a bundle's tensors by name, without optimizer slots and step counters."""
     try:
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(name for name in reader.get_variable_to_shape_map() if not _SLOT.search(name))
@@ -241,12 +238,12 @@ def read_tensors(prefix: str) -> dict[str, np.ndarray]:
 
 
 def write_tensors(prefix: str | os.PathLike, tensors: dict[str, np.ndarray]) -> None:
-    """Writes a bundle as tf.train.Saver does: tensors by name, one data file."""
+    """Writes a bundle as tf.train.Saver does, in one data file."""
     prefix, names = Path(prefix), sorted(tensors)
     values = [tensors[name] for name in names]
     with tempfile.TemporaryDirectory(dir=prefix.parent, prefix=".partial") as folder:
         temporary = str(Path(folder) / prefix.name)
         tf.raw_ops.SaveV2(prefix=temporary, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
-        # The index last: a checkpoint without one is not there.
+        # The index last: without it there is no checkpoint.
         for suffix in (".data-00000-of-00001", ".index"):
             os.replace(temporary + suffix, f"{prefix}{suffix}")

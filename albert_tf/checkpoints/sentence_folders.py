@@ -1,6 +1,6 @@
-"""What sentence-transformers writes about a model: its modules, the longest row, prompts and the activation of scores.
+"""Folders of sentence-transformers: modules, longest row, prompts and the activation of scores.
 
-Every key of its files is followed, listed here as without effect on a vector, or refused by name.
+Every key of these files is applied, ignored because it does not affect a vector, or refused by name.
 """
 
 import logging
@@ -21,7 +21,7 @@ from tfrecords.tokenizers.other_files import SENTENCE_FILES as TRANSFORMER_FILES
 # The list of a model's modules, and the folder of each.
 MODULES = "modules.json"
 _SETTINGS = "config_sentence_transformers.json"
-# The order in which several are concatenated where each has a key of its own.
+# The order of concatenation where each pooling has its own key.
 _POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -41,7 +41,7 @@ ACTIVATIONS = {
     "torch.nn.modules.activation.Softmax": "softmax",
 }
 _SENTENCE = ("sentence_embedding",)
-# Of each kind of module the keys of its file that are not read, with the values that change nothing; (): any value.
+# By module: the keys that are not read, with their allowed values; (): any value.
 FIXED: dict[str, dict[str, tuple]] = {
     "Pooling": {"word_embedding_dimension": (), "embedding_dimension": ()},
     "Dense": {
@@ -51,7 +51,7 @@ FIXED: dict[str, dict[str, tuple]] = {
         "module_output_name": (*_SENTENCE, None),
     },
     "Normalize": {"module_input_name": _SENTENCE, "module_output_name": (*_SENTENCE, None)},
-    # It drops nothing after training.
+    # No dropout outside training.
     "Dropout": {"dropout": ()},
     "Transformer": {
         "transformer_task": ("feature-extraction", "sequence-classification"),
@@ -81,10 +81,10 @@ READ = {
 
 
 def read_modules(folder: Path) -> list[dict[str, Any]]:
-    """Reads what makes a vector, the transformer first; [] for folders of other libraries.
+    """Returns the modules, the transformer first; [] for folders of other libraries.
 
     Raises:
-        UserError: the first module is no transformer.
+        UserError: the first module is not a transformer.
     """
     path = folder / MODULES
     modules = files.read_json(path) if path.is_file() else []
@@ -94,18 +94,13 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
-    """Reads what decides how texts become rows.
+    """Returns the tokenization settings of a model's folder and its transformer's, `inside`.
 
-    Args:
-        folder: of the model.
-        inside: of its transformer.
-
-    Returns:
-        A dict of those that are said: `max_seq_length` (tokens), `prompts` (texts by their names),
-        `default_prompt_name` (whose text is put before every text) and `similarity_fn_name` (where not the cosine).
+    They are those of `max_seq_length` (tokens), `prompts` (texts by name), `default_prompt_name` (of the prompt before
+    every text) and `similarity_fn_name` (unless cosine) that are set.
 
     Raises:
-        UserError: a key asks for what is not known here.
+        UserError: a key requests an unsupported feature.
     """
     found: dict[str, Any] = {}
     path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
@@ -126,30 +121,26 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
 
 
 def tokenizer_limit(folder: Path) -> float:
-    """Returns the longest row (tokens) that a folder's tokenizer_config.json allows; 0 where it says nothing."""
+    """Returns the longest row (tokens) in a folder's tokenizer_config.json; 0 for no limit."""
     values = _read_object(folder / "tokenizer_config.json")
     length = values.get("model_max_length", values.get("max_len"))
     return length if isinstance(length, (int, float)) else 0
 
 
 def default_prompt(task: Mapping[str, Any]) -> str:
-    """Returns the text that goes before every text of a task; "" where there is none."""
+    """Returns the prompt before every text of a task; "" for none."""
     return task.get("prompts", {}).get(task.get("default_prompt_name"), "")
 
 
 def make_embedder(
     encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
-    """Makes the model of an encoder and the modules after it.
+    """Builds the sentence embedder from its first module and the results of `read_modules` and `read_settings`.
 
-    Args:
-        encoder: the first module.
-        folder: of the model.
-        modules: as from `read_modules`.
-        task: as from `read_settings`; it loses prompts that cannot be followed.
+    Unsupported prompts are removed from `task`.
 
     Raises:
-        UserError: a module, or an order of them, is not known here.
+        UserError: an unsupported module, or order of modules.
     """
     pooling, normalize = "", False
     projections, tensors = list[dict[str, Any]](), list[dict[str, Any]]()
@@ -189,18 +180,13 @@ def make_embedder(
 
 
 def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> str | None:
-    """Reads what a cross-encoder's scores pass through: "linear", "sigmoid", ...; None where nothing says it is one.
+    """Returns the activation of a cross-encoder's scores: "linear", "sigmoid", ...; None for other models.
 
-    sentence-transformers/cross_encoder/model.py, `get_default_activation_fn`: the settings of the folder come first,
-    then config.json's, which have two names.
-
-    Args:
-        values: of the folder's config.json.
-        folder: of the model.
-        classes: that it scores.
+    As in sentence-transformers/cross_encoder/model.py, `get_default_activation_fn`: the folder's settings take
+    precedence over `values` of config.json, which have two names.
 
     Raises:
-        UserError: the activation is not known here.
+        UserError: an unsupported activation.
     """
     newer = values.get("sentence_transformers") or {}
     # Without a list of modules the settings are not read there either.
@@ -209,7 +195,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
     named = settings.get("activation_fn") if is_cross_encoder else None
     named = named or newer.get("activation_fn") or values.get("sbert_ce_default_activation_function")
     if named is None:
-        # What sentence-transformers takes where its own file names none.
+        # sentence-transformers' default.
         default = "sigmoid" if classes == 1 else "linear"
         return default if is_cross_encoder or newer else None
     if named not in ACTIVATIONS:
@@ -220,7 +206,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
 
 
 def is_of_sentence_transformers(folder: Path) -> bool:
-    """Tells whether sentence-transformers wrote a folder: its list of modules, or a cross-encoder of older versions."""
+    """Returns whether sentence-transformers wrote a folder: a list of modules, or an older cross-encoder."""
     if (folder / MODULES).is_file():
         return True
     values = _read_object(folder / "config.json")
@@ -228,10 +214,10 @@ def is_of_sentence_transformers(folder: Path) -> bool:
 
 
 def written_activation(name: str) -> dict[str, Any]:
-    """Returns what config.json says of an activation, in the form of sentence-transformers 4 and later.
+    """Returns config.json's entry for an activation, in the form of sentence-transformers 4 and later.
 
     Raises:
-        UserError: it has no name there that is known.
+        UserError: it has no known name there.
     """
     theirs = next((theirs for theirs, ours in ACTIVATIONS.items() if ours == name), None)
     if theirs is None:
@@ -249,7 +235,6 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _read(kind: str, path: Path) -> dict[str, Any]:
-    """The values of a file, once each is seen to be known."""
     values = _read_object(path)
     for key, value in values.items():
         fixed = FIXED[kind].get(key)

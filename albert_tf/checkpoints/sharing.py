@@ -1,4 +1,4 @@
-"""Blocks that several steps share, with low rank by depth, out of blocks of each step's own."""
+"""Converts unshared blocks to shared ones with low-rank corrections by depth."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from albert_tf.config import AlbertConfig, begins_plain
 from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.base.errors import UserError
 
-# The plan, and what is of training alone; that the two have as many steps is checked apart.
+# The plan, and keys of training alone; the numbers of steps are checked separately.
 _FREE = (
     *("num_hidden_layers", "num_hidden_groups", "inner_group_num", "sharing", "random_depth_min", "initializer_range"),
     *("hidden_dropout_prob", "attention_probs_dropout_prob"),
@@ -20,25 +20,24 @@ _FREE = (
 
 
 def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
-    """Makes the model of shared blocks that is as near to another as the rank of its low rank by depth allows.
+    """Makes the model with shared blocks that is nearest to another for its depth LoRA rank.
 
-    A shared weight is the mean over the steps that share it, or that of one of them. Where the layer has an adapter,
-    a_i b_i is the matrix of its rank that is nearest to what step i's kernel differs by from it: its truncated singular
-    value decomposition, a_i with orthonormal columns. What steps have of their own, biases and norms aside, is lost
-    only beyond the rank (Relaxed Recursive Transformers, arXiv:2410.20672).
+    A shared weight is the mean over its steps, or one step's. An adapter's a_i b_i is the truncated singular value
+    decomposition of step i's difference from it, a_i with orthonormal columns. Besides biases and norms, only what
+    exceeds the rank is lost (Relaxed Recursive Transformers, arXiv:2410.20672).
 
     Args:
-        model: an AlbertEncoder, or any model here, of any sharing, such as BERT's.
-        config: of the new encoder: a plan of as many steps that shares more, and `depth_lora_rank`, or 0 for means
-            alone. Extensions that the model has not begin as the model without them.
-        taken: for some of the new blocks, by their numbers, the step whose weights a block takes in place of the mean.
+        model: any model, or an AlbertEncoder, of any sharing, such as BERT's.
+        config: the new encoder's: as many steps, more sharing, and `depth_lora_rank`, or 0 for means alone. New
+            extensions start without effect.
+        taken: by new block number, the step whose weights replace the mean.
 
     Returns:
-        A model with weights of its own, not compiled.
+        A new uncompiled model.
 
     Raises:
-        UserError: the two have not as many steps, or differ in more than the plan and what begins as the model itself;
-            or a block is to take the weights of a step that does not run it.
+        UserError: the numbers of steps differ, or more than the plan and neutral extensions; or a step of `taken` does
+            not run its block.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))
@@ -89,7 +88,6 @@ def _check(source: AlbertConfig, config: AlbertConfig) -> None:
 
 
 def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[int, int]) -> np.ndarray:
-    """What a block's steps share, of the values [steps, ...] of each."""
     if number not in taken:
         return values.mean(axis=0)
     if taken[number] not in steps:
@@ -101,7 +99,6 @@ def _common(values: np.ndarray, number: int, steps: list[int], taken: Mapping[in
 
 
 def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str, rest: str, step: int) -> np.ndarray:
-    """What a step runs with, its own low rank included."""
     number = getattr(encoder.steps[step], half)
     owner = encoder.halves_of(half)[number]
     half = f"{half}_{number}"
@@ -119,9 +116,9 @@ def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str
 
 
 def _decompose(differences: np.ndarray, adapter: ExtensionLayer) -> None:
-    """Sets an adapter to what is nearest to `differences` [visits, inputs, units].
+    """Sets an adapter to the nearest approximation of `differences` [visits, inputs, units].
 
-    All size is in b: a step that differs by nothing begins as low rank from nothing does, b = 0, a alive.
+    b holds all of the scale: a step without difference begins with b = 0 and a random, as a new adapter does.
     """
     left, values, right = np.linalg.svd(differences, full_matrices=False)
     a, b = np.array(ops.convert_to_numpy(adapter.a)), np.zeros(adapter.b.shape, "float32")

@@ -1,4 +1,4 @@
-"""Files of tensors by name: safetensors, PyTorch's older form, and either in several files with an index."""
+"""Tensor files: safetensors and PyTorch's older format, single or sharded with an index."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from tfrecords.base.files import check_content, read_json
 
 
 def read_tensors(file: Path) -> dict[str, np.ndarray]:
-    """Reads all tensors of a file, or of the files that an index lists, by their names and as float32.
+    """Reads all tensors of a file, or of an index's files, by name and as float32.
 
     Raises:
-        UserError: there is no such file, it is damaged, or PyTorch is missing that alone reads it.
+        UserError: the file is missing or damaged, or needs PyTorch, which is not installed.
     """
     if not file.is_file():
         raise UserError(f"no '{file}'; copy or download it again")
@@ -37,7 +37,7 @@ def read_tensors(file: Path) -> dict[str, np.ndarray]:
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
     try:
         names = set(read_json(index)["weight_map"].values())
-        # In the folder of the index, whatever the index says.
+        # In the folder of the index, whatever path it lists.
         shards = [index.parent / Path(name).name for name in sorted(names)]
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again") from error
@@ -53,7 +53,7 @@ def _read_pytorch(file: Path) -> dict[str, np.ndarray]:
             "or download the same model's model.safetensors, where its page has one"
         ) from error
     try:
-        # Nothing but tensors: a .bin may hold any program.
+        # Tensors only: a .bin may contain any program.
         found = torch.load(file, map_location="cpu", weights_only=True)
         return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
     except Exception as error:

@@ -1,4 +1,4 @@
-"""One name for every variable of a model, whatever file it came from; and the careful hand-over of values."""
+"""Common variable names for all checkpoint formats, and validated assignment of values."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
@@ -20,33 +20,34 @@ from tfrecords.base.errors import UserError
 
 Model = TypeVar("Model", bound=keras.Model)
 
-# XLNet's own: a vector of the embeddings, and weights of the attention halves that are no dense layer's.
+# XLNet's embedding vector and attention weights outside dense layers.
 MASK_EMBEDDING = "mask_embedding"
 TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
-# What a checkpoint may have and a model not, and the other way round: nothing else may differ.
+# Variables that only a checkpoint or only a model may have: nothing else may differ.
 OPTIONAL = (
     *("pooler/", "masked_lm/", "pair/", "classifier/", "exit_", "span/"),
     *("start/", "end_hidden/", "end_norm/", "end/", "answer_hidden/", "answer/"),
 )
-# Heads made for one task: a model whose checkpoint has nothing of its head keeps the values it was initialised with.
+# Task heads: without values in the checkpoint they keep their initial ones.
 FRESH = OPTIONAL[3:]
 
 
 class Source(NamedTuple):
-    """Says where a value lies in a foreign checkpoint, and whether as the transpose of ours."""
+    """A variable's name in a foreign checkpoint, and whether it is transposed there."""
 
     name: str
     transposed: bool = False
 
 
 def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
-    """Names the variables of layers by the layers' names, ours to a checkpoint's.
+    """Maps the variables of layers to a checkpoint's names.
 
     Args:
-        layers: our names to the checkpoint's; what ends in "norm" has gamma and beta, all others kernel and bias.
-        form: how the checkpoint joins a layer's name and its part's.
-        **parts: what it calls kernel, bias, gamma and beta where it does not call them so. A kernel of another name is
-            one of PyTorch, or of BERT's heads, and lies transposed.
+        layers: our layer names to the checkpoint's; names ending in "norm" have gamma and beta, all others kernel and
+            bias.
+        form: how the checkpoint joins the names of layer and part.
+        **parts: its names for kernel, bias, gamma and beta where they differ. A kernel of another name is PyTorch's, or
+            of BERT's heads, and transposed.
     """
     sources = {}
     for ours, theirs in layers.items():
@@ -57,14 +58,14 @@ def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **par
 
 
 def encoder_of(model: keras.Model) -> AlbertEncoder:
-    """Gives the encoder of a model, or the model itself where it is one."""
+    """Returns a model's encoder, or the model itself if it is one."""
     return model if isinstance(model, AlbertEncoder) else model.encoder
 
 
 def with_config(model: Model, config: AlbertConfig) -> Model:
-    """Makes a new model that differs from an encoder, or from one with heads on it, in the encoder's configuration.
+    """Makes a new model with another encoder configuration.
 
-    That says whether it walks to an equilibrium; among the other walks it stays with the model's.
+    The configuration determines whether `walk` is "equilibrium"; otherwise the model's walk is unchanged.
     """
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
@@ -77,7 +78,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
 
 
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Gives the variables of an encoder, and of the heads on it, by their names here.
+    """Returns the variables of an encoder and its heads by our names.
 
     Raises:
         UserError: the model has LoRA adapters.
@@ -115,13 +116,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def check_published(
     config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
 ) -> None:
-    """Raises UserError where a configuration asks for what a format cannot hold.
+    """Raises UserError if a format, `where`, cannot hold a configuration.
 
-    Args:
-        config: of the encoder.
-        where: the format, for the message.
-        has_roberta: whether it holds positions that begin at an offset.
-        extensions: names of those that it holds.
+    `has_roberta`: whether it has position offsets; `extensions`: names of those that it can hold.
     """
     names = list(config.unpublished)
     names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
@@ -133,23 +130,19 @@ def check_published(
 
 
 def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
-    """Sets every variable of `model` (see `named_variables`) from `tensors`; all of them, or none.
+    """Sets every variable of `model` (see `named_variables`) from a checkpoint's `tensors`; all of them, or none.
 
-    Args:
-        model: an AlbertEncoder, or any model here.
-        sources: our names to the checkpoint's.
-        tensors: all that the checkpoint holds, beyond what no model keeps (optimizer slots, step counters).
-        where: named in errors.
+    `sources` map our names to the checkpoint's. `tensors` exclude optimizer slots and step counters.
 
     Raises:
-        UserError: tensors are missing, of another shape, or of no known name; all are listed. Heads that only the
-            checkpoint has, and heads for a task that only the model has, are listed in a warning instead.
+        UserError: tensors are missing, of another shape, or of unknown name; all are listed. A warning lists heads
+            that only the checkpoint has, and task heads that only the model has.
     """
     variables = named_variables(model)
     fresh = [name for name in variables if name.startswith(FRESH)]
     if any(name in sources and sources[name].name in tensors for name in fresh):
         fresh = []
-    # What no published checkpoint has begins as the model without it.
+    # Unpublished features begin without effect.
     fresh += [name for name in encoder_of(model).depth_variables if name not in sources]
     if encoder_of(model).config.depth_plan:
         sources = {name: _or_first_block(name, source, sources, tensors) for name, source in sources.items()}
@@ -173,7 +166,7 @@ def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str
 
 
 def _or_first_block(name: str, source: Source, sources: Mapping[str, Source], tensors: Mapping) -> Source:
-    """What a block of a plan over depth is filled from: its own where the checkpoint has it, else the first block."""
+    """Returns a plan block's own source if the checkpoint has it, else the first block's."""
     half, _, rest = name.partition("/")
     first = f"{half.rstrip('0123456789')}0/{rest}"
     return source if source.name in tensors else sources.get(first, source)
@@ -189,9 +182,9 @@ def _difference(source: Source, tensors: Mapping[str, np.ndarray], variable: ker
 
 
 def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
-    """Gives the values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`.
+    """Returns the values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`.
 
-    Heads of earlier steps are left out, with a warning, where the format knows only the last step's.
+    Heads of earlier steps are left out, with a warning, if the format holds only the last step's.
 
     Raises:
         UserError: the checkpoint's format has no place for some of them.
@@ -212,7 +205,7 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
 
 
 def mentions(names: Iterable[str], part: str) -> bool:
-    """Tells whether `part` is in any of the names."""
+    """Returns whether `part` is in any of the names."""
     return any(part in name for name in names)
 
 
@@ -223,14 +216,10 @@ def build_model(
     pair_task: str,
     architecture: str = "",
 ) -> keras.Model:
-    """Builds the model that a checkpoint holds: an encoder, with the head whose tensors are there.
+    """Builds a checkpoint's model: an encoder, with the head whose tensors exist.
 
-    Args:
-        config: of the encoder.
-        sources: our names to the checkpoint's.
-        tensors: arrays by the checkpoint's names.
-        pair_task: of a pre-trainer whose checkpoint has a pair head.
-        architecture: HuggingFace's class name, which tells apart what a `classifier` is for.
+    `sources` map our names to the checkpoint's. `pair_task` is for a pre-trainer with a pair head; `architecture`,
+    HuggingFace's class name, determines the task of a `classifier`.
     """
 
     def has(name: str) -> bool:
@@ -245,7 +234,7 @@ def build_model(
         return AlbertSpanPredictor(encoder, joint=has("start/kernel"))
     if not has("classifier/kernel"):
         return encoder
-    # Of a damaged kernel too: `fill` then says what is wrong with it.
+    # Also for a damaged kernel: `fill` then reports it.
     classes = max((1, *tensors[sources["classifier/kernel"].name].shape[:1]))
     exits = has("exit_0/kernel")
     if "ForTokenClassification" in architecture or not (architecture or has("pooler/kernel")):

@@ -1,4 +1,4 @@
-"""A model of another vocabulary, made of the rows that it has."""
+"""Converts a model to another vocabulary."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,17 @@ _BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
 
 
 def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | None = None) -> Model:
-    """Makes the model of another vocabulary, whose pieces have rows of the former ones or means of several.
+    """Makes a model of another vocabulary, whose pieces are former ones or means of several.
 
-    For texts of the pieces that it keeps, it gives what the former model gives.
+    Texts of unchanged pieces have the same result.
 
     Args:
-        model: an AlbertEncoder, or any model here.
+        model: any model, or an AlbertEncoder.
         kept: the former ids of the new pieces, in the order of the new ids.
-        row_splits: where a new piece has several former ones, the places in `kept` where those of each piece begin and
-            end: [pieces + 1].
+        row_splits: for means of several: [pieces + 1], where each new piece's ids in `kept` begin and end.
 
     Returns:
-        A model with weights of its own, not compiled.
+        A new uncompiled model.
 
     Raises:
         UserError: there is no piece of such an id.

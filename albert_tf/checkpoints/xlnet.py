@@ -1,7 +1,7 @@
-"""XLNet's names, in transformers and in its own code's TensorFlow 1 checkpoints, and the shapes that are theirs alone.
+"""XLNet's names and shapes, in transformers and in its own TensorFlow 1 checkpoints.
 
-Sources: transformers modeling_xlnet.py; zihangdai/xlnet modeling.py. Their attention kernels are
-[d_model, heads, head_size], the output's too; the original stacks the biases of all layers.
+Sources: transformers modeling_xlnet.py; zihangdai/xlnet modeling.py. Attention kernels are
+[d_model, heads, head_size], also the output's; the original stacks the biases of all layers.
 """
 
 import re
@@ -26,14 +26,14 @@ _JOINT = {
 
 
 def check_form(config: AlbertConfig, where: str) -> None:
-    """Raises UserError where a configuration is no published XLNet's: shared blocks, factorised embeddings."""
+    """Raises UserError for shared blocks or factorized embeddings, which no published XLNet has."""
     check_published(config, where, extensions=("random_depth", "relative"))
     if config.sharing != "none" or config.is_projected or config.inner_group_num > 1:
         raise UserError(f"{where} has no XLNet with shared blocks or factorised embeddings; keep it as a .keras file")
 
 
 def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> dict[str, Source]:
-    """Maps our names to transformers', of a checkpoint whose encoder's names begin with `prefix`."""
+    """Maps our names to transformers', whose encoder names begin with `prefix`."""
     layers = {"pooler": "sequence_summary.summary", "span": "qa_outputs", **_JOINT}
     layers["classifier"] = "classifier" if is_tagger else "logits_proj"
     own = {
@@ -50,8 +50,8 @@ def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> d
 
 
 def official_sources(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our names to those of XLNet's own code, whose stacks are in layers, as `unstacked` gives them."""
-    # The typing error is theirs.
+    """Maps our names to XLNet's own code's, after `unstacked`."""
+    # The misspelling is XLNet's.
     layers = {"pooler": "model/sequnece_summary/summary"}
     own = {
         "embeddings/word_embeddings": Source(f"{_TF1}/word_embedding/lookup_table"),
@@ -67,14 +67,13 @@ def official_sources(config: AlbertConfig) -> dict[str, Source]:
 
 
 def _halves(i: int, scope: str, mark: str, norm: str) -> dict[str, str]:
-    """The layers of both halves that have the parts of any: norms, and the feed-forward's dense ones."""
     names = {"attention/layer_norm": ("rel_attn", norm), "feed_forward/layer_norm": ("ff", norm)}
     names |= {"feed_forward/intermediate": ("ff", "layer_1"), "feed_forward/output": ("ff", "layer_2")}
     return {ours.replace("/", f"_{i}/"): mark.join((scope, *theirs)) for ours, theirs in names.items()}
 
 
 def _attention(i: int, scope: str, end: str) -> dict[str, Source]:
-    """The kernels of a layer; the output's, flattened, lies as [d_model, heads * head_size]."""
+    """Returns a layer's kernels; the output's, flattened, is [d_model, heads * head_size]."""
     return {
         f"attention_{i}/{ours}/kernel": Source(f"{scope}{name}{end}", transposed=ours == "output")
         for ours, name in _PROJECTIONS.items()
@@ -82,7 +81,7 @@ def _attention(i: int, scope: str, end: str) -> dict[str, Source]:
 
 
 def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Gives a checkpoint's tensors with kernels of two axes and without copies of the tied word embeddings."""
+    """Returns tensors with two-axis kernels and without copies of the tied word embeddings."""
     result = dict(tensors)
     for name, tensor in tensors.items():
         if _KERNEL.search(name) and tensor.ndim == 3:
@@ -96,7 +95,7 @@ def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def unflattened(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Gives them as they are in a checkpoint; the inverse of `flattened`."""
+    """Returns the checkpoint's tensors; the inverse of `flattened`."""
     kernel = (config.hidden_size, config.num_attention_heads, config.head_size)
     shapes = {name: kernel for name in tensors if _KERNEL.search(name)}
     shapes |= {name: (1, 1, config.hidden_size) for name in tensors if name.endswith("mask_emb")}
@@ -104,7 +103,7 @@ def unflattened(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[st
 
 
 def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Gives each layer its own of what the original stacks; tied biases, which are not stacked, are every layer's."""
+    """Splits the original's stacks by layer; tied biases, which are not stacked, are copied to every layer."""
     result, segments = dict(tensors), tensors.get(f"{_TF1}/seg_embed")
     for name in _STACKED.values():
         tensor = result.pop(f"{_TF1}/{name}", None)
@@ -116,7 +115,7 @@ def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def stacked(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Gives them as the original's, untied; the inverse of `unstacked`."""
+    """Returns the original's tensors, untied; the inverse of `unstacked`."""
     result = dict(tensors)
     for name in _STACKED.values():
         layers = [result.pop(f"{_TF1}/{name}/{i}") for i in range(config.num_steps)]
@@ -125,12 +124,12 @@ def stacked(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, n
 
 
 def is_official(names: Any) -> bool:
-    """Tells whether the names of a TensorFlow checkpoint are XLNet's."""
+    """Returns whether the names of a TensorFlow checkpoint are XLNet's."""
     return any(name.startswith(f"{_TF1}/") for name in names)
 
 
 def config_values(config: AlbertConfig, where: str) -> dict[str, Any]:
-    """Gives the configuration in XLNet's words, for transformers or for its own code ("official")."""
+    """Returns the configuration with XLNet's keys, for transformers or for its own code ("official")."""
     fields = {ours: theirs for theirs, ours in XLNET_NAMES.items() if theirs not in ("n_token", "d_head")}
     if where == "official":
         if config.hidden_act not in ("gelu", "relu"):

@@ -1,7 +1,7 @@
-"""Low rank by depth: a shared dense layer's weights differ a little from step to step.
+"""Depth LoRA: a shared dense layer's weights differ by low rank from step to step.
 
-Source: Relaxed Recursive Transformers (arXiv:2410.20672): at step i the kernel is W + A_i B_i. The kernels of an
-encoder multiply; this says what.
+Source: Relaxed Recursive Transformers (arXiv:2410.20672): at step i the kernel is W + A_i B_i. The encoder's kernels
+multiply by it.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ _TARGETS = {"attention": ("attention", "both"), "feed_forward": ("ffn", "both")}
 
 @dataclasses.dataclass(frozen=True)
 class DepthLora(Extension):
-    """Adds to a dense layer that several steps share inputs @ a[i] @ b[i] at its i-th step; b begins at 0.
+    """Adds inputs @ a[i] @ b[i] at the i-th step of a shared dense layer; b begins at 0.
 
     Attributes:
-        depth_lora_rank: the rank; 0: nothing is added.
+        depth_lora_rank: the rank; 0 for none.
         depth_lora_target: whose dense layers: "attention", "ffn" or "both".
     """
 

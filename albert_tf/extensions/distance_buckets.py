@@ -1,4 +1,4 @@
-"""Distances in buckets: a number is added to the score of a query and a key, by how far and on which side the key is.
+"""Distance buckets: adds a bias to the score of a query and a key, by the key's distance and side.
 
 Source: T5 (Raffel et al. 2019, section 2.1), and MPNet (Song et al. 2020); transformers modeling_mpnet.py,
 relative_position_bucket.
@@ -16,7 +16,7 @@ from albert_tf.extension import Extension, Weight, WeightLayer
 from albert_tf.layers.block import Step
 from albert_tf.registry import Spec, Weights
 
-# All distances from here on are in the last bucket of their side.
+# Larger distances are in the last bucket of their side.
 MOST = 128
 
 
@@ -24,11 +24,11 @@ MOST = 128
 class DistanceBuckets(Extension):
     """Adds table[bucket of the distance, head] to the scores; MPNet's only difference from BERT.
 
-    All steps share the table, [buckets, heads]. Distances are those of the columns of a row, whatever position_ids say.
-    As in MPNet, embeddings have no vectors of segments: segment_ids change nothing.
+    All steps share the table, [buckets, heads]. Distances are between columns of a row, whatever position_ids are.
+    As in MPNet, there are no segment embeddings: segment_ids have no effect.
 
     Attributes:
-        relative_attention_num_buckets: how many there are, half of them for keys after their query; 0: none.
+        relative_attention_num_buckets: number of buckets, half of them for keys after their query; 0 for none.
     """
 
     name, fuses, numbers_heads = "distance_buckets", False, True
@@ -50,7 +50,7 @@ class DistanceBuckets(Extension):
             return []
         shape = (self.relative_attention_num_buckets, config.num_attention_heads)
         weights = {"table": Weight(shape, "normal", autocast=False)}
-        # By the word "bias" in its layer's name it is not decayed, as in transformers.
+        # "bias" in the layer's name excludes it from weight decay, as in transformers.
         return [WeightLayer("distance_buckets", "distance_bias", "depth_layers/distance_buckets", weights)]
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
@@ -62,13 +62,13 @@ class DistanceBuckets(Extension):
 
         def score(attention: Any, query: Tensor, key: Tensor, pairs: Any, step: Step) -> Tensor:
             scores = plain(attention, query, key, pairs, step)
-            # Within the step, though it is the same at every one: recomputation finds no gradient of it elsewhere.
+            # Within the step, although constant: recomputation finds no gradient elsewhere.
             return scores + ops.cast(self.bias(weights["table"], *pairs.features["columns"]), scores.dtype)
 
         return dataclasses.replace(attention, score=score)
 
     def bias(self, table: Tensor, of_queries: Tensor, of_keys: Tensor) -> Tensor:
-        """Returns what is added to scores: [rows or 1, heads, queries, keys].
+        """Returns the addition to scores: [rows or 1, heads, queries, keys].
 
         Args:
             table: [buckets, heads].
@@ -84,8 +84,8 @@ class DistanceBuckets(Extension):
 def buckets(count: int) -> np.ndarray:
     """Returns the bucket of every distance from -MOST to MOST, int32 [2 * MOST + 1].
 
-    Half of a side's buckets are for one distance each, the others grow up to MOST. NumPy computes them, so that a
-    distance on the edge of a bucket is in the same one on every backend.
+    Half of a side's buckets hold one distance each, the others grow up to MOST. NumPy computes them, so that every
+    backend rounds a bucket's edge alike.
 
     >>> buckets(32)[[MOST, MOST - 1, MOST + 1, MOST + 7, MOST + 8, MOST + 12, MOST + 128]].tolist()
     [0, 1, 17, 23, 24, 25, 31]

@@ -1,8 +1,8 @@
-"""The blocks that a plan repeats are run to their fixed point, in place of the plan's number of times.
+"""Runs the repeated blocks of a plan to their fixed point instead of a fixed number of times.
 
-Bai et al. 2019 (arXiv:1909.01377). The state z of the repeated blocks becomes f(z) = blocks(z + gate * x), where x is
-what comes in, so that the fixed point knows its input. It begins at x: with a closed gate, tolerance 0 and as many
-steps as the plan has repeats, it is the plan itself. Dropout draws one mask for all steps: f is one function.
+Bai et al. 2019 (arXiv:1909.01377). The repeated blocks compute f(z) = blocks(z + gate * x), where x is their input.
+z begins at x: with gate 0, tolerance 0 and as many steps as the plan has repeats, this is the plan itself. All steps
+share one dropout mask, so that f is one function.
 """
 
 import dataclasses
@@ -25,20 +25,20 @@ from tfrecords.base.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Equilibrium(Extension):
-    """Seeks the fixed point of blocks. A gate [hidden_size] weighs their input at every step.
+    """Runs blocks to a fixed point. A gate [hidden_size] weights their input at every step.
 
     Attributes:
         equilibrium_solver: "none", "fixed_point" or "anderson".
-        equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0: it is not
-            asked, all steps are made.
-        equilibrium_max_steps: steps after which a row ends that has not converged.
-        equilibrium_gradient: "phantom", of some more steps, or "implicit", the exact one of the fixed point.
-        equilibrium_phantom_steps: how many; with tolerance 0 they are the last of `equilibrium_max_steps`.
-        equilibrium_damping: which part of a phantom step is taken, above 0 and at most 1.
-        gate_init: what the gate begins with; 0: it is closed.
+        equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0 runs all
+            steps.
+        equilibrium_max_steps: maximal number of steps.
+        equilibrium_gradient: "phantom", of further steps, or "implicit", the fixed point's exact gradient.
+        equilibrium_phantom_steps: their number; with tolerance 0 they are the last of `equilibrium_max_steps`.
+        equilibrium_damping: fraction of a phantom step that is taken, above 0 and at most 1.
+        gate_init: the gate's initial value; 0 for a closed gate.
     """
 
-    # The outermost runner, as it repeats a segment in its own way.
+    # The outermost runner, because it overrides `repeat`.
     name, order, walk, begins_plain = "equilibrium", 9, "equilibrium", True
     packs, outputs = False, ("residual", "steps")
     no_exits = "exits are between steps, and the blocks stop by themselves"
@@ -60,7 +60,6 @@ class Equilibrium(Extension):
 
     @property
     def solver(self) -> Solver:
-        """Returns how the fixed point is sought."""
         return Solver(self.equilibrium_solver, self.equilibrium_tolerance, self.equilibrium_max_steps)
 
     def check(self, config: Any) -> None:
@@ -114,18 +113,12 @@ class Equilibrium(Extension):
         return SolvedRunner(runner, self, weights)
 
     def injected(self, gate: Tensor, blocks: Function, x: Tensor) -> Function:
-        """Returns f(z) = blocks(z + gate * x), of float32 z [tokens, hidden_size]; the sum is float32."""
+        """Returns f(z) = blocks(z + gate * x), for float32 z [tokens, hidden_size]; the sum is float32."""
         injected = gate * ops.cast(x, "float32")
         return lambda state: blocks(ops.cast(state + injected, x.dtype))
 
     def solution(self, function: Function, x: Tensor, rows: Rows) -> Solution:
-        """Runs a function to its fixed point; the state has the gradient that the configuration asks for.
-
-        Args:
-            function: of float32 [tokens, hidden_size], to the same shape.
-            x: what it begins with.
-            rows: which tokens make a row, and which of them count.
-        """
+        """Returns a function's fixed point, float32 [tokens, hidden_size], from x, with the configured gradient."""
         solver, is_phantom = self.solver, self.equilibrium_gradient == "phantom"
         if is_phantom and solver == Solver("fixed_point", 0, solver.max_steps):
             return self._fixed_number(function, x, rows)
@@ -137,7 +130,7 @@ class Equilibrium(Extension):
         return solution._replace(state=state)
 
     def _fixed_number(self, function: Function, x: Tensor, rows: Rows) -> Solution:
-        """As many steps as `max_steps` says, the last ones with a gradient: truncated backpropagation through time."""
+        """Runs `max_steps` steps, the last ones with a gradient: truncated backpropagation through time."""
         total = self.equilibrium_max_steps
         with_gradient = min(self.equilibrium_phantom_steps, total)
         state = ops.cast(x, "float32")
@@ -150,10 +143,10 @@ class Equilibrium(Extension):
 
 
 class SolvedRunner(Runner):
-    """Runs the steps that repeat to their fixed point; the state is that of the inner runner, which must be a tensor.
+    """Runs the repeated steps to their fixed point; its state is the inner runner's, which must be a tensor.
 
     Attributes:
-        solved: the fixed point, once these steps have run.
+        solved: the fixed point, after these steps.
     """
 
     solved: Solution
@@ -170,7 +163,6 @@ class SolvedRunner(Runner):
         return ops.cast(self.solved.state, state.dtype)
 
     def solution(self, function: Function, state: Tensor, loop: DepthLoop) -> Solution:
-        """Returns the fixed point of a function that begins with a state."""
         return self.extension.solution(function, state, self.rows)
 
     def report(self, state: Tensor) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
@@ -183,7 +175,7 @@ class SolvedRunner(Runner):
 
 
 def repeated_segment(config: Any) -> int:
-    """Returns the place among `depth.segments` of the one whose fixed point is sought: that which repeats.
+    """Returns the index in `depth.segments` of the segment that repeats.
 
     Raises:
         UserError: there is none, or more than one.
@@ -201,16 +193,11 @@ def repeated_segment(config: Any) -> int:
 
 
 def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, Rows]:
-    """Returns what a fixed point is sought of, for a batch, whatever the walk.
-
-    Args:
-        encoder: an AlbertEncoder.
-        features: those of its `call`.
+    """Returns the fixed-point problem of an AlbertEncoder's batch, whatever its `walk`.
 
     Returns:
-        The function of a state [tokens, hidden_size] that runs the plan's repeated blocks once, with their input
-        injected where the walk is to an equilibrium; the state that they begin with, [tokens, hidden_size]; and
-        which of the tokens make a row.
+        The function of a state [tokens, hidden_size] that runs the repeated blocks once, with their input added if the
+        encoder runs to an equilibrium; the initial state, [tokens, hidden_size]; and the rows' tokens.
 
     Raises:
         UserError: the plan has no single run of blocks that repeats.
@@ -227,7 +214,7 @@ def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, Rows]:
 
 
 def radius(encoder: Any, features: dict[str, Tensor]) -> float:
-    """Estimates the spectral radius of an encoder's repeated blocks at their fixed point; the largest of the rows.
+    """Estimates the spectral radius of the repeated blocks at their fixed point; the largest of all rows.
 
     Below 1 they contract there; above 1 the implicit gradient's series does not converge.
     """

@@ -1,8 +1,8 @@
 """The fixed point z = f(z) of a function of states, row by row, and its gradient (Bai et al. 2019, arXiv:1909.01377).
 
-Everything here is about any function of a state [tokens, width]. A row is some of the tokens, such as those of one
-text. Rows are solved beside each other and each by itself: one that has converged keeps its answer, so that no answer
-depends on the rows that are beside it. Sums over a row are float32 whatever the dtype of the function.
+A state is [tokens, width]; a row is a set of tokens, such as one text's. Each row is solved by itself and keeps its
+answer once it has converged, so that no answer depends on the other rows. Sums over a row are float32 whatever the
+function's dtype.
 """
 
 from typing import NamedTuple, Protocol
@@ -21,23 +21,23 @@ _TINY = 1e-30
 
 
 class Rows(Protocol):
-    """Says which tokens make a row."""
+    """The assignment of tokens to rows."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """Adds up [..., tokens] over each row's tokens: [..., rows]."""
+        """Sums [..., tokens] over each row's tokens: [..., rows]."""
 
     def spread(self, values: Tensor) -> Tensor:
-        """Returns each token its row's value: [rows] to [tokens]."""
+        """Broadcasts each row's value to its tokens: [rows] to [tokens]."""
 
 
 class Solver(NamedTuple):
-    """Says how a fixed point is sought.
+    """Settings of the fixed-point iteration.
 
     Attributes:
-        kind: "fixed_point", which takes f(z) for the next z, or "anderson", which mixes the last five.
-        tolerance: a row has converged when |f(z) - z| / |z| is below. 0: it is not asked; `max_steps` evaluations are
-            made and the last f(z) is the answer.
-        max_steps: evaluations after which a row that has not converged ends.
+        kind: "fixed_point" takes f(z) as the next z; "anderson" mixes the last five.
+        tolerance: a row has converged when |f(z) - z| / |z| is below. 0 runs exactly `max_steps` evaluations and
+            returns the last f(z).
+        max_steps: maximal number of evaluations.
     """
 
     kind: str = "fixed_point"
@@ -46,13 +46,13 @@ class Solver(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Holds what a solver ended with.
+    """The result of a solver.
 
     Attributes:
-        state: float32 [tokens, width]: of each row the iterate with the least residual, or the last of a fixed number.
-        residual: float32 [rows]: |f(z) - z| / |z| of that iterate; of a fixed number, of the last but one. Infinite
+        state: float32 [tokens, width]: each row's iterate with the least residual; with tolerance 0 the last one.
+        residual: float32 [rows]: |f(z) - z| / |z| of that iterate; with tolerance 0, of the last but one. Infinite
             where no evaluation was finite.
-        steps: int32 [rows]: evaluations until the row had converged, or all that were made.
+        steps: int32 [rows]: evaluations until the row converged, or all of them.
     """
 
     state: Tensor
@@ -61,13 +61,9 @@ class Solution(NamedTuple):
 
 
 def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solution:
-    """Seeks z = f(z). No gradient passes through the iterations; see `implicit` and `phantom`.
+    """Solves z = f(z) from `start`, [tokens, width]. No gradient passes through; see `implicit` and `phantom`.
 
-    Args:
-        function: from float32 [tokens, width] to the same shape, in any float dtype; rows must not mix.
-        start: [tokens, width].
-        rows: which tokens make a row.
-        solver: how.
+    `function` maps float32 [tokens, width] to the same shape, in any float dtype; rows must not mix.
 
     >>> import numpy as np
     >>> from albert_tf.layers.padded import RectangleRows
@@ -108,7 +104,6 @@ def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solu
 
 
 def _better(before: Solution, state: Tensor, residual: Tensor, is_open: Tensor, rows: Rows) -> Solution:
-    """Takes the state of the rows that are open and have a lower residual than ever."""
     is_better = ops.logical_and(is_open, residual < before.residual)
     return Solution(
         ops.where(rows.spread(is_better)[:, None], state, before.state),
@@ -118,7 +113,7 @@ def _better(before: Solution, state: Tensor, residual: Tensor, is_open: Tensor, 
 
 
 class _History:
-    """The last states and moves [MEMORY, tokens, width], the newest last, which Anderson acceleration mixes."""
+    """The last states and moves [MEMORY, tokens, width], newest last, for Anderson acceleration."""
 
     def __init__(self, start: Tensor):
         nothing = ops.zeros((MEMORY, 1, 1)) * start
@@ -127,8 +122,8 @@ class _History:
     def mix(self, step: Tensor, state: Tensor, move: Tensor, past: tuple, rows: Rows) -> tuple[Tensor, tuple]:
         """Returns the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
 
-        alpha is what minimises |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2 |alpha|^2 with a sum
-        of 1, in each row (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's).
+        In each row alpha, whose sum is 1, minimizes |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2
+        |alpha|^2 (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's).
         """
         states, moves = (ops.concatenate([kept[1:], new[None]]) for kept, new in zip(past, (state, move)))
         is_made = ops.arange(MEMORY) >= MEMORY - 1 - step
@@ -137,11 +132,11 @@ class _History:
         return ops.sum(weights * (states + BETA * moves), axis=0), (states, moves)
 
     def _weights(self, products: Tensor, is_made: Tensor) -> Tensor:
-        """Inner products [MEMORY, MEMORY, rows] of the moves to weights [rows, MEMORY]."""
+        """Converts the moves' inner products [MEMORY, MEMORY, rows] to weights [rows, MEMORY]."""
         gram, unit = ops.transpose(products, (2, 0, 1)), ops.eye(MEMORY)
         scale = ops.trace(gram, axis1=1, axis2=2) / ops.sum(is_made)
         gram = gram / ops.maximum(scale, _TINY)[:, None, None]
-        # TensorFlow's solver raises an error for what is not finite; such a row is lost, but alone.
+        # TensorFlow's solver raises an error for non-finite values; only their row may fail.
         gram = ops.where(ops.isfinite(gram), gram, 0.0) * is_made * is_made[:, None] + RIDGE * unit
         right = ops.ones_like(scale)[:, None] * is_made
         alpha = ops.solve(gram, right[:, :, None])[:, :, 0]
@@ -154,10 +149,10 @@ def norm(state: Tensor, rows: Rows) -> Tensor:
 
 
 def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0) -> Tensor:
-    """Gives `state` the gradient of `steps` more, z + damping (f(z) - z) each, behind it (Geng et al. 2021).
+    """Returns `state` with the gradient of `steps` further updates z + damping (f(z) - z) (Geng et al. 2021).
 
-    With damping 1 it is the first terms of the series (I + J + J^2 + ...) df that the implicit gradient sums to its
-    end. The value is the state's own, so that training and inference see the same; memory grows with `steps`.
+    With damping 1 these are the first terms of the series (I + J + J^2 + ...) df whose full sum is the implicit
+    gradient. The value is unchanged, so that training and inference agree; memory grows with `steps`.
     """
     moved = state
     for _ in range(steps):
@@ -166,10 +161,10 @@ def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0)
 
 
 def implicit(function: Function, state: Tensor, rows: Rows, solver: Solver) -> Tensor:
-    """Gives the fixed point `state` its exact gradient, by the implicit function theorem; nothing is unrolled.
+    """Returns the fixed point `state` with its exact gradient, by the implicit function theorem, without unrolling.
 
-    Of an upstream gradient v it solves g = J^T g + v, J = df/dz at the state, with the same solver, and hands g to one
-    evaluation of f. Memory is that of two evaluations, however many steps both solutions take.
+    For an upstream gradient v it solves g = J^T g + v, J = df/dz at the state, with the same solver, and passes g to
+    one evaluation of f. Memory is that of two evaluations, however many steps both solutions take.
     """
     after = ops.cast(function(state), "float32")
 
@@ -180,10 +175,10 @@ def implicit(function: Function, state: Tensor, rows: Rows, solver: Solver) -> T
 
 
 def spectral_radius(function: Function, state: Tensor, rows: Rows, iterations: int = 40, seed: int = 0) -> Tensor:
-    """Estimates the largest modulus of the eigenvalues of df/dz at a state, in each row: float32 [rows].
+    """Estimates each row's largest eigenvalue modulus of df/dz at a state: float32 [rows].
 
-    Power iteration with J^T from a random vector. It is the mean growth over the second half of the iterations, in
-    logarithms: a pair of complex eigenvalues lets the growth of single ones swing. Below 1, f contracts near the state.
+    Power iteration with J^T from a random vector: the geometric mean of the growth over the second half of the
+    iterations, because complex pairs make single growth factors oscillate. Below 1, f contracts near the state.
     """
     state = ops.stop_gradient(ops.cast(state, "float32"))
     backward = pullback(function, state)

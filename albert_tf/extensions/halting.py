@@ -1,13 +1,13 @@
 """Adaptive computation time: every token takes as many steps as it needs (Graves 2016, arXiv:1603.08983).
 
 At each step a token halts with probability p = gate * sigmoid(state kernel + bias). It has halted once its
-probabilities add up to 1 - threshold, or at the plan's last step, whose weight is the remainder R = 1 - the sum before.
+probabilities add up to 1 - threshold, or at the last step, whose weight is the remainder R = 1 - the sum before.
 
-"act", section 2.1 there: p of the state after the step, and the result is sum over t of weight_t state_t.
-"act_t2t", tensor2tensor's (research/universal_transformer_util.py, act_type "basic"): p of what the step reads, and the
-result runs along: new = state * weight + result * (1 - weight), from 0.
+"act" (section 2.1 there): p of the state after the step; the result is sum over t of weight_t state_t.
+"act_t2t" (tensor2tensor research/universal_transformer_util.py, act_type "basic"): p of the step's input; from 0,
+result = state * weight + result * (1 - weight).
 
-In both a halted token goes on being attended to. With the gate at 0 all weight is the last state's: plain ALBERT.
+Halted tokens are still attended to. With gate 0 the result is the last state: plain ALBERT.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ from albert_tf.registry import Weights
 
 
 class HaltingState(NamedTuple):
-    """Holds float32 sums of each token: `result` [tokens, hidden_size], the others [tokens].
+    """float32 sums per token: `result` [tokens, hidden_size], the others [tokens].
 
     Attributes:
-        result: of the states so far, by their weights.
+        result: weighted sum of the states so far.
         total: of the probabilities before the step at which the token halts.
         running: 1 until it halts.
-        steps: N, how many it took.
+        steps: N, the number of its steps.
         remainder: R.
     """
 
@@ -56,9 +56,9 @@ class Halting(Extension):
 
     Attributes:
         halting: "none", "act" (Graves) or "act_t2t" (tensor2tensor).
-        halting_threshold: how much short of 1 the probabilities of a token that halts add up to.
-        ponder_cost: what a step of a token adds to the loss.
-        gate_init: what the gate begins with; 0: it is closed, and the model is exactly the one without.
+        halting_threshold: a token halts when its probabilities reach 1 minus this.
+        ponder_cost: addition to the loss per token and step.
+        gate_init: the gate's initial value; with 0, closed, the model equals the plain one.
     """
 
     name, order, begins_plain, outputs = "halting", 2, True, ("steps",)
@@ -99,12 +99,8 @@ class Halting(Extension):
     ) -> HaltingState:
         """Returns the sums after a step.
 
-        Args:
-            probability: a function of float32 [tokens, hidden_size] that returns p [tokens].
-            is_last: whether the step is the plan's last.
-            before: what the step read, [tokens, hidden_size].
-            after: its result, the same shape.
-            sums: those before the step.
+        `probability` maps float32 [tokens, hidden_size] to p [tokens]; `before` and `after` are the step's input and
+        output, [tokens, hidden_size].
         """
         is_graves, after = self.halting == "act", ops.cast(after, "float32")
         halts = probability(after if is_graves else ops.cast(before, "float32"))
@@ -130,7 +126,7 @@ def first_sums(hidden: Tensor) -> HaltingState:
 
 
 class HaltedRunner(Runner):
-    """Runs steps whose state is that of the inner runner, and the sums."""
+    """Runs steps; its state is the inner runner's, and the sums."""
 
     def __init__(self, inner: Runner, extension: Halting, weights: Weights):
         super().__init__(inner)

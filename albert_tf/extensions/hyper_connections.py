@@ -1,12 +1,12 @@
-"""Hyper-connections between the steps: several residual streams, read, written and kept by gates of each step.
+"""Hyper-connections: several residual streams between steps, with gates of each step.
 
-Source: Hyperloop Transformers (arXiv:2604.21254), with diagonal mixing. A step with the block F does, for each token,
+Source: Hyperloop Transformers (arXiv:2604.21254), with diagonal mixing. For each token, a step with the block F does
 
     z = rms_norm(all streams, one after another)
     pre = sigmoid(a1 W1 z + b1), post = 2 sigmoid(a2 W2 z + b2), res = gate sigmoid(a3 W3 z + b3)
     x = sum over s of pre_s stream_s, then stream_s = res_s stream_s + post_s (F(x) + e)
 
-from streams that are all the embeddings to the mean of the last ones. `gate` is ours. At 0, with W = 0, e = 0,
+The streams begin as the embeddings; the result is the mean of the last ones. `gate` is ours. With gate 0, W = 0, e = 0,
 b2 = 0 and b1 such that pre is 1 / streams, every stream becomes F(x): plain ALBERT.
 """
 
@@ -27,9 +27,9 @@ from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 EPSILON = 1e-6
-# How much the content of the streams weighs in the gates at first: a1, a2 and a3.
+# Initial weights of the streams' content in the gates: a1, a2 and a3.
 _SCALE = 0.01
-# Equal streams get equal gradients and would stay equal for ever: each begins to forget at a rate of its own.
+# Equal streams would get equal gradients forever: each begins with another decay rate.
 _SPREAD = 2.0
 
 
@@ -40,8 +40,8 @@ class HyperConnections(Extension):
     The kernel is [steps, streams * hidden_size, 3 * streams]; all other weights are small.
 
     Attributes:
-        hyper_connections: how many streams, 2 or more; 0: there are none.
-        gate_init: what the gates begin with; 0: they are closed, and the model is exactly the one without.
+        hyper_connections: number of streams, 2 or more; 0 for none.
+        gate_init: the gates' initial value; with 0, closed, the model equals the plain one.
     """
 
     name, order, begins_plain, changes_input = "hyper_connections", 1, True, True
@@ -70,7 +70,7 @@ class HyperConnections(Extension):
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         streams, hidden = self.hyper_connections, config.hidden_size
-        # The gates' matrices; then each stream is read once, kept once and written to once.
+        # The gates' matrices; then each stream is read, scaled and written once.
         products = config.num_steps * (3 * streams * streams * hidden + 3 * streams * hidden)
         return cost._replace(products=cost.products + products, streams=streams)
 
@@ -105,7 +105,7 @@ class _Connected(Runner):
 
 
 def start_bias(streams: int) -> np.ndarray:
-    """Returns b1, b2 and b3 in one row, float32 [3 * streams], as they begin."""
+    """Returns the initial b1, b2 and b3 in one row, float32 [3 * streams]."""
     pre = np.full(streams, -math.log(streams - 1))
     return np.concatenate([pre, np.zeros(streams), np.linspace(-_SPREAD, _SPREAD, streams)]).astype("float32")
 

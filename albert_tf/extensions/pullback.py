@@ -1,4 +1,4 @@
-"""Vector-Jacobian products of a function at a state, and gradients made of them, under TensorFlow and JAX alike."""
+"""Vector-Jacobian products and custom gradients, for TensorFlow and JAX."""
 
 from collections.abc import Callable
 
@@ -11,19 +11,19 @@ Function = Callable[[Tensor], Tensor]
 
 
 def detached(function: Function, state: Tensor) -> Function:
-    """Returns the function of states like `state` through which no gradient passes, not even to what it closes over."""
+    """Returns the function of states like `state` without gradients, also to what it closes over."""
     if keras.backend.backend() != "jax":
-        return function  # TensorFlow follows no gradient behind stop_gradient.
+        return function  # TensorFlow stops at stop_gradient.
     import jax
 
-    # Under JAX what a loop closes over would carry tangents, and a loop until a condition has no reverse gradient.
+    # In JAX a loop's closure would carry tangents, and a while loop has no reverse gradient.
     pure, constants = jax.closure_convert(function, state)
     constants = jax.lax.stop_gradient(constants)
     return lambda state: pure(state, *constants)
 
 
 def pullback(function: Function, state: Tensor) -> Function:
-    """Returns the function of a vector v to J^T v, where J is the Jacobian of a function of states at `state`."""
+    """Returns the function of a vector v to J^T v, where J is the function's Jacobian at `state`."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -38,9 +38,9 @@ def pullback(function: Function, state: Tensor) -> Function:
 
 
 def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
-    """Returns `value`, of which no gradient is asked; the upstream gradient goes to `other`, of one shape and dtype.
+    """Returns `value`; its upstream gradient goes to `other`, of the same shape and dtype, only.
 
-    Where no gradient is asked for, a compiler leaves out what only `other` needs.
+    Without gradients, a compiler removes what only `other` needs.
     """
     if keras.backend.backend() == "jax":
         import jax
@@ -60,7 +60,7 @@ def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
 def with_changed_gradient(
     after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]
 ) -> Tensor:
-    """Returns `after` as it is; its upstream gradient v becomes change(pullback(function, state), v)."""
+    """Returns `after` unchanged; its upstream gradient v becomes change(pullback(function, state), v)."""
     if keras.backend.backend() == "jax":
         return _with_changed_gradient_jax(after, function, state, change)
     import tensorflow as tf
@@ -75,7 +75,7 @@ def with_changed_gradient(
 def _with_changed_gradient_jax(after, function, state, change):
     import jax
 
-    # What the function closes over has to come as arguments: the backward pass runs where it is out of scope.
+    # Closed-over values must be arguments: the backward pass runs outside their scope.
     pure, constants = jax.closure_convert(function, state)
 
     @jax.custom_vjp

@@ -1,4 +1,4 @@
-"""Random depth: every batch of training has its own number of layers, so that a model can be run at any depth."""
+"""Random depth: every training batch has its own number of layers, so that a model runs at any depth."""
 
 import dataclasses
 import functools
@@ -17,17 +17,17 @@ from albert_tf.other_depths import repeated_run
 from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
-# Beyond the numbers of all dropouts.
+# Larger than all dropout sites' numbers.
 _DEPTH_SITE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class RandomDepth(Extension):
-    """Draws how often the repeated blocks run.
+    """Randomizes how often the repeated blocks run.
 
     Attributes:
-        random_depth_min: the least number of layers of a batch; the most is num_hidden_layers, and all are as likely.
-            0: all batches have num_hidden_layers.
+        random_depth_min: least number of layers of a batch, drawn uniformly up to num_hidden_layers. 0: all batches
+            have num_hidden_layers.
     """
 
     name, order, draws, for_litert = "random_depth", 8, True, True
@@ -57,18 +57,18 @@ class RandomDepth(Extension):
 
 
 class DepthDraw(NamedTuple):
-    """Says how often the plan's segment number `place` runs for a batch of training: from `least` to `most` times."""
+    """The range, `least` to `most`, of how often the plan's segment number `place` runs for a training batch."""
 
     place: int
     least: int
     most: int
 
     def __call__(self, seed: Tensor) -> Tensor:
-        """Draws an int32 scalar, all numbers being as likely, from a call's seed, uint32 [2]."""
+        """Draws an int32 scalar uniformly, from a call's seed, uint32 [2]."""
         return whole_number(self.least, self.most, site_seed(seed, _DEPTH_SITE))
 
     def turns(self, config: Any) -> list[int]:
-        """Returns of every step which time its segment runs, from 0; -1 outside the segment."""
+        """Returns each step's repetition of its segment, from 0; -1 outside the segment."""
         return [
             turn if place == self.place else -1
             for place, run in enumerate(runs_of(config))
@@ -78,19 +78,19 @@ class DepthDraw(NamedTuple):
 
 
 def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
-    """Draws an int32 scalar from low to high, both included, all of them as likely; the same under every backend.
+    """Draws an int32 scalar uniformly from low to high, both included; the same on every backend.
 
-    Backends have random generators of their own, so it is a hash of the seed: MurmurHash3's last step, twice.
+    Backends have different random generators, so it is a hash of the seed: MurmurHash3's last step, twice.
     """
     first, second = (ops.cast(seed, "uint32")[i] for i in (0, 1))
     bits = _mixed(ops.bitwise_xor(_mixed(first), second))
-    # As many bits as float32 holds.
+    # The bits of a float32's mantissa.
     part = ops.cast(ops.bitwise_right_shift(bits, _uint32(8)), "float32") / 2**24
     return low + ops.cast(ops.floor(part * (high + 1 - low)), "int32")
 
 
 def _mixed(bits: Tensor) -> Tensor:
-    """A uint32 whose every bit hangs on every bit of another (Appleby's MurmurHash3, fmix32)."""
+    """Mixes uint32 bits (Appleby's MurmurHash3, fmix32)."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(shift))) * _uint32(factor)
     return ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(16)))
@@ -102,10 +102,10 @@ def _uint32(number: int) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def depth_draw(config: Any) -> DepthDraw | None:
-    """Returns how training draws its depths; None where `random_depth_min` asks for none, or leaves no choice.
+    """Returns how training draws depths; None if `random_depth_min` is 0 or leaves no choice.
 
     Raises:
-        UserError: the plan has no segment that can be run more or less often.
+        UserError: the plan has no segment that can run more or less often.
 
     >>> from albert_tf import AlbertConfig
     >>> tuple(depth_draw(AlbertConfig(depth_plan="1+2x5+1", random_depth_min=5)))
@@ -127,7 +127,7 @@ class _Drawn(Runner):
         number = step.number
         if not isinstance(number, int) or self.turns[number] < self.draw.least:
             return self.inner.step(step, state)
-        # A condition within what is recomputed, and not around it: TensorFlow finds no gradient the other way.
+        # The condition must be inside the recomputed part: otherwise TensorFlow finds no gradient.
         run = functools.partial(self._after, step)
         return run_if(self.turns[number] < self.drawn, run, state), state
 

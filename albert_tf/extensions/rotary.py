@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by their positions, so that scores depend on distances alone."""
+"""Rotary positions: rotates queries and keys by position, so that scores depend on distances alone."""
 
 import dataclasses
 from typing import Any
@@ -13,11 +13,10 @@ from tfrecords.base.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Rotary(Extension):
-    """Turns the heads of queries and keys by the positions of their tokens (Su et al. 2021, section 3.2.2).
+    """Rotates the heads of queries and keys by their tokens' positions (Su et al. 2021, section 3.2.2).
 
-    Number i of a head and number i + head_size / 2 are one pair, turned by position * theta**(-2i / head_size), as
-    in GPT-NeoX, Llama and ModernBERT. Rows may have any length: `max_position_embeddings` only says which the commands
-    take for the longest.
+    Elements i and i + head_size / 2 of a head are a pair, rotated by position * theta**(-2i / head_size), as in
+    GPT-NeoX, Llama and ModernBERT. Rows may have any length: `max_position_embeddings` is only the commands' limit.
 
     Attributes:
         position_type: "rotary".
@@ -59,7 +58,7 @@ class Rotary(Extension):
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Turns [rows, heads, tokens, head_size] by [rows or 1, tokens, 2, head_size], in float32 inside."""
+    """Rotates [rows, heads, tokens, head_size] by [rows or 1, tokens, 2, head_size], in float32 inside."""
     exact = ops.cast(heads, "float32")
     first, second = ops.split(exact, 2, axis=-1)
     cosines, sines = rotation[:, None, :, 0], rotation[:, None, :, 1]

@@ -1,4 +1,4 @@
-"""The Universal Transformer's step signal: tells a shared block at which step it runs."""
+"""The Universal Transformer's step signal, which identifies the step to a shared block."""
 
 import dataclasses
 from typing import Any
@@ -16,15 +16,13 @@ from albert_tf.registry import Weights
 
 @dataclasses.dataclass(frozen=True)
 class StepSignal(Extension):
-    """Adds a vector of its own to every token before each step.
+    """Adds a step's vector to every token before each step.
 
-    "learned": a table [steps, hidden_size] that begins at 0. "sinusoid": a fixed one times a learned gate, which begins
-    at `gate_init`.
+    "learned": a table [steps, hidden_size] that begins at 0. "sinusoid": a fixed one times a learned gate.
 
     Attributes:
         step_signal: "none", "learned" or "sinusoid".
-        gate_init: what the gate begins with. 0: it is closed, and the model is exactly the one without; 1: the
-            published form.
+        gate_init: the gate's initial value. 0: closed, the model equals the plain one; 1: the published form.
     """
 
     name, begins_plain, changes_input, for_litert = "step_signal", True, True, True
@@ -61,7 +59,7 @@ class _Signalled(Runner):
 
 
 def sinusoids(steps: int, width: int) -> np.ndarray:
-    """Computes a row for each step: float32 [steps, width], sines in the first half and cosines in the second.
+    """Returns float32 [steps, width]: a row per step, sines in the first half and cosines in the second.
 
     Wavelengths are 2 pi times 1 to 10,000, in geometric progression; an odd width ends with a 0.
     Source: tensor2tensor:layers/common_attention.py, get_timing_signal_1d (Dehghani et al. 2018, equation 7).

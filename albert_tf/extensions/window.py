@@ -1,8 +1,7 @@
-"""Attention of long rows: to the tokens nearby and the first one, or to all of them by parts of the queries.
+"""Attention for long rows: to nearby tokens and the first one, or to all tokens with queries in parts.
 
-Source of the pattern: Longformer (Beltagy et al. 2020, arXiv:2004.05150): a window on both sides, and a global token
-that attends to all and is attended to by all, here the first. Every few steps over depth may attend to all tokens, as
-in ModernBERT (arXiv:2412.13663).
+The pattern is Longformer's (Beltagy et al. 2020, arXiv:2004.05150): a window on both sides, and a global token, here
+the first. Every few steps may attend to all tokens, as in ModernBERT (arXiv:2412.13663).
 """
 
 import dataclasses
@@ -20,18 +19,18 @@ from albert_tf.layers.depth import plan
 from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
-# Queries that attend to a whole row at once.
+# Number of queries that attend to a whole row at once.
 PART = 512
 
 
 @dataclasses.dataclass(frozen=True)
 class Window(Extension):
-    """Lets tokens attend to those nearby and to the first one, which attends to all.
+    """Restricts attention to nearby tokens and the first one, which attends to all.
 
     Attributes:
-        attention_window: how many places on each side; 0: all tokens attend to all. Rows of up to so many tokens and
-            one are as without.
-        global_attention_every: every so many steps, from the first on, all attend to all even so; 0: never.
+        attention_window: positions on each side; 0 for full attention. Rows of up to this many tokens plus one are
+            unaffected.
+        global_attention_every: every so many steps, from the first on, use full attention; 0 for none.
     """
 
     name, begins_plain, needed = "window", True, ("global_attention_every",)
@@ -43,7 +42,6 @@ class Window(Extension):
         return self.global_attention_every or 1
 
     def is_local(self, step: Step) -> bool:
-        """Returns whether tokens attend to those nearby alone at a step."""
         return not (self.global_attention_every and step.phase == 0)
 
     def check_features(self, features: dict[str, Any]) -> None:
@@ -57,7 +55,7 @@ class Window(Extension):
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         local = [self.is_local(step) for step in plan(config)]
         counts = [pairs(cost.length, self.attention_window * is_near) for is_near in local]
-        # Parts of a long row are computed again.
+        # The backward pass recomputes parts of a long row.
         stored = counts if cost.length <= PART else [count for count, is_near in zip(counts, local) if is_near]
         return cost._replace(pairs=sum(counts), stored_pairs=sum(stored))
 
@@ -80,7 +78,7 @@ class Window(Extension):
 
 
 def pairs(length: int, window: int) -> int:
-    """Counts the pairs of a query and a key whose score is computed for a row; `window` 0: all.
+    """Counts the query-key pairs whose score is computed for a row; `window` 0: all.
 
     >>> pairs(4096, 128) / pairs(4096, 0)
     0.094...
@@ -100,22 +98,19 @@ def attend_nearby(
     window: int,
     masked: float,
 ) -> Tensor:
-    """Lets every token attend to those at most `window` places away and to the first, which attends to all.
+    """Attends to tokens at most `window` positions away and to the first token, which attends to all.
 
-    RowCost and memory are those of `pairs`: blocks of `window` queries, each beside three blocks of keys.
+    Cost and memory are those of `pairs`: blocks of `window` queries, each with three blocks of keys.
 
     Args:
-        query: [batch, heads, length, head_size], as `key` and `value`.
+        query: [batch, heads, length, head_size], as `key`, `value` and the result.
         key: see `query`.
         value: see `query`.
-        bias: [batch, 1, 1, length], added to the scores of a key; None: nothing is.
-        score: gives scores [..., queries, keys] of queries and keys, each [..., tokens, head_size].
-        weigh: makes probabilities of scores, along their last axis; and takes a number, another at each call.
-        window: places to each side, 1 or more.
-        masked: what is added to the scores of pairs that must not attend.
-
-    Returns:
-        The contexts, [batch, heads, length, head_size].
+        bias: [batch, 1, 1, length], added to a key's scores; or None.
+        score: returns scores [..., queries, keys] for queries and keys, each [..., tokens, head_size].
+        weigh: returns probabilities for scores, along their last axis; its second argument numbers the calls.
+        window: positions on each side, 1 or more.
+        masked: added to the scores of pairs that must not attend.
     """
     batch, heads, length, size = ops.shape(query)
     count = (length + window - 1) // window
@@ -128,7 +123,7 @@ def attend_nearby(
         return ops.reshape(filled, (shape[0], shape[1], count, window, shape[3]))
 
     def with_neighbours(rows: Tensor, filler: float = 0.0) -> Tensor:
-        """Each block between the one before and the one after: [..., count, 3 * window, width]."""
+        """Joins each block with its two neighbours: [..., count, 3 * window, width]."""
         own = blocks(rows, filler)
         edge = ops.full_like(own[:, :, :1], filler)
         before = ops.concatenate([edge, own[:, :, :-1]], axis=2)
@@ -137,7 +132,7 @@ def attend_nearby(
 
     if bias is None:
         bias = ops.zeros((batch, 1, 1, length), query.dtype)
-    # The first token is seen by all, once.
+    # All attend to the first token, once.
     of_keys = ops.where(ops.arange(length) == 0, ops.cast(masked, bias.dtype), bias)
     of_keys = with_neighbours(ops.transpose(of_keys, (0, 1, 3, 2)), masked)[..., 0]
     places = ops.arange(3 * window)[None] - window - ops.arange(window)[:, None]
@@ -157,9 +152,9 @@ def attend_nearby(
 def attend_by_parts(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, score: Callable, weigh: Callable
 ) -> Tensor:
-    """Lets every token attend to all, PART of them at a time: the backward pass computes each part again.
+    """Attends to all tokens with PART queries at a time; the backward pass computes each part again.
 
-    So no more than PART * length pairs are kept at once. Arguments and result are those of `attend_nearby`.
+    At most PART * length pairs are in memory at once. Arguments and result are those of `attend_nearby`.
     """
 
     def attend(query: Tensor, key: Tensor, value: Tensor, part: Tensor) -> Tensor:

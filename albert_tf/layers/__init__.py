@@ -1,1 +1,1 @@
-"""The encoder: its layers, its loop over depth, and the heads on it."""
+"""The encoder: its layers and its depth loop."""

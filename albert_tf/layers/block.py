@@ -1,7 +1,7 @@
-"""One depth step, written once for training and exports, and the two protocols that it is written over.
+"""One depth step, for training and exports, over the protocols `Kernels` and `Rows`.
 
-`Kernels` multiply: Keras layers in training, constants of float32, bfloat16 or int8 in an export. `Rows` know which
-tokens make a row: a padded rectangle in training, rows without padding in an export. Rows call an `Attention`.
+`Kernels` multiply: Keras layers in training, constants of float32, bfloat16 or int8 in an export. `Rows` assign tokens
+to rows: a padded rectangle in training, rows without padding in an export.
 """
 
 import contextvars
@@ -18,14 +18,14 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """One depth step: the weights that it runs with, and its number.
+    """One depth step: its weights and its number.
 
     Attributes:
-        attention: the index of its attention half in the encoder.
-        feed_forward: the index of its feed-forward half.
-        phase: its place in the period after which what extensions do at a step repeats; see `Extension.period`.
-        number: of the plan's steps: an int, or a scalar tensor within a loop; 0 in a plan itself.
-        only_summary: whether its result is of the tokens alone that represent rows. Only exports have such a step.
+        attention: index of its attention half in the encoder.
+        feed_forward: index of its feed-forward half.
+        phase: its place in the period of the extensions; see `Extension.period`.
+        number: index in the plan: an int, or a scalar tensor within a loop; 0 in a plan itself.
+        only_summary: whether it computes only the tokens that represent rows, as in some exports.
     """
 
     attention: int
@@ -36,10 +36,10 @@ class Step(NamedTuple):
 
 
 class Kernels(Protocol):
-    """Multiplies. Results of `dense` and `query_key_value` may have a form that only `close` and rows can read.
+    """Multiplies by weights. `dense` and `query_key_value` may return forms that only `close` and rows can read.
 
     Attributes:
-        scale: what queries have been multiplied by, and what scores are still to be multiplied by.
+        scale: the factor already applied to queries, and the factor still to be applied to scores.
         is_gated: whether the feed-forward network has a gate.
     """
 
@@ -47,7 +47,7 @@ class Kernels(Protocol):
     is_gated: bool
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
-        """Returns the input of a half: normalized with pre-norm, otherwise as it is."""
+        """Returns a half's input: normalized with pre-norm, otherwise unchanged."""
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Any:
         """Returns the queries of `inputs`, and the keys and values of `attended`."""
@@ -59,13 +59,13 @@ class Kernels(Protocol):
         """Ends a half: output product, dropout, residual, and with post-norm the norm."""
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
-        """Returns the probabilities of scores, some dropped in training. `part` counts the parts of a long row."""
+        """Returns probabilities for scores, with dropout in training. `part` counts the parts of a long row."""
 
 
 def block(kernels: Kernels, rows: "Rows", step: Step, hidden: Tensor) -> Tensor:
     """Runs attention, then the feed-forward network (modeling.py:934-1015).
 
-    It turns [tokens, hidden_size] into the same, or into [rows, hidden_size] at a step of summary tokens alone.
+    Maps [tokens, hidden_size] to the same shape, or to [rows, hidden_size] at a step of summary tokens alone.
     """
     inputs = kernels.half_input("attention", step, hidden)
     projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
@@ -80,12 +80,12 @@ def block(kernels: Kernels, rows: "Rows", step: Step, hidden: Tensor) -> Tensor:
 
 
 class Pairs:
-    """What is known of the queries and keys of rows that lie in one rectangle.
+    """The masks and features of query-key pairs, for rows in one rectangle.
 
     Args:
-        bias: [rows or 1, 1, queries or 1, keys], added to the scores; None: all queries may attend to all keys.
+        bias: [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all.
         features: by name, [rows or 1, queries, ...] of the queries and [rows or 1, keys, ...] of the keys.
-        summary: int32 [rows, 1], the columns of the queries, where these are summary tokens alone; else None.
+        summary: int32 [rows, 1], the queries' columns, where only summary tokens are queries; else None.
     """
 
     def __init__(self, bias: Tensor, features: dict[str, tuple[Tensor, Tensor]], summary: Tensor = None):
@@ -97,7 +97,7 @@ class Pairs:
 
 
 class Rows(Protocol):
-    """Knows which tokens make a row. Attention is called with rectangles [rows, heads, tokens, head_size]."""
+    """Assigns tokens to rows, and calls attention with rectangles [rows, heads, tokens, head_size]."""
 
     attention: "Attention"
 
@@ -105,37 +105,37 @@ class Rows(Protocol):
         """Returns contexts [tokens, hidden_size], or [rows, hidden_size] of the summary tokens alone."""
 
     def attended(self, step: Step, inputs: Tensor) -> Tensor:
-        """Returns what keys and values are made of: the inputs, or these with the memory before them."""
+        """Returns the input of keys and values: `inputs`, after the memory if there is one."""
         return inputs
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
-        """Returns the token that represents each row: [rows, ...] of [tokens, ...]."""
+        """Returns the token that represents each row: [tokens, ...] to [rows, ...]."""
 
     def token_positions(self) -> Tensor:
-        """Returns int32 [..., tokens], the positions of tokens in their rows, as `add_feature` takes values."""
+        """Returns int32 [..., tokens], the tokens' positions, in the layout that `add_feature` takes."""
 
     def columns(self) -> Tensor:
-        """Returns int32 [..., tokens], the columns of tokens in the batch; positions unless the batch has its own."""
+        """Returns int32 [..., tokens], the tokens' columns in the batch, by default their positions."""
         return self.token_positions()
 
     def add_feature(self, name: str, values: Tensor) -> None:
-        """Adds a feature of pairs: the values [..., tokens, ...] of queries and keys."""
+        """Adds a feature of queries and keys, with values [..., tokens, ...]."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """Returns [..., rows], the sum of [..., tokens] over each row's tokens without padding."""
+        """Sums [..., tokens] over each row's tokens without padding: [..., rows]."""
 
     def spread(self, values: Tensor) -> Tensor:
-        """Returns for each token its row's value: [rows] to [tokens]."""
+        """Broadcasts each row's value to its tokens: [rows] to [tokens]."""
 
     def rectangle(self, values: Tensor) -> Tensor:
-        """Returns [tokens, ...] as the batch has them, [batch, length, ...]."""
+        """Converts [tokens, ...] to the batch's layout, [batch, length, ...]."""
 
     def restore(self, of_rows: Tensor) -> Tensor:
         """Returns [rows, ...] in the batch's order."""
 
 
 def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Step) -> Tensor:
-    """Returns the products of queries and keys, scaled."""
+    """Returns the scaled products of queries and keys."""
     # The scale comes after the product: TensorFlow 2.21 on CPU returns empty tensors, without an error, from a
     # while_loop around matmul(query * scale, transposed key) + bias (grappler's remapper with oneDNN).
     scores = attention.multiply(query, key, transpose_b=True)
@@ -145,12 +145,12 @@ def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pai
 def attend_to_all(
     attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
 ) -> Tensor:
-    """Returns the contexts of queries that attend to all keys of their row, as far as the bias lets them."""
+    """Returns the contexts of queries that attend to all keys of their row that the bias allows."""
     scores = attention.score(attention, query, key, pairs, step)
     return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
 
 
-# What attends where no extension says otherwise; see `albert_tf.layers.fused_attention`.
+# The default attention; see `albert_tf.layers.fused_attention`.
 ATTEND = contextvars.ContextVar("attend", default=attend_to_all)
 
 
@@ -164,9 +164,9 @@ class Attention:
 
     Attributes:
         softmax: of the kernels.
-        query_scale: the factor that queries have already; whatever is added to them must get it, too.
+        query_scale: the factor that queries have already; anything added to them needs it, too.
         score_scale: the factor that scores still need.
-        rotate: a function of queries or keys and the pairs' feature "rotation"; None: there is no rotation.
+        rotate: a function of queries or keys and the pairs' feature "rotation"; None without rotation.
         score: see `product_score`.
         attend: see `attend_to_all`.
         multiply: multiplies matrices, as tf.matmul does.
@@ -181,7 +181,7 @@ class Attention:
     multiply: Callable = _multiply
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step) -> Tensor:
-        """Returns contexts [rows, heads, queries, head_size], of queries, keys and values of the same form."""
+        """Returns contexts [rows, heads, queries, head_size], from queries, keys and values of the same layout."""
         if self.rotate is not None:
             of_queries, of_keys = pairs.features["rotation"]
             query, key = self.rotate(query, of_queries), self.rotate(key, of_keys)

@@ -1,4 +1,4 @@
-"""The depth: which weights run at which step, what runs a step, and the loop over all steps."""
+"""The depth loop: which weights run at which step, and how a step runs."""
 
 import itertools
 import math
@@ -17,16 +17,16 @@ from albert_tf.registry import Weights
 
 
 class Segment(NamedTuple):
-    """Some steps in a row, and how often that row runs."""
+    """Consecutive steps, and how often they run."""
 
     steps: tuple[Step, ...]
     repeats: int
 
 
 def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
-    """Lists the steps in the rows that may repeat: a part's blocks run once, or a layer's inner groups.
+    """Lists the steps in cycles that may repeat: one pass over a plan part's blocks, or a layer's inner groups.
 
-    A shared half belongs to the group `layer * groups // layers`. Whole numbers: the float forms of google-research
+    A shared half belongs to the group `layer * groups // layers`. Integers: the float forms of google-research
     and HuggingFace skip or repeat a group for some depths (22 layers in 22 groups is the first).
     """
     own, sharing = itertools.count(), config.sharing
@@ -38,7 +38,6 @@ def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
 
 
 def _shared_cycles(config: AlbertConfig) -> list[range]:
-    """The numbers of the blocks in every cycle, were both halves shared."""
     inner, layers = config.inner_group_num, config.num_hidden_layers
     if not config.depth_plan:
         groups = [layer * config.num_hidden_groups // layers for layer in range(layers)]
@@ -51,7 +50,7 @@ def _shared_cycles(config: AlbertConfig) -> list[range]:
 
 
 def plan(config: AlbertConfig) -> list[Step]:
-    """Lists the weights of every executed block, in order: `config.num_steps` of them."""
+    """Lists the `config.num_steps` executed blocks in order."""
     steps, period = [step for cycle in cycles(config) for step in cycle], _period(config)
     return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
@@ -61,10 +60,10 @@ def _period(config: AlbertConfig) -> int:
 
 
 def segments(config: AlbertConfig) -> list[Segment]:
-    """Cuts the plan into runs of equal steps, counted instead of listed: one loop each."""
+    """Groups the plan into runs of equal steps, one loop each."""
     steps, result, done = plan(config), list[Segment](), 0
     for run in runs_of(config):
-        # As many cycles make one as have the same phases.
+        # Joins cycles until the phases repeat.
         joined = math.lcm(len(run.steps), _period(config)) // len(run.steps)
         for count, times in ((joined, run.repeats // joined), (run.repeats % joined, 1)):
             if count and times:
@@ -75,17 +74,17 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """Returns the plan's runs of equal cycles, whatever their phases: what can run more or less often."""
+    """Returns the plan's runs of equal cycles, whatever their phases: the parts that can run more or less often."""
     return [Segment(cycle, len(list(equal))) for cycle, equal in itertools.groupby(cycles(config))]
 
 
 def of_step(table: Any, step: Any) -> Any:
-    """Returns the row of a step of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
+    """Returns a step's row of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
     return ops.convert_to_tensor(table)[step]
 
 
 def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
-    """Returns the place of a step among the `steps` that run some weights: an int, or a scalar tensor within a loop."""
+    """Returns the index of `step` in `steps`: an int, or a scalar tensor within a loop."""
     if isinstance(step, int):
         return steps.index(step)
     table = [steps.index(i) if i in steps else 0 for i in range(config.num_steps)]
@@ -93,10 +92,10 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
 
 
 class Runner:
-    """Runs steps. The core's runs blocks; that of an extension is around another.
+    """Runs steps: the core's runs blocks, an extension's wraps another runner.
 
-    A state is a tensor, or tensors in tuples. Axis 0 of each is the tokens, so that rows can leave a batch. Whatever
-    depends on a weight is computed within `step`: TensorFlow's recomputation finds gradients of nothing else.
+    A state is a tensor, or tensors in tuples. Axis 0 of each is the tokens, so that rows can leave a batch. Compute
+    everything that depends on a weight within `step`: TensorFlow's recomputation finds no other gradients.
     """
 
     config: AlbertConfig
@@ -106,7 +105,7 @@ class Runner:
         self.inner, self.config, self.rows = inner, inner.config, inner.rows
 
     def begin(self, hidden: Tensor) -> Any:
-        """Returns the state before the first step, made of [tokens, hidden_size]."""
+        """Returns the state before the first step, from [tokens, hidden_size]."""
         return self.inner.begin(hidden)
 
     def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
@@ -114,26 +113,26 @@ class Runner:
         return self.inner.step(step, state)
 
     def carried(self, state: Any) -> Tensor:
-        """Returns what a state would amount to were it the last and nothing stopped early: [tokens, hidden_size]."""
+        """Returns the output [tokens, hidden_size] if this state were the last and nothing stopped early."""
         return self.inner.carried(state)
 
     def result(self, state: Any) -> Tensor:
-        """Returns what the last state amounts to: [tokens, hidden_size]."""
+        """Returns the last state's output [tokens, hidden_size]."""
         return self.inner.result(state)
 
     def is_open(self, state: Any) -> Tensor | bool:
-        """Returns whether there is anything left to do. Only exports ask."""
+        """Returns whether any work remains; called by exports only."""
         return self.inner.is_open(state)
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
-        """Runs the segment number `place` of the plan as often as it says; cycle(i, state) runs it for the i-th time.
+        """Runs segment number `place` of the plan `segment.repeats` times; cycle(i, state) runs it for the i-th time.
 
-        States are those of the outermost runner: only that one may run them otherwise than its inner one does.
+        States are those of the outermost runner: only that one may override its inner runner here.
         """
         return self.inner.repeat(place, segment, cycle, state, loop)
 
     def report(self, state: Any) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
-        """Returns outputs, losses, and the values of metrics by their names, all of the last state."""
+        """Returns outputs, losses, and metric values by name, from the last state."""
         return self.inner.report(state)
 
 
@@ -170,7 +169,7 @@ class BlockRunner(Runner):
 
 
 def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dict[str, Weights]) -> Runner:
-    """Makes the runner of blocks, and those of the extensions around it."""
+    """Returns the block runner, wrapped by those of extensions."""
     runner: Runner = BlockRunner(config, kernels, rows)
     for extension in sorted(config.extensions, key=lambda one: one.order):
         runner = extension.around(runner, weights[extension.name])
@@ -181,11 +180,11 @@ class DepthLoop:
     """Runs all steps of the plan.
 
     Args:
-        kind: "unrolled" lists every step, "loop" makes a graph loop of each segment, "recompute" stores only what
-            enters each step for the backward pass.
-        stops: whether a loop ends when nothing is left to do. Only exports may: no gradient passes through it.
-        observe: called with the state before each step; it cannot see into a graph loop.
-        only_summary: whether the last step is of summary tokens alone.
+        kind: "unrolled" lists every step, "loop" makes a graph loop of each segment, "recompute" stores only each
+            step's input for the backward pass.
+        stops: whether a loop ends when no work remains. Exports only: no gradient passes through it.
+        observe: called with the state before each step, but not within a graph loop.
+        only_summary: whether the last step computes summary tokens alone.
     """
 
     def __init__(
@@ -198,7 +197,6 @@ class DepthLoop:
         self.kind, self.stops, self.observe, self.only_summary = kind, stops, observe, only_summary
 
     def __call__(self, runner: Runner, state: Any) -> Any:
-        """Returns the last state."""
         for place, (segment, cycle) in enumerate(self.cycles(runner)):
             state = runner.repeat(place, segment, cycle, state, self)
         return state
@@ -232,7 +230,6 @@ class DepthLoop:
 
 
 def _without_last_step(plan: list[Segment]) -> list[Segment]:
-    """The same plan, whose last step is a segment of its own."""
     *others, last = plan
     others += [Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []
     others += [Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []

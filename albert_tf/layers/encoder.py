@@ -1,4 +1,4 @@
-"""The encoder: embeddings, blocks applied over depth, pooler."""
+"""The ALBERT encoder: embeddings, blocks over depth, pooler."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,15 +31,15 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
 
     Args:
         config: an AlbertConfig, or its fields as a dict.
-        walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes one graph
-            loop of each run of equal layers, so the graph does not grow with depth; "recompute" stores only each
-            block's input for the backward pass; "equilibrium" asks for the extension of that name, another model.
-        pooler: whether there is a pooler; models that look at every token have no use for one.
-        seed: seed of the dropout masks; drawn at random where None.
-        **kwargs: arguments of `keras.Model`, such as `dtype`.
+        walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes one graph loop
+            of each run of equal layers, so the graph does not grow with depth; "recompute" stores only each block's
+            input for the backward pass; "equilibrium" requests the extension of that name, another model.
+        pooler: whether there is a pooler; models that read every token need none.
+        seed: of the dropout masks; random where None.
+        **kwargs: for `keras.Model`, such as `dtype`.
 
     Raises:
-        UserError: an unknown walk, or one that does not go with the configuration.
+        UserError: an unknown walk, or one that the configuration does not allow.
 
     >>> import numpy as np
     >>> encoder = AlbertEncoder(AlbertConfig.named("albert_tiny"))
@@ -84,7 +84,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         self.seed_generator = None
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob or draws:
             self.seed_generator = keras.random.SeedGenerator(seed)
-        # By hand, as Keras would name them by class and by what comes before them.
+        # Explicitly: Keras's names depend on classes and on earlier layers.
         for i, half in enumerate(self.halves_of("attention")):
             put(self, f"attentions/{config.spec.attention_name}{f'_{i}' if i else ''}", half)
         self.name_on_disk()
@@ -122,34 +122,33 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         """Encodes a batch.
 
         Args:
-            features: input_ids alone, or a dict of int32 tensors; transformers' names attention_mask and token_type_ids
-                stand for input_mask and segment_ids. What only other models or extensions read is ignored:
+            features: input_ids alone, or a dict of int32 tensors. transformers' names attention_mask and token_type_ids
+                are accepted for input_mask and segment_ids; features of other models and extensions are ignored.
                 input_ids [batch, sequence];
                 input_mask [batch, sequence], 1 for tokens and 0 for padding (default: all 1);
                 segment_ids [batch, sequence] (default: all 0);
-                sequence_ids [batch, sequence], which of several sequences packed into a row a token belongs to:
-                tokens of different numbers do not attend to each other, and positions restart (default: one);
+                sequence_ids [batch, sequence], the number of each token's sequence in a packed row: tokens attend
+                within their sequence only, and positions restart (default: one sequence);
                 position_ids [batch, sequence], from 0 whatever position_offset is (default: 0, 1, ... within each
-                sequence; with an offset, over the tokens that are no padding);
+                sequence; with an offset, padding is not counted);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
-            training: whether dropout applies, and what an extension draws for a batch.
-            output_hidden_states: None: unless `walk` is "loop", or the depth is drawn. True unrolls the loop, and draws
-                no depth.
-            output_attentions: whether to return the attention probabilities; steps are then listed.
+            training: enables dropout and the random draws of extensions.
+            output_hidden_states: None: unless `walk` is "loop" or the depth is random. True unrolls the loop, at full
+                depth.
+            output_attentions: adds the attention probabilities and unrolls the loop.
 
         Returns:
             dict of
                 embedding_output [batch, sequence, embedding_size]: after layer norm, before the projection;
                 sequence_output [batch, sequence, hidden_size];
-                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts, if there is a
-                pooler;
-                hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then what each step would
-                return were it the last; a step that is left out repeats the one before;
-                attentions: list of [batch, heads, sequence, sequence], one per block, on request;
-                and what extensions report.
+                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts, with a pooler;
+                hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each step's output as if
+                it were the last; a step that is left out repeats the one before;
+                attentions: list of [batch, heads, sequence, sequence], one per block;
+                and the outputs of extensions.
 
         Raises:
-            UserError: features by unknown names, or hidden states or attentions that there are not.
+            UserError: unknown feature names, or hidden states or attentions that the encoder cannot return.
         """
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
         shown, attentions = list[Tensor](), list[Tensor]()
@@ -183,7 +182,6 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         return outputs
 
     def _kind(self, asks: bool, output_attentions: bool) -> str:
-        """Of the loop over depth: listed where something of every step is wanted."""
         is_listed = asks or any(one.lists_steps for one in self.config.extensions)
         if self.walk == "recompute":
             return "unrolled" if output_attentions else "recompute"
@@ -192,21 +190,16 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
     def begin(
         self, features: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None, is_drawn: bool = False
     ) -> tuple[Tensor, Runner, Any]:
-        """Prepares a batch for the steps.
+        """Prepares a batch, with the features of `call`, for the depth loop.
 
-        Args:
-            features: those of `call`.
-            seed: uint32 [2] that dropout follows from; None outside training.
-            probabilities: a list that gets the attention probabilities of the steps; None: they are not stored.
-            is_drawn: whether extensions draw what they draw for a batch of training.
-
-        Returns:
-            The embeddings' output [batch, sequence, embedding_size], what runs a step, and the state before the first.
+        Returns the embeddings' output [batch, sequence, embedding_size], the step runner, and the state before the
+        first step. `seed` is uint32 [2] for dropout, None outside training. `probabilities` receives each step's
+        attention probabilities. `is_drawn` enables the extensions' random draws.
         """
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = self.kernels(seed, probabilities)
-        # A kernel of its own keeps no probabilities.
+        # A fused kernel stores no probabilities.
         attend = ATTEND.get() if probabilities is None else attend_to_all
         query_scale, score_scale = kernels.scale
         attention = Attention(kernels.softmax, query_scale, score_scale, attend=attend)
@@ -224,7 +217,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         return embedded, runner, runner.begin(ops.reshape(hidden, (-1, self.config.hidden_size)))
 
     def kernels(self, seed: Tensor = None, probabilities: list[Tensor] | None = None) -> LayerKernels:
-        """Returns what multiplies, for one call; arguments as of `begin`."""
+        """Returns the kernels for one call; arguments as of `begin`."""
         return LayerKernels(self, seed, probabilities)
 
     @property
@@ -233,11 +226,11 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         return self._halves.value
 
     def owners(self) -> dict[tuple[str, int], Any]:
-        """Returns what holds weights, by kind and number: the encoder itself, its embeddings, all halves."""
+        """Returns the layers that hold weights, by kind and number: the encoder itself, its embeddings, all halves."""
         return {("encoder", 0): self, ("embeddings", 0): self.embeddings} | self.halves
 
     def _finish(self, runner: Runner, hidden: Tensor) -> Tensor:
-        """Ends [tokens, hidden_size] as the last step does: [batch, length, hidden_size]."""
+        """Converts the last [tokens, hidden_size] to [batch, length, hidden_size]."""
         return runner.rows.rectangle(hidden if self.final_norm is None else self.final_norm(hidden))
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
@@ -245,13 +238,13 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
 
     @property
     def means(self) -> list[keras.metrics.Metric]:
-        """Returns the metrics of extensions, to which `measure` adds."""
+        """Returns the extensions' metrics, which `measure` updates."""
         return [mean for layer in self.own_extension_layers() for mean in layer.means]
 
     def measure(self) -> None:
-        """Adds the last call's rows to the metrics of extensions, in the same graph or trace.
+        """Adds the last call's rows to the extensions' metrics, in the same graph or trace.
 
-        Models here do so. One of your own shows these metrics if its `compute_loss` calls this first.
+        The models of this package do so. Your own model shows these metrics if its `compute_loss` calls this first.
         """
         values, self._unmeasured = self._unmeasured, {}
         for mean in self.means:
@@ -264,11 +257,10 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
 
     @property
     def extension_weights(self) -> dict[str, Weights]:
-        """Returns the weights of every extension by its name."""
         return self._weights.value
 
     def extension_layers(self) -> dict[str, ExtensionLayer]:
-        """Returns the layers that no published model has, by their names in `checkpoints`: "depth_..."."""
+        """Returns the extensions' layers by their names in `checkpoints`: "depth_..."."""
         layers = {layer.name: layer for layer in self.own_extension_layers() if not layer.extension.published}
         for (kind, i), half in sorted(self.halves.items()):
             for layer in half.own_extension_layers():
@@ -279,22 +271,21 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
 
     @property
     def depth_variables(self) -> dict[str, keras.Variable]:
-        """Returns the weights of `extension_layers`."""
         layers = self.extension_layers()
         return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}
 
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
-        """Freezes the encoder and gives attention projections low-rank adapters, as keras-hub's backbones do.
+        """Freezes the encoder and adds low-rank adapters to attention projections, as keras-hub's backbones do.
 
-        A head on the encoder is trained next to them. Call it before `compile`. Files hold the adapters apart, so that
-        training goes on from them, and the kernels with the adapters added, for models without adapters.
+        A head on the encoder still trains. Call it before `compile`. Saved files hold the adapters separately, to
+        resume training, and the kernels with the adapters added, for models without adapters.
 
         Args:
             rank: width of each adapter: rank * 2 * hidden_size weights a projection.
             target_layer_names: some of "query", "key", "value", "output".
 
         Raises:
-            UserError: for an impossible rank or name, or where there are adapters already.
+            UserError: for an impossible rank or name, or if there are adapters already.
         """
         unknown = [name for name in target_layer_names if name not in PROJECTIONS]
         if unknown:

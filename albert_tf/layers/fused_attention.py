@@ -1,4 +1,4 @@
-"""Self-attention by one kernel of a GPU, cuDNN's, which keeps no scores: JAX only, and only where it is asked for."""
+"""Self-attention by cuDNN's fused kernel, which stores no scores: JAX only, on request."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
 from albert_tf.registry import setting_of
 from tfrecords.base.errors import UserError
 
-# Hopper's limit and what it must be a multiple of; Keras asks the GPU itself for the rest.
+# Hopper's limit and divisor; Keras queries the GPU for the rest.
 _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 
 @contextlib.contextmanager
 def fused_attention(on: bool = True) -> Iterator[None]:
-    """Attends by one kernel in what is traced within; such attention gives no probabilities.
+    """Uses the fused kernel in what is traced within; it returns no probabilities.
 
-    Where there is no such kernel, as on a CPU, Keras computes the same by several operations.
+    Without such a kernel, as on a CPU, Keras computes the same by several operations.
     """
     before = ATTEND.set(_attend if on else attend_to_all)
     try:
@@ -31,36 +31,28 @@ def fused_attention(on: bool = True) -> Iterator[None]:
 
 
 def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, *others: Any) -> Tensor:
-    # Of an odd number of columns cuDNN has no backward pass with a bias, which Keras does not ask for.
+    # cuDNN has no backward pass with a bias for odd numbers of columns; Keras does not check this.
     if query.shape[2] % 2:
         return attend_to_all(attention, query, key, value, pairs, *others)
     return attend(query, key, value, pairs.bias, attention.score_scale)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    """Computes softmax(query @ key^T * scale + bias) @ value.
+    """Returns softmax(query @ key^T * scale + bias) @ value, [batch, heads, sequence, head_size] like each input.
 
-    Args:
-        query: [batch, heads, sequence, head_size], as `key` and `value`.
-        key: what queries are compared with.
-        value: what is weighed.
-        bias: [batch, 1, 1 or sequence, sequence], or None where all may attend.
-        scale: of the products.
-
-    Returns:
-        [batch, heads, sequence, head_size].
+    `bias` is [batch, 1, 1 or sequence, sequence], or None if all may attend.
     """
     if bias is not None:
-        # The kernel takes a bias of all queries alone; a mask, or one of a single query, it refuses.
+        # The kernel takes a bias for all queries only, no mask and no bias of a single query.
         batch, _, length, _ = query.shape
         bias = ops.stop_gradient(ops.broadcast_to(ops.cast(bias, query.dtype), (batch, 1, length, length)))
-    # XLA drops the transposes against those that split and join heads.
+    # XLA cancels the transposes against those that split and join heads.
     turned = (ops.transpose(array, (0, 2, 1, 3)) for array in (query, key, value))
     return ops.transpose(ops.dot_product_attention(*turned, bias=bias, scale=scale), (0, 2, 1, 3))
 
 
 def check(config: AlbertConfig, dtype_policy: str) -> None:
-    """Raises UserError naming the first thing for which a run of --fused_attention cannot have the kernel."""
+    """Raises UserError with the first reason why a run of --fused_attention cannot use the kernel."""
     has = {
         f"KERAS_BACKEND=jax (it is {keras.backend.backend()})": keras.backend.backend() == "jax",
         f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",
@@ -82,10 +74,10 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
 
 
 def _try(head_size: int) -> None:
-    """Raises UserError where this GPU, cuDNN or JAX has not the kernel: left to itself Keras says nothing then."""
+    """Raises UserError if this GPU, cuDNN or JAX lacks the kernel, since Keras falls back silently."""
     row = ops.zeros((1, 8, 1, head_size), "bfloat16")
     try:
         ops.dot_product_attention(row, row, row, bias=ops.zeros((1, 1, 8, 8), "bfloat16"), flash_attention=True)
-    except Exception as error:  # JAX and Keras raise what they like.
+    except Exception as error:  # JAX and Keras raise various types.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"--fused_attention: no such kernel here for heads of {head_size} columns: {reason}") from error

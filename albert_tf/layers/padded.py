@@ -1,4 +1,4 @@
-"""Training over padded batches: kernels that are Keras layers, rows in a rectangle, and what a batch's features say."""
+"""Training over padded batches: Keras layers as kernels, rows in a rectangle, and checks of features."""
 
 import difflib
 from typing import Any
@@ -19,12 +19,12 @@ _PART_SITE, _INSIDE_SITE = 1 << 22, 1 << 17
 
 
 class LayerKernels(Kernels):
-    """Kernels that are Keras layers, made for one call.
+    """Kernels over Keras layers, for one call.
 
     Args:
         encoder: an AlbertEncoder.
-        seed: uint32 [2] that the dropout masks follow from; None outside training.
-        probabilities: a list that gets the attention probabilities of every step; None: they are not stored.
+        seed: uint32 [2] for dropout; None outside training.
+        probabilities: a list that receives each step's attention probabilities; None to discard them.
     """
 
     def __init__(self, encoder: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None):
@@ -32,7 +32,7 @@ class LayerKernels(Kernels):
         self.halves, self.seed, self.probabilities = encoder.halves, seed, probabilities
         self.activation, self.is_pre = activation(config.hidden_act), config.norm_position == "pre"
         self.is_gated = config.feed_forward == "glu"
-        # Unscaled products of wide heads may pass a float16's 65504.
+        # Unscaled products of wide heads may exceed float16's 65504.
         scale = config.head_size**-0.5
         self.scale = (scale, 1.0) if encoder.compute_dtype == "float16" else (1.0, scale)
         self._extensions = [(one, encoder.extension_weights[one.name]) for one in config.extensions]
@@ -69,7 +69,7 @@ class LayerKernels(Kernels):
         return self.halves[half, getattr(step, half)]
 
     def product(self, half: str, name: str, step: Step, inputs: Tensor) -> Tensor:
-        """Returns the product of a dense layer of a half, by its name, before any activation function."""
+        """Returns a half's named dense product, before any activation function."""
         owner, product = (half, getattr(step, half)), self._half(half, step).product(name)(inputs)
         for extension, weights in self._extensions:
             if (pair := extension.low_rank(weights, owner, name)) is not None:
@@ -83,7 +83,7 @@ class LayerKernels(Kernels):
 
 
 def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
-    """What is added to scores, 0 or MASKED_SCORE: [batch, 1, 1 or sequence, sequence]; None: all may attend."""
+    """Returns 0 or MASKED_SCORE to add to scores, [batch, 1, 1 or sequence, sequence]; None if all may attend."""
     allowed = None if input_mask is None else ops.cast(input_mask, "bool")[:, None, None, :]
     if sequence_ids is not None:
         same = ops.equal(sequence_ids[:, None, :, None], sequence_ids[:, None, None, :])
@@ -94,7 +94,7 @@ def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
 
 
 class RectangleRows(Rows):
-    """Rows of equal length, one after another; `weights` [rows, length] are 1 for tokens and 0 for padding."""
+    """Rows of equal length; `weights` [rows, length] are 1 for tokens and 0 for padding."""
 
     def __init__(self, weights: Tensor):
         self.weights = ops.cast(weights, "float32")
@@ -111,18 +111,18 @@ class PaddedRows(RectangleRows):
     """The rows of a batch, padded to one length.
 
     Args:
-        config: of the encoder.
-        features: of the batch, by the names used here.
+        config: the encoder's.
+        features: of the batch, by this package's names.
         attention: how heads attend.
         dtype: of the encoder's computations.
-        seed: uint32 [2] that dropout follows from; None outside training.
-        draw_seed: the same where what is drawn for a batch of training is to be drawn; else None.
+        seed: uint32 [2] for dropout; None outside training.
+        draw_seed: the same for the random draws of extensions; None for no draws.
 
     Attributes:
-        length: tokens a row.
-        keys: what is attended to: the same number, unless an extension adds memory.
-        positions: int32 [batch, length]; None: 0, 1, ... in all rows.
-        pairs: what attention knows of the batch.
+        length: tokens per row.
+        keys: tokens attended to: `length`, plus an extension's memory.
+        positions: int32 [batch, length]; None for 0, 1, ... in all rows.
+        pairs: masks and features for attention.
     """
 
     def __init__(
@@ -143,16 +143,13 @@ class PaddedRows(RectangleRows):
 
     @property
     def weights(self) -> Tensor:  # type: ignore[override]
-        """Returns float32 [batch, length], 1 for tokens and 0 for padding."""
         mask = self.features.get("input_mask")
         return ops.cast(ops.ones_like(self.features["input_ids"]) if mask is None else mask, "float32")
 
     def token_positions(self) -> Tensor:
-        """Returns int32 [batch or 1, length]."""
         return ops.arange(self.length)[None] if self.positions is None else self.positions
 
     def columns(self) -> Tensor:
-        """Returns int32 [1, length]."""
         return ops.arange(self.length)[None]
 
     def add_feature(self, name: str, values: Tensor) -> None:
@@ -169,14 +166,14 @@ class PaddedRows(RectangleRows):
         return ops.transpose(split, (0, 2, 1, 3))
 
     def words(self, words: Tensor) -> Tensor:
-        """Returns word embeddings [batch, length, width] and those of what an extension adds to a row."""
+        """Returns word embeddings [batch, length, width] and any that an extension adds to a row."""
         return words
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         return self.summaries(self.rectangle(hidden))
 
     def summaries(self, rectangle: Tensor) -> Tensor:
-        """Returns what represents each row: [batch, width], or [batch, n, width] of packed sequences."""
+        """Returns each row's representing vector: [batch, width], or [batch, n, width] for packed sequences."""
         return summary_tokens(rectangle, self.features, self.config)
 
     def rectangle(self, values: Tensor) -> Tensor:
@@ -186,7 +183,7 @@ class PaddedRows(RectangleRows):
         return of_rows
 
     def content(self, rectangle: Tensor) -> Tensor:
-        """Returns the columns of [batch, length, ...] that are the batch's own."""
+        """Returns the batch's own columns of [batch, length, ...]."""
         return rectangle
 
     def probabilities(self, of_step: Tensor) -> Tensor:
@@ -194,14 +191,14 @@ class PaddedRows(RectangleRows):
         return of_step
 
     def outputs(self, rectangle: Tensor) -> dict[str, Tensor]:
-        """Returns what the encoder returns of the last [batch, length, hidden_size]."""
+        """Returns the encoder's outputs for the last [batch, length, hidden_size]."""
         return {"sequence_output": rectangle}
 
 
 # The names in transformers.
 _ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids", "sequence_starts")
-# What heads read and the encoder ignores: positions, labels and their weights.
+# Features for heads, which the encoder ignores: positions, labels and their weights.
 _OF_PRETRAINING = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "pair_weights")
 _OF_EXTENSIONS = tuple(name for entry in REGISTRY.values() for name in entry.features)
 _OF_SPANS = ("p_mask", "start_mask", "start_positions", "end_positions", "is_impossible")
@@ -209,10 +206,10 @@ NAMES = (*_OF_ENCODER, *_OF_EXTENSIONS, *_OF_PRETRAINING, *_OF_SPANS)
 
 
 def by_name(features: Any) -> dict[str, Any]:
-    """Returns features by the names used here, of a dict of tensors, or of input_ids alone.
+    """Returns features by this package's names, from a dict of tensors or input_ids alone.
 
     Raises:
-        UserError: a name that no model here knows, one feature under two names, or no input_ids.
+        UserError: an unknown name, one feature under two names, or no input_ids.
     """
     if not isinstance(features, dict):
         return {"input_ids": features}
@@ -231,7 +228,7 @@ def by_name(features: Any) -> dict[str, Any]:
 
 
 def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
-    """Raises UserError where features are given, by the names used here, that an encoder of `config` does not take."""
+    """Raises UserError for features that an encoder of `config` does not take."""
     for one in config.extensions:
         one.check_features(features)
     for extension, entry in REGISTRY.items():
@@ -241,7 +238,7 @@ def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
 
 
 def check_values(features: Any, config: AlbertConfig) -> None:
-    """Raises UserError where features hold an id or a position that is out of range, if they are known."""
+    """Raises UserError for known ids or positions out of range."""
     features = by_name(features)
     for name, (least, most) in _ranges(config, features["input_ids"].shape[-1]).items():
         if name in features:
@@ -251,7 +248,7 @@ def check_values(features: Any, config: AlbertConfig) -> None:
 
 
 def _ranges(config: AlbertConfig, length: int) -> dict[str, tuple[int, int]]:
-    """The least, and what every value is below."""
+    """Returns each feature's least value and exclusive upper limit."""
     ranges = {"input_ids": (0, config.vocab_size), "masked_lm_ids": (0, config.vocab_size)}
     ranges["next_sentence_labels"] = (0, 2)
     positions = ("masked_lm_positions", "query_positions", "sequence_starts", "start_positions", "end_positions")
@@ -275,19 +272,19 @@ def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | 
 
 
 def _packed(sequence_ids: Tensor) -> Tensor:
-    """Each token's position in its own packed sequence: how many earlier tokens have the same number."""
+    """Returns each token's position in its packed sequence: the number of earlier tokens with the same id."""
     same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
     return ops.sum(ops.tril(same, k=-1), axis=-1)
 
 
 def _unpadded(input_mask: Tensor) -> Tensor:
-    """Counts a row's tokens from 0; padding has -1, the row before the offset (modeling_roberta.py:142)."""
+    """Counts a row's tokens from 0; padding is -1, the row before the offset (modeling_roberta.py:142)."""
     mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
     return ops.cumsum(mask, axis=1) * mask - 1
 
 
 def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Returns the column of the token that represents each row, int32 [batch]: the first, or the last that is real."""
+    """Returns the column of each row's representing token, int32 [batch]: the first, or the last before padding."""
     ids = features["input_ids"]
     if not config.spec.last_token:
         return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
@@ -296,9 +293,9 @@ def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
 
 
 def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Returns what represents each row, [batch, hidden_size], or [batch, n, hidden_size] of packed sequences.
+    """Returns each row's representing vector, [batch, hidden_size], or [batch, n, hidden_size] for packed sequences.
 
-    Of [batch, sequence, hidden_size], and of features with sequence_starts where rows are packed.
+    `features` need sequence_starts for packed rows.
     """
     starts = features.get("sequence_starts")
     if starts is None and not config.spec.last_token:

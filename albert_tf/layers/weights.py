@@ -1,4 +1,4 @@
-"""The layers that hold the encoder's weights: embeddings, the halves of blocks, and what extensions add to them."""
+"""The layers that hold the encoder's weights: embeddings and the halves of blocks."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ from tfrecords.base.errors import UserError
 
 
 def initializer(config: AlbertConfig, scale: float = 1.0) -> keras.initializers.Initializer:
-    """Returns the truncated normal of modeling.py:create_initializer of google-research/albert, times `scale`."""
+    """Returns ALBERT's truncated normal (google-research/albert modeling.py:create_initializer), times `scale`."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range * scale)
 
 
@@ -26,7 +26,7 @@ def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -
 
 
 def residual_scale(config: AlbertConfig) -> float:
-    """Returns the `scale` of the dense layers whose results are added to the residual stream.
+    """Returns the initial `scale` of dense layers that add to the residual stream.
 
     With pre-norm nothing normalizes the sum of the 2 * num_steps results; each starts smaller by the root of their
     number (GPT-2: Radford et al. 2019, section 2.3), so that the stream has about the same size at any depth.
@@ -35,24 +35,24 @@ def residual_scale(config: AlbertConfig) -> float:
 
 
 def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
-    """Makes the norm of a configuration."""
+    """Makes the configured norm."""
     if config.norm == "rms_norm":
         return RMSNorm(epsilon=config.layer_norm_eps, **kwargs)
     return LayerNorm(config.layer_norm_eps, config.use_bias, **kwargs)
 
 
 class Half(keras.layers.Layer, ExtensionOwner):
-    """Holds the weights of one half of a block and computes nothing: dense layers, a norm, what extensions add.
+    """Holds the weights of one half of a block: dense layers, a norm, extensions' layers. It computes nothing.
 
     Args:
-        config: of the encoder.
+        config: the encoder's.
         kind: "attention", with the dense layers query, key, value and output; or "feed_forward", with intermediate,
             gate where `feed_forward` is "glu", and output.
         steps: numbers of the plan's steps that run it.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: for `keras.layers.Layer`.
 
     Attributes:
-        branch_scale: what its result is multiplied by before it is added to the residual.
+        branch_scale: factor of its result before it is added to the residual.
     """
 
     def __init__(self, config: AlbertConfig, kind: str, steps: tuple[int, ...] = (), **kwargs: Any):
@@ -60,7 +60,7 @@ class Half(keras.layers.Layer, ExtensionOwner):
         self.config, self.steps, own = config, tuple(steps), {"dtype": self.dtype_policy}
         hidden, inside = config.hidden_size, config.intermediate_size
         is_attention, self.gate = kind == "attention", None
-        # By product, what it reads and what it returns.
+        # By product: input and output sizes.
         sizes = dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))
         if not is_attention:
             gate = {"gate": (hidden, inside)} if config.feed_forward == "glu" else {}
@@ -89,12 +89,11 @@ class Half(keras.layers.Layer, ExtensionOwner):
         self.build_extension_layers(self.config)
 
     def product(self, name: str) -> keras.layers.Dense:
-        """Returns a dense layer by its name."""
         return self.output_dense if name == "output" else getattr(self, name)
 
 
 class TransformerBlock(keras.layers.Layer):
-    """Holds two halves. Another block may hold one of them as well."""
+    """Holds two halves, which other blocks may share."""
 
     def __init__(self, attention: Half, feed_forward: Half, **kwargs: Any):
         super().__init__(**kwargs)
@@ -106,7 +105,7 @@ class TransformerBlock(keras.layers.Layer):
 
 
 def collect(config: AlbertConfig, owners: dict[tuple[str, int], Any]) -> dict[str, Weights]:
-    """Returns the weights of every extension, of all owners by kind and number."""
+    """Returns each extension's weights, from all owners by kind and number."""
     steps = {key: owner.steps for key, owner in owners.items() if isinstance(owner, Half)}
     return {
         one.name: Weights({key: owner.weights_of(one.name) for key, owner in owners.items()}, steps)
@@ -158,22 +157,21 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
         seed: Tensor = None,
         rows: Any = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embeds a batch; all arguments but the last two are int32 [batch, sequence].
+        """Embeds a batch; ids are int32 [batch, sequence].
 
         Args:
             input_ids: of words.
             segment_ids: default: all 0.
-            position_ids: counted from 0 whatever `position_offset` is (default: 0, 1, ...).
-            seed: uint32 [2] that the dropout mask follows from; None outside training.
-            rows: the batch's PaddedRows, which may add to the words.
+            position_ids: from 0 whatever `position_offset` is (default: 0, 1, ...).
+            seed: uint32 [2] for dropout; None outside training.
+            rows: the batch's PaddedRows, which may add words.
 
         Returns:
             The normalized sum [batch, sequence, embedding_size] (hidden_size where only words are factorized), and
             the encoder's input [batch, sequence, hidden_size].
 
         Raises:
-            UserError: the sequence is longer than the positions (where its length is known when the graph is built), or
-                an id is out of range: see `rows_at`.
+            UserError: a sequence of static length exceeds the positions, or an id is out of range: see `rows_at`.
         """
         words = ops.cast(rows_at(self.word_embeddings, input_ids, "input_ids"), self.compute_dtype)
         words = words if rows is None else rows.words(words)
@@ -182,7 +180,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
         others = []
         if self.token_type_embeddings is not None:
             if segment_ids is None or self.config.type_vocab_size == 1:
-                # RoBERTa's one type; rows say all the same where their second text begins.
+                # RoBERTa has one type; rows may still mark their second text.
                 segment_ids = ops.zeros_like(input_ids)
             others.append(rows_at(self.token_type_embeddings, segment_ids, "segment_ids"))
         if self.position_embeddings is not None:
@@ -204,7 +202,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
 
 
 def check_length(length: Any, config: AlbertConfig) -> None:
-    """Raises UserError where a row is longer than the positions, if its length is known when the graph is built."""
+    """Raises UserError if a row of static length exceeds the positions."""
     if isinstance(length, int) and length > config.max_seq_length:
         limit, offset = config.max_position_embeddings, config.position_offset
         less = f" - {offset}" if offset else ""

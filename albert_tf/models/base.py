@@ -1,4 +1,4 @@
-"""What every model here is: an encoder, and something on it."""
+"""The base class of models: an encoder and a head."""
 
 from typing import Any, Self
 
@@ -21,18 +21,18 @@ _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class EncoderModel(BaseModel):
-    """Holds `encoder` (an AlbertEncoder) and keeps it through `get_config` and `from_config`.
+    """Holds `encoder` (an AlbertEncoder) and serializes it in `get_config`.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         pooler: whether a new one has a pooler.
-        **kwargs: arguments of `keras.Model`, such as `dtype` (default: the encoder's).
+        **kwargs: for `keras.Model`, such as `dtype` (default: the encoder's).
 
     Raises:
         UserError: `encoder` is neither.
     """
 
-    # Of `compile` without an optimizer: what fine-tuning begins with.
+    # The default of `compile` for fine-tuning.
     learning_rate = 2e-5
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, pooler: bool = True, **kwargs: Any):
@@ -48,16 +48,16 @@ class EncoderModel(BaseModel):
         self.encoder = encoder
 
     def default_loss(self) -> dict[str, Any]:
-        """Gives loss and metrics of a `compile` that names no loss; {} where the model brings its own, or has none."""
+        """Returns loss and metrics for a `compile` without a loss; {} if the model has its own, or none."""
         return {}
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
-        """Compiles as keras.Model does, with defaults for what is left out.
+        """Compiles as keras.Model does, with defaults.
 
         Args:
             optimizer: default: ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
             loss: default: loss and metrics of the model's task; metrics of your own replace the task's.
-            **kwargs: arguments of `keras.Model.compile`.
+            **kwargs: for `keras.Model.compile`.
         """
         is_lora = has_adapters(self)
         if optimizer == "auto":
@@ -68,7 +68,7 @@ class EncoderModel(BaseModel):
             loss = defaults.pop("loss", None)
             own = kwargs.get("metrics") is not None or kwargs.get("weighted_metrics") is not None
             kwargs = kwargs if own else defaults | {key: value for key, value in kwargs.items() if value is not None}
-        # Keras would go on with the metrics of an earlier compile.
+        # Keras would reuse an earlier compile's metrics.
         self._compile_metrics = None
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
         if is_lora and self.optimizer is not None:
@@ -93,11 +93,11 @@ class EncoderModel(BaseModel):
         return loss + sum(added) * part.scale("rows") if added else loss
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        """Counts what the terms of a batch's loss divide by: float32 scalars by name; see `whole_batch`."""
+        """See `whole_batch`: float32 scalars by name."""
         return count(x, sample_weight)
 
     def with_added_losses(self, loss: Tensor) -> Tensor:
-        """Returns a loss of a model's own plus what its layers add to it, such as the cost of pondering."""
+        """Returns a loss plus the layers' losses, such as the ponder cost."""
         self.encoder.measure()
         return loss + share_of_batch(sum(self.losses)) if self.losses else loss
 
@@ -109,7 +109,7 @@ class EncoderModel(BaseModel):
         check_data(x, y, lambda features: check_values(features, self.encoder.config))
 
     def head_variables(self) -> dict[str, keras.Variable]:
-        """Gives the model's own variables by the names that `checkpoints` knows them by."""
+        """Returns the model's own variables by their names in `checkpoints`."""
         return {}
 
     def get_config(self) -> dict[str, Any]:
@@ -121,13 +121,13 @@ class EncoderModel(BaseModel):
 
 
 def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """Gives a simple layer's variables as prefix/kernel, prefix/bias and so on."""
+    """Returns a simple layer's variables as prefix/kernel, prefix/bias and so on."""
     return {f"{prefix}/{variable.name}": variable for variable in layer.variables}
 
 
 def _warn_of_low_rate(optimizer: keras.Optimizer) -> None:
     rate = optimizer.get_config()["learning_rate"]
-    # Schedules have a rate for each step; what Keras keeps of a number is its float32.
+    # Schedules have a rate per step; Keras stores a number as float32.
     if isinstance(rate, float) and rate < 0.999 * _LEAST_LORA_RATE:
         logging.warning(
             "LoRA adapters learn next to nothing at a learning rate of %g; usual rates are 1e-4 to 1e-3", rate

@@ -1,4 +1,4 @@
-"""Models that answer by one dense layer: a class or a number for a text, a class for a token, one choice of several."""
+"""Models with one dense layer: text classes and numbers, token classes, multiple choice."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,21 +17,21 @@ from tfrecords.base.errors import UserError
 
 
 class ClassesModel(EarlyExitModel):
-    """Scores `num_classes` classes, which may have names.
+    """A model that scores `num_classes` classes, optionally named.
 
-    Names are part of the model: files keep them, `save_huggingface` writes them, predictions are called by them.
+    Saved files, `save_huggingface` and predictions use the names.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         num_classes: number of classes.
         dropout: rate before the dense layer.
-        early_exit: whether there is a head after every depth step, of which a server may stop at the first sure one;
-            a LearnedExit also trains when to stop.
-        labels: the classes' names, in the order of their numbers.
-        **kwargs: arguments of `keras.Model`.
+        early_exit: whether every depth step has a head, so that a server may stop at the first confident one; a
+            LearnedExit also trains when to stop.
+        labels: the classes' names, by number.
+        **kwargs: for `keras.Model`.
 
     Raises:
-        UserError: there is not a name for each class.
+        UserError: the number of names differs from num_classes.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ClassesModel(EarlyExitModel):
             check_classes(y, self.num_classes, sample_weight)
 
     def name_classes(self, num_classes: int, labels: Sequence[str] | None) -> None:
-        """Names the classes; raises UserError unless there is a name for each."""
+        """Names the classes; raises UserError unless each gets a name."""
         if labels is not None and len(labels) != num_classes:
             raise UserError(f"{len(labels)} labels for {num_classes} classes: {', '.join(map(str, labels))}")
         self.num_classes = num_classes
@@ -67,12 +67,12 @@ class ClassesModel(EarlyExitModel):
 class AlbertClassifier(ClassesModel):
     """Classifies a text or a pair of texts (classifier_utils.py:768-812 of google-research/albert).
 
-    It takes the features of AlbertEncoder and gives float32 logits [batch, num_classes]; a loss of your own needs
+    Maps the features of AlbertEncoder to float32 logits [batch, num_classes]; a loss of your own needs
     `from_logits=True`. Arguments and errors are those of ClassesModel.
 
     Args:
-        multi_label: whether a text may have several classes, or none: each has a probability of its own, and labels
-            are float [batch, num_classes] of 0 and 1.
+        multi_label: whether a text may have any number of classes: each has its own probability, and labels are float
+            [batch, num_classes] of 0 and 1.
 
     >>> import numpy as np
     >>> model = AlbertClassifier(AlbertConfig.named("albert_tiny"), num_classes=2, labels=["dull", "fine"])
@@ -103,8 +103,8 @@ class AlbertClassifier(ClassesModel):
 class AlbertTokenClassifier(ClassesModel):
     """Classifies every token, as for named entities.
 
-    It takes the features of AlbertEncoder and gives float32 logits [batch, sequence, num_classes]. Give `fit` a sample
-    weight [batch, sequence] that is 0 at padding. Arguments and errors are those of ClassesModel.
+    Maps the features of AlbertEncoder to float32 logits [batch, sequence, num_classes]. Pass `fit` a sample weight
+    [batch, sequence] that is 0 at padding. Arguments and errors are those of ClassesModel.
 
     >>> import numpy as np
     >>> model = AlbertTokenClassifier(AlbertConfig.named("albert_tiny"), num_classes=3, labels=["O", "B-PER", "I-PER"])
@@ -116,7 +116,7 @@ class AlbertTokenClassifier(ClassesModel):
     exit_kind = "tagging"
 
     def default_loss(self) -> dict[str, Any]:
-        # Over the words: a mean over all columns would make a batch count less the more padding it has.
+        # Averaged over words: with all columns, padding would reduce a batch's weight.
         return _classes_loss(reduction="mean_with_sample_weight") | {"weighted_metrics": _accuracy()}
 
     def vectors(self, features: Any, training: bool) -> Tensor:
@@ -128,14 +128,14 @@ class AlbertTokenClassifier(ClassesModel):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertRegressor(EarlyExitModel):
-    """Gives a number for a text or a pair of texts, such as STS-B's similarity: float32 [batch, 1].
+    """Predicts a number for a text or a pair of texts, such as STS-B's similarity: float32 [batch, 1].
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         dropout: rate before the dense layer.
         early_exit: whether there is a head after every depth step; a LearnedExit also trains when to stop.
-        activation: what the number passes through, as cross-encoders say it: "linear", or a Keras activation's name.
-        **kwargs: arguments of `keras.Model`.
+        activation: applied to the number, as in cross-encoders: "linear", or a Keras activation's name.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: early exits with an activation.
@@ -177,13 +177,12 @@ class AlbertRegressor(EarlyExitModel):
 class AlbertMultipleChoice(DenseHeadModel):
     """Chooses one of several candidate texts.
 
-    The features of AlbertEncoder have one more axis, [batch, choices, sequence]; the logits are float32
-    [batch, choices].
+    Features are those of AlbertEncoder as [batch, choices, sequence]; logits are float32 [batch, choices].
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         dropout: rate before the dense layer.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     >>> import numpy as np
     >>> model = AlbertMultipleChoice(AlbertConfig.named("albert_tiny"))
@@ -213,12 +212,10 @@ class AlbertMultipleChoice(DenseHeadModel):
 
 
 def _is_of_classes(model: keras.Model) -> bool:
-    """Whether the model was compiled for labels that are numbers of classes."""
     return isinstance(getattr(model, "loss", None), keras.losses.SparseCategoricalCrossentropy)
 
 
 def _classes_loss(**options: Any) -> dict[str, Any]:
-    """Cross-entropy of logits and whole-numbered classes, for `compile`; options are the loss's."""
     return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)}
 
 

@@ -1,4 +1,4 @@
-"""What answers by one dense layer on what the encoder gives."""
+"""The base class of models with one dense layer on the encoder."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ from tfrecords.base.errors import UserError
 
 
 class DenseHeadModel(EncoderModel):
-    """Applies dropout, then one dense layer, to what `vectors` takes from the encoder.
+    """Applies dropout and one dense layer to the result of `vectors`.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         units: outputs of the dense layer.
         dropout: rate before it.
-        inner_heads: how many more such layers there are, for the outputs of earlier steps.
-        gate_prior: see ExitGate; None: the model has none.
-        **kwargs: arguments of `keras.Model`.
+        inner_heads: number of further dense layers, for earlier steps.
+        gate_prior: see ExitGate; None for no gate.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: the encoder lacks the pooler that the model needs.
@@ -70,31 +70,30 @@ class DenseHeadModel(EncoderModel):
         return variables
 
     def vectors(self, features: Any, training: bool) -> Tensor:
-        """Gives the pooled output [batch, hidden_size]; a subclass may take others."""
+        """Returns the pooled output [batch, hidden_size]; subclasses may override it."""
         outputs = self.encoder(features, training=training)
         if not (training and self.encoder.config.position_offset):
             return outputs["pooled_output"]
-        # RoBERTa's head drops out before its tanh layer, too (transformers RobertaClassificationHead).
+        # RoBERTa's head also has dropout before its tanh layer (transformers RobertaClassificationHead).
         return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
     def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
-        """Scores a batch.
+        """Scores a batch with the features of AlbertEncoder.
 
         Args:
             features: those of AlbertEncoder.
-            training: whether dropout applies.
-            every_step: whether a model with `early_exit` returns the logits of every step; None: only when training.
+            training: enables dropout.
+            every_step: with `early_exit`, whether to return every step's logits; None: only when training.
         """
         if self.early_exit and (training if every_step is None else every_step):
             return self._every_step(features, training)
         return self.logits(self.head, self.vectors(features, training), training)
 
     def _every_step(self, features: Any, training: bool) -> Any:
-        """What a model with `early_exit` answers after every step."""
         raise NotImplementedError
 
     def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
-        """Gives a head's float32 logits of what `vectors` returns."""
+        """Returns a head's float32 logits for the result of `vectors`."""
         return ops.cast(head(self.dropout(vectors, training=training)), "float32")
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Models with a head after every depth step, which may answer before the last one, and learn when to."""
+"""Models with a head after every depth step, which can stop early or learn when to stop."""
 
 import dataclasses
 import itertools
@@ -21,15 +21,15 @@ from tfrecords.base.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class LearnedExit:
-    """Has a model learn when to stop, as PALBERT does (Balagansky and Gavrilov 2022, arXiv:2204.03276).
+    """Trains a model to decide when to stop, as PALBERT does (Balagansky and Gavrilov 2022, arXiv:2204.03276).
 
-    After step i a row that is still there leaves with the probability lambda_i that an ExitGate gives, so it leaves at
-    step i with p_i = lambda_i * prod_{j<i} (1 - lambda_j), and whoever is there at the last step leaves there. The loss
-    is sum_i p_i loss_i + beta * KL(p || prior), the prior being p of one and the same lambda after every step.
+    After step i a remaining row exits with an ExitGate's probability lambda_i, so it exits at step i with
+    p_i = lambda_i * prod_{j<i} (1 - lambda_j); all remaining rows exit at the last step. The loss is
+    sum_i p_i loss_i + beta * KL(p || prior), where the prior is p for one lambda at every step.
 
     Attributes:
-        prior: that lambda, above 0 and below 1; rows then leave after 1 / prior steps on average, if there are so many.
-        beta: weight of the divergence from it; 0: the steps' losses alone say when to leave.
+        prior: that lambda, above 0 and below 1; rows then exit after 1 / prior steps on average, if there are so many.
+        beta: weight of the divergence from the prior; 0 for no such term.
 
     Raises:
         UserError: a value is impossible.
@@ -48,25 +48,25 @@ class LearnedExit:
             raise UserError(f"exit beta {self.beta} must be 0 or more")
 
     def log_prior(self, steps: int) -> list[float]:
-        """Gives the logarithms of the prior's probabilities of leaving at each step."""
+        """Returns the log-probabilities of exiting at each step under the prior."""
         leave, stay = math.log(self.prior), math.log1p(-self.prior)
         return [leave + i * stay for i in range(steps - 1)] + [(steps - 1) * stay]
 
 
 def log_exit_probabilities(gates: Tensor) -> Tensor:
-    """Gives log p of leaving at each step, float32 [batch, steps], from an ExitGate's logits [batch, steps - 1]."""
+    """Returns log p of exiting at each step, float32 [batch, steps], from an ExitGate's logits [batch, steps - 1]."""
     stayed = ops.cumsum(ops.log_sigmoid(-gates), axis=1)
     before = ops.pad(stayed, [[0, 0], [1, 0]])
     return before + ops.pad(ops.log_sigmoid(gates), [[0, 0], [0, 1]])
 
 
 class EarlyExitModel(DenseHeadModel):
-    """Has, with `early_exit`, a head after every depth step; pooler and dropout are shared.
+    """With `early_exit`, a model with a head after every depth step; pooler and dropout are shared.
 
-    Its loss is then the mean of all steps' losses, each weighted by the number of its step, as PABEE's (Zhou et al.
-    2020, section 3.3); with a LearnedExit it is that one's. `call` returns the last step's logits, but when training a
-    list of every step's, or a dict of them ("logits") and of the ExitGate's ("gates"). In a functional model it returns
-    the last step's logits when training, too: the inner heads are not trained by it, unless `every_step` is True.
+    The loss is then the mean of all steps' losses, weighted by step number, as PABEE's (Zhou et al. 2020, section 3.3),
+    or a LearnedExit's. `call` returns the last step's logits; in training a list of every step's, or a dict of them
+    ("logits") and of the ExitGate's ("gates"). A functional model gets the last step's only, so it does not train the
+    inner heads, unless `every_step` is True.
     """
 
     exit_kind = "classification"
@@ -93,35 +93,35 @@ class EarlyExitModel(DenseHeadModel):
 
     @property
     def exit_heads(self) -> list[keras.layers.Layer]:
-        """Gives a dense layer for each step, the last one being `head`; [] without `early_exit`."""
+        """Returns each step's dense layer, the last one being `head`; [] without `early_exit`."""
         return [*self.inner_heads, self.head] if self.early_exit else []
 
     def step_vectors(self, hidden: Tensor) -> Tensor:
-        """Gives what a head sees of a step's output [batch, sequence, hidden_size]: the pooled [batch, hidden_size]."""
+        """Returns the heads' input for a step's [batch, sequence, hidden_size]: the pooled [batch, hidden_size]."""
         return self.encoder.pooler(hidden[:, 0])
 
     def exit_logits(self, features: Any, training: bool = False) -> list[Tensor]:
-        """Gives every step's float32 logits, each as `call` returns them."""
+        """Returns every step's float32 logits, each as from `call`."""
         return self._exits(self._states(features, training), training)
 
     def exit_probabilities(self, features: Any) -> Tensor:
-        """Gives the probability that a row leaves at each step, float32 [batch, steps], of a LearnedExit's model."""
+        """Returns the probability of exiting at each step, float32 [batch, steps], for a model with a LearnedExit."""
         check_exit(ExitRule(self.exit_kind, "learned"), self)
         return ops.exp(log_exit_probabilities(self._gates(self._states(features, False))))
 
     def answer_early(
         self, features: Any, threshold: Any = 0.5, rule: str = "confidence", tolerance: float = 0.1
     ) -> dict[str, Tensor]:
-        """Says what an export answers that lets rows leave early. Here all steps are computed, so nothing is saved.
+        """Returns the answers of an early-exit export. It computes all steps, so nothing is saved.
 
         Args:
-            features: as `call` takes them.
-            threshold: a number, or float32 [batch], each row's own; see ExitRule.
-            rule: see ExitRule. For all but "movement" the model must have been trained for early exits.
+            features: as in `call`.
+            threshold: a number, or float32 [batch], one per row; see ExitRule.
+            rule: see ExitRule. All but "movement" need a model trained for early exits.
             tolerance: see ExitRule.
 
         Returns:
-            dict of logits, as `call` returns them, and steps, int32 [batch], after how many each row left.
+            dict of logits, as from `call`, and steps, int32 [batch], after which each row exited.
 
         Raises:
             UserError: an unknown rule, or one that the model was not trained for.
@@ -171,7 +171,7 @@ class EarlyExitModel(DenseHeadModel):
         return self.encoder(features, training=training, output_hidden_states=True)["hidden_states"]
 
     def _exits(self, states: list[Tensor], training: bool) -> list[Tensor]:
-        """Of a model without exit heads, what its only head says of every step."""
+        """Applies the only head of a model without exit heads to every step."""
         heads = self.exit_heads or [self.head] * (len(states) - 1)
         return [self.logits(head, self.step_vectors(state), training) for head, state in zip(heads, states[1:])]
 
@@ -184,9 +184,9 @@ class EarlyExitModel(DenseHeadModel):
 
 
 def check_exit(rule: ExitRule, model: keras.Model) -> None:
-    """Raises UserError where a model was not trained for a rule.
+    """Raises UserError if a model was not trained for a rule.
 
-    By "movement" any model may leave, by the head that it has.
+    "movement" needs no training: it uses the model's only head.
     """
     if model.encoder.config.spec.last_token and not rule.by_token:
         raise UserError("a row leaves by its first token, and relative positions have [CLS] last; leave out early exit")
@@ -197,7 +197,7 @@ def check_exit(rule: ExitRule, model: keras.Model) -> None:
 
 
 def _stacked(every: list[Tensor], y: Any, probabilities: Tensor, sample_weight: Tensor) -> tuple[Tensor, Any, Tensor]:
-    """All steps' answers as rows of one batch, of which any weighted mean is the one expected over the steps."""
+    """Joins all steps' answers into one batch whose weighted means are expectations over the steps."""
     steps = len(every)
     if sample_weight is None:
         sample_weight = ops.ones(ops.shape(every[0])[:-1])

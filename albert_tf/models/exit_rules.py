@@ -1,7 +1,4 @@
-"""When a row has seen enough steps: rules that read the answers after a step, or the states that they are made of.
-
-The functions serve exports, too.
-"""
+"""Rules for when a row stops early, by its answers or states after a step; for models and exports."""
 
 import dataclasses
 import itertools
@@ -15,27 +12,26 @@ from albert_tf.config import AlbertConfig
 from albert_tf.registry import setting_of
 from tfrecords.base.errors import UserError
 
-# What a model answers by; "states" is the encoder alone, whose rows leave by how far they move.
+# Types of answers; "states" is the encoder alone, whose rows exit by movement.
 KINDS = ("classification", "regression", "tagging", "states")
 
 
 @dataclasses.dataclass(frozen=True)
 class ExitRule:
-    """When a row is decided.
+    """A criterion for when a row stops.
 
     Attributes:
-        kind: what the logits are: "classification", "regression" ([batch, 1]) or "tagging" (a class for each token; a
-            row is decided when all its tokens are). "states": there are none, a row's tokens themselves are wanted.
-        name: "confidence": the largest probability is at least the threshold (for a number: it moved by no more than
-            the threshold since the step before). "patience": the answer stayed the same for as many steps in a row as
-            the threshold says (arXiv:2006.04152); numbers are the same within `tolerance`. "learned": the probability
-            of having left by now, which an ExitGate gives, is above the threshold (arXiv:2204.03276). "movement":
-            |h_l - h_(l-1)| / |h_l| is below the threshold, h being what the answer is made of: the state of the first
-            token, or of all the row's tokens together for "tagging" and "states". It needs no training.
+        kind: type of the logits: "classification", "regression" ([batch, 1]) or "tagging" (a class per token; a row
+            stops when all its tokens are decided); "states" for none: the answer is the tokens' states.
+        name: "confidence": the largest probability is at least the threshold (a number moved by at most that since the
+            last step). "patience": the answer was unchanged for `threshold` consecutive steps (arXiv:2006.04152);
+            numbers within `tolerance`. "learned": the ExitGate's probability of having exited is above the threshold
+            (arXiv:2204.03276). "movement": |h_l - h_(l-1)| / |h_l| is below the threshold, for the first token's state
+            h, or all the row's tokens for "tagging" and "states"; it needs no training.
         tolerance: see "patience".
 
     Raises:
-        UserError: an unknown kind or name, or a rule that reads answers where there are none.
+        UserError: an unknown kind or name, or a rule that reads answers for "states".
     """
 
     kind: str = "classification"
@@ -52,31 +48,28 @@ class ExitRule:
 
     @property
     def by_token(self) -> bool:
-        """Tells whether a row's answer is made of all its tokens, not of the first alone."""
+        """Returns whether a row's answer depends on all its tokens, not on the first alone."""
         return self.kind in ("tagging", "states")
 
     @property
     def reads_answers(self) -> bool:
-        """Tells whether `decide` is to be asked of each answer, not `decide_by_state` of each row."""
+        """Returns whether `decide` applies, to each answer, rather than `decide_by_state`, to each row."""
         return self.name in ("confidence", "patience")
 
     @property
     def never(self) -> float:
-        """Gives a threshold that no row reaches."""
+        """Returns a threshold that no row reaches."""
         numbers_move = self.kind == "regression" and self.name == "confidence"
         return -1.0 if numbers_move or self.name == "movement" else 1e9
 
     def decide(self, logits: Tensor, before: Tensor, unchanged: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Says of each answer whether it is decided, and for how many steps it has not changed.
+        """Returns whether each answer is decided, bool [answers], and its number of unchanged steps, float32 [answers].
 
         Args:
             logits: float32 [answers, units] of this step.
             before: those of the step before, infinite at the first.
-            unchanged: float32 [answers], what this gave at the step before, 0 at the first.
+            unchanged: the second result at the step before, 0 at the first.
             threshold: float32 [answers].
-
-        Returns:
-            bool [answers] and float32 [answers].
         """
         # Not NaN: grappler makes ">" of "not <=".
         has_before = ops.isfinite(before[:, 0])
@@ -93,15 +86,12 @@ class ExitRule:
         return ops.max(ops.softmax(logits), axis=1) >= threshold, unchanged
 
     def decide_by_state(self, evidence: Tensor, left: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Says of each row whether it is decided, and the probability of having left by now.
+        """Returns whether each row is decided, bool [rows], and its probability of having exited, float32 [rows].
 
         Args:
-            evidence: float32 [rows], of "learned" the ExitGate's logits after this step, of "movement" the state's.
-            left: float32 [rows], what this gave at the step before, 0 at the first.
+            evidence: float32 [rows]: for "learned" the ExitGate's logits after this step, for "movement" the state's.
+            left: the second result at the step before, 0 at the first.
             threshold: float32 [rows].
-
-        Returns:
-            bool [rows] and float32 [rows].
         """
         if self.name == "movement":
             return evidence < threshold, left
@@ -110,15 +100,9 @@ class ExitRule:
 
 
 def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
-    """Gives |h_l - h_(l-1)| / |h_l| of each row, 0 where nothing moved.
+    """Returns each row's |h_l - h_(l-1)| / |h_l|, float32 [batch], 0 where nothing moved.
 
-    Args:
-        state: h_l, [batch, sequence, hidden_size].
-        before: h_(l-1).
-        mask: bool [batch, sequence], the tokens that count.
-
-    Returns:
-        float32 [batch].
+    States are [batch, sequence, hidden_size]; `mask`, bool [batch, sequence], selects tokens.
     """
     state, before = ops.cast(state, "float32"), ops.cast(before, "float32")
     moved, length = (
@@ -129,15 +113,10 @@ def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
 
 
 def movements(rule: ExitRule, states: Sequence[Tensor], mask: Tensor) -> list[Tensor]:
-    """Gives the `movement` after each step but the last, of what a rule looks at.
+    """Returns the `movement` after each step but the last, float32 [batch] each: the `evidence` for `leave`.
 
-    Args:
-        rule: by movement.
-        states: [batch, sequence, hidden_size], the first step's input and what each step gave.
-        mask: bool [batch, sequence], of tokens.
-
-    Returns:
-        float32 [batch] for each, the `evidence` that `leave` takes.
+    `states` are [batch, sequence, hidden_size], the first step's input and each step's output; `mask`, bool [batch,
+    sequence], selects tokens.
     """
     if not rule.by_token:
         states, mask = [state[:, :1] for state in states], mask[:, :1]
@@ -145,20 +124,19 @@ def movements(rule: ExitRule, states: Sequence[Tensor], mask: Tensor) -> list[Te
 
 
 def relative(moved: Tensor, length: Tensor) -> Tensor:
-    """Gives the ratio of two lengths from their squares, float32, 0 where both are 0."""
+    """Returns the ratio of two lengths from their squares, float32, 0 where both are 0."""
     return ops.sqrt(moved / ops.maximum(length, 1e-30))
 
 
 def leave(
     rule: ExitRule, every: Sequence[Tensor], evidence: Sequence[Tensor], mask: Tensor, threshold: Tensor
 ) -> dict[str, Tensor]:
-    """Finds what rows answer that leave by a rule, from what they would answer at each step.
+    """Selects the answers of rows that exit by a rule, from their answers at each step.
 
     Args:
-        rule: when they leave.
-        every: of each step float32 logits, [batch, units] or [batch, sequence, units]; or states, likewise.
-        evidence: of each step but the last float32 [batch] as `decide_by_state` takes it; [] of a rule that reads
-            answers.
+        rule: the criterion.
+        every: per step float32 logits, [batch, units] or [batch, sequence, units]; or states, likewise.
+        evidence: per step but the last float32 [batch] for `decide_by_state`; [] for a rule that reads answers.
         mask: bool [batch, sequence], of tokens.
         threshold: float32 [batch].
 
@@ -187,7 +165,7 @@ def leave(
 
 
 def check_exits(config: AlbertConfig) -> None:
-    """Raises UserError where rows of an encoder cannot leave early."""
+    """Raises UserError if an encoder's rows cannot exit early."""
     for one in config.extensions:
         if one.no_exits:
             raise UserError(

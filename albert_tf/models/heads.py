@@ -1,4 +1,4 @@
-"""What stands on an encoder: masked words, classes, spans, one vector for a text. The functions serve exports, too."""
+"""Heads on an encoder, for models and exports: masked words, classes, spans, pooling."""
 
 import math
 from collections.abc import Callable
@@ -12,39 +12,31 @@ from albert_tf.base.layers import LayerNorm, ResumableDropout, activation, gathe
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.weights import Embeddings, dense
 
-# The score of what cannot be: a position where no answer may be, a span that is none, a choice that is padding.
+# The score of excluded items: positions without answers, illegal spans, padded choices.
 IMPOSSIBLE = -1e30
-# How a row's vectors become one.
+# Pooling methods.
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
-    """Averages a row's vectors over the tokens that are no padding.
+    """Averages vectors [batch, sequence, hidden_size] over each row's tokens: float32 [batch, hidden_size].
 
-    Args:
-        sequence_output: [batch, sequence, hidden_size].
-        mask: [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding.
-
-    Returns:
-        float32 [batch, hidden_size]; 0 for a row of padding alone.
+    `mask` is [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding. The mean of a row of padding is 0.
     """
     weights = ops.cast(mask, "float32")[:, :, None]
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
 
 def pool(sequence_output: Tensor, mask: Tensor, first: Tensor, pooling: str) -> Tensor:
-    """Makes one vector of a row's vectors, as one of POOLINGS says (the names are those of sentence-transformers).
+    """Pools vectors [batch, sequence, hidden_size] into one per row: float32 [batch, hidden_size].
 
     Args:
-        sequence_output: [batch, sequence, hidden_size].
+        sequence_output: the vectors.
         mask: [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding.
-        first: [batch, hidden_size], the vectors of the tokens that stand for the rows.
-        pooling: "cls" gives `first`, "mean" the mean over the tokens, "mean_sqrt_len" their sum over the root of their
-            number, "max" the largest value of each dimension, "weightedmean" the mean in which a token counts as often
-            as its place, from 1 on, and "lasttoken" the last token's vector.
-
-    Returns:
-        float32 [batch, hidden_size].
+        first: [batch, hidden_size], the vectors of the tokens that represent the rows.
+        pooling: sentence-transformers' names. "cls" returns `first`; "mean" the mean over the tokens; "mean_sqrt_len"
+            their sum divided by the root of their number; "max" the maximum of each dimension; "weightedmean" the mean
+            weighted by position, from 1 on; "lasttoken" the last token's vector.
     """
     if pooling == "mean":
         return mean_pool(sequence_output, mask)
@@ -64,21 +56,18 @@ def pool(sequence_output: Tensor, mask: Tensor, first: Tensor, pooling: str) -> 
 
 
 def unit_length(vectors: Tensor) -> Tensor:
-    """Scales [batch, hidden_size] so that every vector has length 1; a vector of zeros stays what it is."""
+    """Scales vectors [batch, hidden_size] to length 1; zero vectors stay zero."""
     return vectors / ops.maximum(ops.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, projection: Tensor = None) -> Tensor:
-    """Scores every piece of the vocabulary by the word embeddings, which are the output weights, too.
+    """Returns the vocabulary's scores, float32 [n, vocab_size], with the word embeddings as output weights.
 
     Args:
         words: [n, width], the encoder's vectors after the masked-word head's dense layer and layer norm.
         table: [vocab_size, embedding_size], the word embeddings.
         output_bias: [vocab_size].
         projection: [embedding_size, width], where width is not embedding_size (brightmart/albert_zh).
-
-    Returns:
-        float32 [n, vocab_size].
     """
     if projection is not None:
         words = ops.matmul(words, ops.transpose(ops.cast(projection, words.dtype)))
@@ -87,10 +76,9 @@ def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, project
 
 
 class TiedLMHead(keras.layers.Layer):
-    """Scores the vocabulary with the word embeddings, transposed, and a bias: the head of permutations.
+    """Scores the vocabulary with the transposed word embeddings and a bias, for permutation pre-training.
 
-    Where the embeddings are projected, it goes back to words through the projection, transposed. The embeddings belong
-    to the encoder: they are held, not owned, so that no weight is counted or saved twice.
+    It uses a projection transposed. The encoder owns the embeddings, so that no weight is counted or saved twice.
     """
 
     def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
@@ -106,15 +94,15 @@ class TiedLMHead(keras.layers.Layer):
         return (*input_shape[:-1], self.config.vocab_size)
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """Returns the sub-layers that have weights, by the names that checkpoints know them by."""
+        """Returns the sub-layers that have weights, by their names in checkpoints."""
         return {}
 
     def transformed(self, vectors: Tensor) -> Tensor:
-        """Returns what is scored, [n, width], of [n, hidden_size]."""
+        """Returns the vectors to score, [n, width], from [n, hidden_size]."""
         return vectors
 
     def call(self, vectors: Tensor) -> Tensor:
-        """Returns float32 logits [..., vocab_size] of [..., hidden_size]."""
+        """Returns float32 logits [..., vocab_size] for vectors [..., hidden_size]."""
         embeddings = self._embeddings()
         leading = ops.shape(vectors)[:-1]
         words = self.transformed(ops.reshape(vectors, (-1, self.config.hidden_size)))
@@ -124,11 +112,11 @@ class TiedLMHead(keras.layers.Layer):
 
 
 class MaskedLMHead(TiedLMHead):
-    """Scores the vocabulary at masked positions with the word embeddings, transposed (run_pretraining.py:294-337)."""
+    """Scores the vocabulary at masked positions with the transposed word embeddings (run_pretraining.py:294-337)."""
 
     def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
         super().__init__(config, embeddings, **kwargs)
-        # brightmart/albert_zh transforms at hidden_size and goes back to words through its projection, transposed.
+        # brightmart/albert_zh transforms at hidden_size, then applies its transposed projection.
         self.goes_back = self.goes_back and config.factorization == "word"
         self.width = embeddings.width
         self.dense = dense(
@@ -149,11 +137,11 @@ class MaskedLMHead(TiedLMHead):
 
 
 class ExitGate(keras.layers.Layer):
-    """Scores whether a row has seen enough steps, by its first token's state after a step and after the one before.
+    """Scores whether a row may stop after a step, from its first token's states after this step and the one before.
 
-    The lambda layer of PALBERT (Balagansky and Gavrilov 2022, arXiv:2204.03276), one for all steps. Theirs reads pooled
-    outputs and has three hidden layers of 2 * hidden_size, more than half of an ALBERT-base; this one has one of
-    hidden_size. It begins by letting every row leave with the probability `prior`.
+    The lambda layer of PALBERT (Balagansky and Gavrilov 2022, arXiv:2204.03276), shared by all steps. Theirs reads
+    pooled outputs and has three hidden layers of 2 * hidden_size; this one has one of hidden_size. At initialization
+    every row exits with probability `prior`.
     """
 
     def __init__(self, config: AlbertConfig, prior: float, **kwargs: Any):
@@ -172,12 +160,12 @@ class ExitGate(keras.layers.Layer):
         return input_shape[:-1]
 
     def call(self, state: Tensor, before: Tensor) -> Tensor:
-        """Takes two [batch, hidden_size] and gives float32 [batch], the logits of leaving now if not before."""
+        """Returns float32 [batch], the logits of exiting now if not before, from two states [batch, hidden_size]."""
         return ops.cast(self.score(self.inner(ops.concatenate([state, before], axis=-1)))[..., 0], "float32")
 
 
 class JointSpanHead(keras.layers.Layer):
-    """Scores starts, ends given a start, and whether there is an answer (squad_utils.py:1428-1575)."""
+    """Scores starts, ends given a start, and answerability (squad_utils.py:1428-1575)."""
 
     def __init__(self, config: AlbertConfig, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
@@ -202,16 +190,15 @@ class JointSpanHead(keras.layers.Layer):
         return input_shape[:-1]
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """Returns the sub-layers that have weights, by the names that checkpoints know them by."""
         names = ("start", "end_hidden", "end_norm", "end", "answer_hidden", "answer")
         return {name: getattr(self, name) for name in names}
 
     def start_logits(self, hidden: Tensor) -> Tensor:
-        """Returns [batch, sequence] of [batch, sequence, hidden_size]."""
+        """Returns [batch, sequence] for [batch, sequence, hidden_size]."""
         return self.start(hidden)[..., 0]
 
     def end_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
-        """Scores each end given each of int32 starts [batch, n]: float32 [batch, n, sequence]."""
+        """Scores the ends for each start in int32 [batch, n]: float32 [batch, n, sequence]."""
         count, length = ops.shape(starts)[1], ops.shape(hidden)[1]
         given = gather_positions(hidden, starts, "start_positions")[:, :, None]
         pairs = [ops.repeat(hidden[:, None], count, axis=1), ops.repeat(given, length, axis=2)]
@@ -223,7 +210,7 @@ class JointSpanHead(keras.layers.Layer):
     ) -> Tensor:
         """Returns float32 [batch], above 0 where there is no answer, from start probabilities [batch, sequence].
 
-        summary: [batch, hidden_size], of the token that stands for a row; None: the first.
+        summary: [batch, hidden_size], the vector that represents each row; None for the first token's.
         """
         expected = ops.sum(hidden * start_probabilities[:, :, None], axis=1)
         summary = hidden[:, 0] if summary is None else summary
@@ -232,13 +219,13 @@ class JointSpanHead(keras.layers.Layer):
 
 
 class SpanScores(NamedTuple):
-    """Scores of where an answer starts and ends, as log-probabilities over the positions where it may be.
+    """Log-probabilities of an answer's start and end over the allowed positions.
 
     Attributes:
         start_log_probs: float32 [batch, sequence].
-        end_log_probs: a function of starts, int32 [batch, n], to float32 [batch, n, sequence]; a plain head, whose
-            ends depend on no start, takes any and gives [batch, 1, sequence].
-        answerable_logits: float32 [batch], above 0 where an answer is unlikely; None of a plain head.
+        end_log_probs: a function from starts, int32 [batch, n], to float32 [batch, n, sequence]. The ends of a plain
+            head do not depend on the start: it returns [batch, 1, sequence].
+        answerable_logits: float32 [batch], above 0 where an answer is unlikely; None for a plain head.
     """
 
     start_log_probs: Tensor
@@ -253,13 +240,13 @@ def span_scores(
     training: bool = False,
     summary: Tensor = None,
 ) -> SpanScores:
-    """Scores the positions of a batch with either head: a joint one, or a dense layer of two outputs.
+    """Scores a batch with a span predictor's head: a joint one, or a dense layer of two outputs.
 
     Args:
-        head: the head of an AlbertSpanPredictor.
+        head: the AlbertSpanPredictor's.
         hidden: [batch, sequence, hidden_size].
         allowed: bool [batch, sequence], where an answer may start or end.
-        training: whether the head's dropout applies.
+        training: enables dropout.
         summary: see `JointSpanHead.answerable_logits`.
     """
     if isinstance(head, JointSpanHead):
@@ -280,18 +267,9 @@ def search_spans(
     may_start: Tensor = None,
     may_end: Tensor = None,
 ) -> dict[str, Tensor]:
-    """Finds the spans of the highest start + end score among the likeliest starts.
+    """Returns the spans with the highest start + end score among the `start_top` likeliest starts, as `top_spans` does.
 
-    Args:
-        scores: as `span_scores` gives them.
-        start_top: how many starts are considered.
-        count: spans to return, or as many as there are pairs of a start and an end where these are fewer.
-        max_answer_length: in tokens, both ends included.
-        may_start: bool [batch, sequence], positions that a span may start at (default: all that the scores allow).
-        may_end: bool [batch, sequence], positions that it may end at (default: all that the scores allow).
-
-    Returns:
-        As `top_spans`.
+    `may_start` and `may_end`, bool [batch, sequence], further restrict the positions.
     """
     starts, ends = scores.start_log_probs, scores.end_log_probs
     starts = starts if may_start is None else ops.where(may_start, starts, IMPOSSIBLE)
@@ -305,19 +283,18 @@ def search_spans(
 def top_spans(
     start_top: Tensor, start_index: Tensor, end_scores: Tensor, count: int, max_answer_length: int
 ) -> dict[str, Tensor]:
-    """Finds the spans of the highest start + end score that are no longer than allowed.
+    """Returns the spans with the highest start + end score, up to a maximal length.
 
     Args:
         start_top: float32 [batch, starts], scores of the starts considered.
         start_index: int32 [batch, starts], their positions.
-        end_scores: float32 [batch, starts, sequence], the score of each end given the start, or [batch, 1, sequence]
-            where it does not depend on the start.
-        count: spans to return, or as many as there are pairs of a start and an end where these are fewer.
+        end_scores: float32 [batch, starts, sequence], the ends' scores given the start, or [batch, 1, sequence].
+        count: spans to return; fewer if there are fewer pairs of start and end.
         max_answer_length: in tokens, both ends included.
 
     Returns:
-        dict of int32 start_index, end_index and float32 score, each [batch, count], best first. Where a row has
-        fewer legal spans, the score is about -1e30.
+        dict of int32 start_index, end_index and float32 score, each [batch, count], best first. Missing spans score
+        about -1e30.
     """
     starts, length = ops.shape(start_index)[1], ops.shape(end_scores)[2]
     positions = ops.arange(length, dtype="int32")[None, None, :]
@@ -335,5 +312,4 @@ def _log_probs(logits: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _at_most(count: int, size: Any) -> Any:
-    """The smaller one, also where `size` is known only when the graph runs."""
     return min(count, size) if isinstance(size, int) else ops.minimum(count, size)

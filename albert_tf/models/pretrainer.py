@@ -1,4 +1,4 @@
-"""The pre-trainer: masked words and, optionally, a sentence-pair task."""
+"""Pre-training on masked words and, optionally, sentence pairs."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ PAIR_TASKS = ("sop", "nsp", None)
 
 
 class FiniteMean(keras.metrics.Mean):
-    """Is the mean over what is finite: a batch that training skips spoils no figure. NaN where nothing was."""
+    """Averages the finite values, so that a skipped batch spoils no figure; NaN where there are none."""
 
     def update_state(self, values: Tensor, sample_weight: Tensor) -> None:
         finite = ops.isfinite(values * sample_weight)
@@ -35,12 +35,12 @@ class FiniteMean(keras.metrics.Mean):
 class AlbertPretrainer(EncoderModel):
     """Predicts masked words and, with a pair task, whether two texts follow each other.
 
-    It brings its own loss and metrics: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts.
+    Loss and metrics are built in: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
+        encoder: an AlbertEncoder or AlbertConfig.
         pair_task: "sop" (sentence order), "nsp" (next sentence), or None or "none".
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: an unknown pair task, or an encoder that lacks the pooler which a pair task needs.
@@ -55,7 +55,7 @@ class AlbertPretrainer(EncoderModel):
     feature_names = (*EncoderModel.feature_names, "masked_lm_positions")
     learning_rate = 1e-4
     head_class: type[TiedLMHead] = MaskedLMHead
-    # Added to the count of words that the loss is a mean over.
+    # Added to the word count in the loss's denominator.
     loss_epsilon = 1e-5
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = "sop", **kwargs: Any):
@@ -97,8 +97,9 @@ class AlbertPretrainer(EncoderModel):
         """Scores the vocabulary at masked positions, and the pair's labels.
 
         Args:
-            features: those of AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: every one).
-            training: whether dropout applies.
+            features: those of AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: all
+                positions).
+            training: enables dropout.
 
         Returns:
             dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits
@@ -112,7 +113,7 @@ class AlbertPretrainer(EncoderModel):
         return {"masked_lm_logits": self.masked_lm_head(vectors)} | self.pair_logits(outputs)
 
     def pair_logits(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Gives the pair head's scores of an encoder's outputs by their name; {} without a pair task."""
+        """Returns the pair head's logits by name; {} without a pair task."""
         if self.pair_head is None:
             return {}
         return {"pair_logits": ops.cast(self.pair_head(outputs["pooled_output"]), "float32")}
@@ -120,11 +121,11 @@ class AlbertPretrainer(EncoderModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
-        """Gives sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
+        """Returns sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
 
-        Of `x` it reads masked_lm_ids and masked_lm_weights [batch, predictions]; next_sentence_labels [batch, 1] or,
-        for packed rows, [batch, n] with pair_weights [batch, n], 0 where a row has fewer sequences. Of a part of a
-        batch it is the part's share of the whole batch's loss.
+        `x` has masked_lm_ids and masked_lm_weights [batch, predictions]; next_sentence_labels [batch, 1] or, for packed
+        rows, [batch, n] with pair_weights [batch, n], 0 where a row has fewer sequences. For a part of a batch it is
+        the part's share of the whole batch's loss.
         """
         part = current_part()
         divisors = self.loss_divisors(x) if part is None else part.whole
@@ -136,7 +137,7 @@ class AlbertPretrainer(EncoderModel):
         return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(divisors["pairs"], 1)
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        """Counts rows, and the words and the pairs that the losses of a batch are means over: float32 scalars."""
+        """Counts rows, predicted words and pairs, the divisors of a batch's losses: float32 scalars."""
         pairs = {} if self.pair_head is None else {"pairs": ops.sum(_pair_weights(x))}
         words = ops.sum(ops.cast(x["masked_lm_weights"], "float32"))
         return super().loss_divisors(x, y, sample_weight) | {"words": words} | pairs
@@ -155,12 +156,12 @@ class AlbertPretrainer(EncoderModel):
 
     def get_metrics_result(self) -> dict[str, Any]:
         results = super().get_metrics_result()
-        # Not the mean of the batches' losses: that would depend on how words fall into batches.
+        # Not the mean of batch losses, which depends on the distribution of words over batches.
         loss = sum(results[mean.name] for mean in self._means[::2])
         return results | {"loss": loss + sum(one.evaluated_loss(results) for one in self.encoder.config.extensions)}
 
     def running_means(self) -> list[keras.metrics.Metric]:
-        """Gives what adds up between two rows of a run's history."""
+        """Returns the metrics that accumulate between two rows of a run's history."""
         return [*self._means, *self.encoder.means]
 
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
@@ -187,9 +188,9 @@ def _is_of_several_workers(variable: keras.Variable) -> bool:
 
 
 def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
-    """int [...] and float32 [..., classes] to nats [...]; NaN, or an error, of a label that is no class."""
+    """Maps int [...] and float32 [..., classes] to nats [...]; NaN or an error for a label out of range."""
     nats = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-    # JAX makes zeros of such a label, and TensorFlow an error or NaN.
+    # For such a label JAX returns zeros, and TensorFlow an error or NaN.
     return nats if keras.backend.backend() == "tensorflow" else or_nan(nats, labels, logits.shape[-1])
 
 
@@ -199,13 +200,12 @@ def _word_losses(features: Any, predictions: dict[str, Tensor]) -> tuple[Tensor,
 
 
 def _pairs(features: Any, predictions: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Labels [n], logits [n, 2] and weights [n] of all sequence pairs in a batch."""
     labels = ops.reshape(features["next_sentence_labels"], (-1,))
     return labels, ops.reshape(predictions["pair_logits"], (-1, 2)), _pair_weights(features)
 
 
 def _pair_weights(features: Any) -> Tensor:
-    """float32 [n]: 1 for every sequence pair of a batch, 0 where a packed row has fewer."""
+    """float32 [n]: 1 for each sequence pair, 0 where a packed row has fewer."""
     weights = features.get("pair_weights", ops.ones_like(features["next_sentence_labels"]))
     return ops.cast(ops.reshape(weights, (-1,)), "float32")
 

@@ -1,4 +1,4 @@
-"""A text as one vector."""
+"""Sentence embeddings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,16 +18,16 @@ from tfrecords.base.errors import UserError
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertSentenceEmbedder(EncoderModel):
-    """Gives a text as one vector, float32 [batch, dimensions], from the features of AlbertEncoder.
+    """Embeds a text as one vector, float32 [batch, dimensions], from the features of AlbertEncoder.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
-        pooling: "mean" over the tokens that are no padding, the "cls" token's last hidden state, or another of
-            POOLINGS (see `albert_tf.models.heads.pool`); several with "+" between them are concatenated.
-        normalize: whether vectors have length 1, so that a dot product is their cosine.
-        projections: dense layers between pooling and normalizing, in their order: of each the arguments `units`,
-            `activation` and `use_bias` of `keras.layers.Dense`.
-        **kwargs: arguments of `keras.Model`.
+        encoder: an AlbertEncoder or AlbertConfig.
+        pooling: "mean" over the tokens without padding, "cls" for that token's last hidden state, or another of
+            POOLINGS (see `albert_tf.models.heads.pool`); several joined by "+" are concatenated.
+        normalize: whether vectors have length 1, so that dot products are cosines.
+        projections: dense layers between pooling and normalizing: for each the arguments `units`, `activation` and
+            `use_bias` of `keras.layers.Dense`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: an unknown pooling.
@@ -69,7 +69,7 @@ class AlbertSentenceEmbedder(EncoderModel):
 
     @property
     def poolings(self) -> list[str]:
-        """Lists the names in `pooling`, in the order in which their vectors are concatenated."""
+        """Returns the names in `pooling`, in the order of concatenation."""
         return self.pooling.split("+")
 
     def head_variables(self) -> dict[str, keras.Variable]:
@@ -79,17 +79,17 @@ class AlbertSentenceEmbedder(EncoderModel):
         return self._pooled(self.encoder(features, training=training)["sequence_output"], by_name(features))
 
     def answer_early(self, features: Any, threshold: Any) -> dict[str, Tensor]:
-        """Says what an export answers that lets rows leave by movement. Here all steps are computed: nothing is saved.
+        """Returns the answers of an export whose rows exit by movement. It computes all steps: nothing is saved.
 
         Args:
-            features: as `call` takes them.
-            threshold: a number, or float32 [batch], each row's own; see ExitRule.
+            features: as in `call`.
+            threshold: a number, or float32 [batch], one per row; see ExitRule.
 
         Returns:
-            dict of embedding, as `call` returns it, and steps, int32 [batch], after how many each row left.
+            dict of embedding, as from `call`, and steps, int32 [batch], after which each row exited.
 
         Raises:
-            UserError: the model stops by itself, at an equilibrium or where its tokens halt.
+            UserError: the model stops by itself, at an equilibrium or by halting tokens.
         """
         check_exits(self.encoder.config)
         rule, features = ExitRule("states", "movement"), by_name(features)
@@ -104,12 +104,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         return unit_length(vectors) if self.normalize else vectors
 
     def pool(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Makes vectors, not of length 1 yet, of what the encoder gives: float32 [batch, dimensions].
-
-        Args:
-            hidden: the last hidden states, [batch, sequence, hidden_size].
-            features: of the batch.
-        """
+        """Pools hidden states [batch, sequence, hidden_size], without normalizing: float32 [batch, dimensions]."""
         first = summary_tokens(hidden, features, self.encoder.config) if "cls" in self.poolings else None
         mask = features.get("input_mask", ops.ones_like(features["input_ids"]))
         pooled = [pool(hidden, mask, first, name) for name in self.poolings]

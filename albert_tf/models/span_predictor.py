@@ -1,4 +1,4 @@
-"""Answers as spans of a passage: SQuAD 1.1 with two logits a token, SQuAD 2 with a joint head."""
+"""Extractive question answering: SQuAD 1.1 with two logits per token, SQuAD 2 with a joint head."""
 
 from typing import Any
 
@@ -19,19 +19,19 @@ from tfrecords.base.errors import UserError
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertSpanPredictor(EncoderModel):
-    """Finds where in a passage an answer starts and ends and, with `joint`, whether there is one.
+    """Predicts an answer's start and end in a passage and, with `joint`, whether there is one.
 
-    The joint head scores an end given its start, and answers "is there an answer" from the expected start
-    (google-research/albert squad_utils.py:1428-1575). Loss and metrics are the model's own:
-    `compile(optimizer=...)`, then `fit` on a dataset of feature dicts that hold the labels.
+    The joint head scores an end given its start, and answerability from the expected start
+    (google-research/albert squad_utils.py:1428-1575). Loss and metrics are built in: `compile(optimizer=...)`, then
+    `fit` on feature dicts with the labels.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one.
-        joint: whether the head is SQuAD 2's; otherwise it is one dense layer with two outputs.
-        start_top, end_top: how many starts, and ends, the search considers.
-        max_answer_length: longest span that the search gives, in tokens.
+        encoder: an AlbertEncoder or AlbertConfig.
+        joint: whether the head is SQuAD 2's; otherwise one dense layer with two outputs.
+        start_top, end_top: starts and ends that the search considers.
+        max_answer_length: longest span of the search, in tokens.
         dropout: rate before the answerability logit.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     >>> import numpy as np
     >>> model = AlbertSpanPredictor(AlbertConfig.named("albert_tiny"), start_top=2, end_top=2)
@@ -67,7 +67,7 @@ class AlbertSpanPredictor(EncoderModel):
         self.head.build((None, None, self.encoder.config.hidden_size))
 
     def export(self, *args: Any, **kwargs: Any) -> None:
-        """Raises UserError: a Keras export takes no nested outputs, as the spans are."""
+        """Raises UserError: a Keras export takes no nested outputs such as the spans."""
         raise UserError("spans are exported by: python -m serving.export --model=... --output_dir=...")
 
     def head_variables(self) -> dict[str, keras.Variable]:
@@ -79,20 +79,19 @@ class AlbertSpanPredictor(EncoderModel):
 
         Args:
             features: those of AlbertEncoder, and
-                p_mask [batch, sequence], 1 where an answer may not be, as it never may in padding (default: all but
+                p_mask [batch, sequence], 1 where an answer may not be; padding is always excluded (default: all but
                 segment 1 and [CLS]);
-                start_mask [batch, sequence], 1 where no span that the search finds may start, beside p_mask (default:
-                none; probabilities do not depend on it);
-                start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 where there is no answer;
-                is_impossible [batch] or [batch, 1], with `joint`: 1 where there is no answer.
-            training: whether dropout applies.
+                start_mask [batch, sequence], 1 where the search must not start a span, besides p_mask (default: none;
+                probabilities do not depend on it);
+                start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 without an answer;
+                is_impossible [batch] or [batch, 1], with `joint`: 1 without an answer.
+            training: enables dropout.
             search: whether to search for the best spans; None: only outside training, but always in a functional model.
 
         Returns:
             dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], with `joint` given
-            the labelled start and only where there is one; answerable_logits [batch] with `joint`, above 0 where an
-            answer is unlikely; and, where they are searched for, spans: see `top_spans`, start_top * end_top of them
-            or, in a short sequence, as many as there are.
+            the labelled start and only with labels; answerable_logits [batch] with `joint`, above 0 where an answer is
+            unlikely; and with a search spans: see `top_spans`, start_top * end_top of them, fewer in a short sequence.
         """
         features = by_name(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
@@ -103,7 +102,7 @@ class AlbertSpanPredictor(EncoderModel):
         if self.joint:
             outputs["answerable_logits"] = scores.answerable_logits
         if not self.joint or "start_positions" in features:
-            # The plain head's ends depend on no start, and take any.
+            # The plain head's ends accept any start.
             starts = features.get("start_positions", features["input_ids"][:, 0])
             outputs["end_log_probs"] = scores.end_log_probs(ops.reshape(ops.cast(starts, "int32"), (-1, 1)))[:, 0]
         if search is False or (search is None and training):
@@ -116,7 +115,7 @@ class AlbertSpanPredictor(EncoderModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
-        """Gives (start + end) / 2, and half the answerability cross-entropy with `joint` (squad_utils.py:1576-1640)."""
+        """Returns (start + end) / 2, plus half the answerability loss with `joint` (squad_utils.py:1576-1640)."""
         loss = (_nll(x, y_pred, "start") + _nll(x, y_pred, "end")) / 2
         if self.joint:
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))
@@ -138,7 +137,7 @@ class AlbertSpanPredictor(EncoderModel):
 
 
 def _allowed(features: Any, config: AlbertConfig) -> Tensor:
-    """bool [batch, sequence]: where an answer may start or end, or, at [CLS], say that there is none."""
+    """bool [batch, sequence]: where an answer may start or end, or, at [CLS], that there is none."""
     ids = features["input_ids"]
     tokens = ops.cast(features.get("input_mask", ops.ones_like(ids)), "bool")
     if "p_mask" in features:

@@ -1,4 +1,4 @@
-"""A model that learns from what another computes of plain text."""
+"""A student model for knowledge distillation on plain text."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -18,29 +18,30 @@ from albert_tf.models.whole_batch import Divisors, count, current_part, share_of
 # Features of the encoder among those of a batch, and of what a teacher computed before.
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids")
 TAUGHT = "taught_"
-# Lessons on a text's vector.
+# Loss terms of a text's vector.
 OF_VECTORS = frozenset({"vectors", "similarities"})
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class TextStudent(BaseModel):
-    """Learns to compute of text what a teacher does; the teacher is told it anew whenever the model is loaded.
+    """Trains a student to match a teacher's representations of text; pass the teacher again after each loading.
 
-    Its output is how far it is off, float32 [batch] by lesson, and its loss their weighted sum, a mean over the batch:
+    It returns its errors, float32 [batch] by loss term; the loss is their weighted sum, averaged over the batch:
 
-    - vectors: 1 - cosine of the text's vectors (of a sentence embedder its own, of others the mean hidden state);
-    - similarities: mean square of what the cosines with the batch's other texts differ by, whatever parts or replicas
-      the batch is cut into;
-    - states: squared difference of a token's hidden states, by the teacher's square, a mean over tokens and steps;
+    - vectors: 1 - cosine of the text's vectors (a sentence embedder's own, else the mean hidden state);
+    - similarities: mean squared difference of the cosines with the batch's other texts, across all parts and replicas
+      of the batch;
+    - states: squared difference of a token's hidden states, divided by the teacher's square, averaged over tokens and
+      steps;
     - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v, a mean over
       heads and tokens (MiniLM, arXiv:2002.10957, section 3.2);
-    - words: the divergence of the vocabulary's distributions at `masked_lm_positions`.
+    - words: the divergence of the vocabulary distributions at `masked_lm_positions`.
 
     Args:
-        model: the one that learns: an AlbertEncoder, or any model here.
-        weights: of the lessons; what has none is not computed.
-        map_states: whether states but the last go through a learned matrix first, which begins as the identity.
-        **kwargs: arguments of `keras.Model`.
+        model: the student: an AlbertEncoder, or any model here.
+        weights: of the loss terms; terms without a weight are not computed.
+        map_states: whether states but the last first pass a learned matrix, initially the identity.
+        **kwargs: for `keras.Model`.
     """
 
     def __init__(self, model: Any, weights: dict[str, float], map_states: bool = False, **kwargs: Any):
@@ -58,16 +59,15 @@ class TextStudent(BaseModel):
 
     @property
     def encoder(self) -> AlbertEncoder:
-        """Gives the encoder that learns."""
         return self.model if isinstance(self.model, AlbertEncoder) else self.model.encoder
 
     @property
     def lessons(self) -> list[str]:
-        """Lists what is learned, by `weights`."""
+        """Returns the names of the loss terms in `weights`."""
         return [name for name, weight in self.lesson_weights.items() if weight]
 
     def _freeze_what_does_not_learn(self) -> None:
-        """No lesson reaches poolers and heads, but that of words a masked-LM head."""
+        """No loss term reaches poolers and heads, except "words", which trains a masked-LM head."""
         # A model that is loaded says False of itself alone, and TensorFlow takes no attribute that is so already: heads
         # would learn, and the optimizer's saved variables be too few.
         self.model.trainable = True
@@ -79,25 +79,25 @@ class TextStudent(BaseModel):
             self.model.masked_lm_head.trainable = True
 
     def learn_from(self, teacher: keras.Model, steps: list[int]) -> None:
-        """Names the teacher, which is not part of the model: neither trained nor saved.
+        """Sets the teacher, which is neither trained nor saved.
 
         Args:
-            teacher: an encoder, or a model on one, of as wide hidden states.
-            steps: which of the teacher's hidden states each of the student's is held against.
+            teacher: an encoder, or a model on one, with hidden states of the same width.
+            steps: the index of the teacher's hidden state for each of the student's.
         """
         teacher.trainable = False
-        # Behind a function, so that Keras does not track it.
+        # In a function, so that Keras does not track it.
         self._told = lambda features, lessons: representations(teacher, features, lessons, steps)
 
     surveyed = ("vectors", "told_vectors")
 
     @property
     def needs_survey(self) -> bool:
-        """Returns whether a part of a batch must be compared with rows of the others."""
+        """Returns whether a part of a batch must be compared with the other parts' rows."""
         return "similarities" in self.lessons
 
     def survey(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Computes the texts' vectors as `call` does in training, and the teacher's: float32 [batch, size] each."""
+        """Returns the student's training vectors and the teacher's: float32 [batch, size] each."""
         own = representations(self.model, features, ["similarities"], training=True)["vectors"]
         return {"vectors": own, "told_vectors": self._told_of(features, ["similarities"])["vectors"]}
 
@@ -105,12 +105,12 @@ class TextStudent(BaseModel):
         return {name: (None,) for name in self.lessons}
 
     def call(self, features: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
-        """Compares with the teacher.
+        """Returns the errors against the teacher.
 
         Args:
-            features: those of AlbertEncoder; masked_lm_positions of the lesson "words"; and what the teacher computed
-                of them where that is known, by the names of `representations` behind TAUGHT.
-            training: whether dropout applies.
+            features: those of AlbertEncoder; masked_lm_positions for "words"; and any precomputed teacher
+                representations, named as in `representations` with the prefix TAUGHT.
+            training: enables dropout.
         """
         given = representations(self.model, features, self.lessons, training=training)
         told = self._told_of(features, self.lessons)
@@ -121,7 +121,6 @@ class TextStudent(BaseModel):
         return {name: _DISTANCES[name](given, told, mask) for name in self.lessons}
 
     def _told_of(self, features: dict[str, Tensor], lessons: list[str]) -> dict[str, Tensor]:
-        """What the teacher computes of a batch for some lessons, or computed before."""
         told = {name.removeprefix(TAUGHT): value for name, value in features.items() if name.startswith(TAUGHT)}
         if told:
             return {name: _unpacked(name, value) for name, value in told.items()}
@@ -135,7 +134,6 @@ class TextStudent(BaseModel):
         return share_of_batch(loss)
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        """Counts what the terms of a batch's loss divide by: float32 scalars by name; see `whole_batch`."""
         return count(x, sample_weight)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
@@ -159,17 +157,12 @@ class TextStudent(BaseModel):
 def representations(
     model: Any, features: dict[str, Tensor], lessons: list[str], steps: list[int] | None = None, training: bool = False
 ) -> dict[str, Tensor]:
-    """Computes what `lessons` compare.
+    """Computes the representations that the loss terms `lessons` compare.
 
-    Args:
-        model: an AlbertEncoder, or any model here.
-        features: those of AlbertEncoder, with an input_mask.
-        lessons: names of TextStudent's.
-        steps: which hidden states; None: all.
-        training: whether dropout applies.
+    `features` must have an input_mask; `steps` are indices of hidden states, None for all.
 
     Returns:
-        Those asked for of: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
+        The requested of: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
         hidden_size]; values [batch, heads, sequence, head_size]; logits float32 [batch, predictions, vocab_size].
     """
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder
@@ -190,14 +183,13 @@ def representations(
 
 
 def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-    """Gives a text's vector, of length 1, as a sentence embedder pools it, or else the mean: float32 [batch, size]."""
+    """Returns text vectors of length 1, float32 [batch, size]: a sentence embedder's pooling, else the mean."""
     if isinstance(model, AlbertSentenceEmbedder):
         return unit_length(model.pool(hidden, features))
     return unit_length(mean_pool(hidden, features["input_mask"]))
 
 
 def _values(encoder: AlbertEncoder, state: Tensor) -> Tensor:
-    """The values that the last step's attention computes of its input."""
     config, inputs = encoder.config, ops.reshape(state, (-1, encoder.config.hidden_size))
     last = encoder.steps[-1]._replace(number=config.num_steps - 1)
     values = encoder.kernels().product("attention", "value", last, inputs)
@@ -218,7 +210,7 @@ def _off_in_similarities(given: dict, told: dict, mask: Tensor) -> Tensor:
     pairs, part = [given["vectors"], told["vectors"]], current_part()
     everyone = pairs if part is None else [part.whole["vectors"], part.whole["told_vectors"]]
     one, other = (ops.matmul(rows, ops.transpose(all_rows)) for rows, all_rows in zip(pairs, everyone))
-    # Of a text with itself both are 1.
+    # Both are 1 for a text with itself.
     others = ops.maximum(ops.cast(ops.shape(one)[1], "float32") - 1, 1)
     values = ops.sum(ops.square(one - other), axis=-1) / others
     # The rows of the whole batch are constants here. A pair of rows is in the loss twice; its gradient is that of both.
@@ -238,7 +230,7 @@ def _off_in_relations(given: dict, told: dict, mask: Tensor) -> Tensor:
 
 
 def _relations(values: Tensor, mask: Tensor) -> Tensor:
-    """Log-probabilities [batch, heads, sequence, sequence] that padding has no part in."""
+    """Returns log-probabilities [batch, heads, sequence, sequence] without padding."""
     values = ops.cast(values, "float32")
     scores = ops.matmul(values, ops.transpose(values, (0, 1, 3, 2))) * values.shape[-1] ** -0.5
     return ops.log_softmax(scores + (mask[:, None, None, :] - 1) * 1e4, axis=-1)

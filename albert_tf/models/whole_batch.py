@@ -1,12 +1,11 @@
 """The loss of a part of a batch, as its share of the whole batch's loss.
 
-Devices share a batch, and a step may compute it in parts. A loss is a mean: over rows, over predicted words, over
-weights. The mean of the parts' means is not the mean over the batch where the parts differ in what they divide by. So a
-model says what its loss divides by (`loss_divisors`), training counts that over all parts before it computes any, and
-every term of a loss divides by the count of the whole batch. The gradients of the parts then add up to the batch's.
+A batch may be divided among devices or computed in parts. The mean of the parts' mean losses is wrong if they divide
+by different counts of rows, predicted words or weights. Therefore training first adds up the `loss_divisors` of all
+parts, and every loss term divides by the sum. The parts' gradients then sum to the batch's.
 
-A loss that compares the rows of a batch with each other needs more than counts. Its model has a `survey`, which
-computes what is compared of a part, without gradient; training calls it of all parts first.
+A model whose loss compares rows also has a `survey`, which computes the compared values of a part, without gradient;
+training calls it for all parts first.
 """
 
 import contextlib
@@ -20,25 +19,25 @@ from keras import ops
 from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
 
-# By Keras's name of a loss's reduction, what it divides by.
+# The divisor, by Keras's name of a loss's reduction.
 _DIVISORS = {"sum_over_batch_size": "rows", "mean": "rows", "mean_with_sample_weight": "weights", "sum": "nothing"}
 
 Divisors = dict[str, Tensor]
 
 
 class Part(NamedTuple):
-    """What a loss of a part of a batch reads.
+    """The divisors for a part of a batch.
 
     Attributes:
-        own: divisors of the part, float32 scalars by name.
-        whole: the same of the whole batch, and what a model's `survey` computed, all rows of the batch in one array.
+        own: of the part, float32 scalars by name.
+        whole: of the whole batch, and the results of a model's `survey`, all rows in one array.
     """
 
     own: Divisors
     whole: Divisors
 
     def scale(self, name: str) -> Tensor:
-        """Returns what turns a mean over the part, divided by the number of replicas, into a share of the whole."""
+        """Returns the factor from the part's mean, divided by the number of replicas, to its share of the whole."""
         if name == "nothing":
             return 1.0
         # Exactly 1 where replicas have equal parts.
@@ -50,7 +49,7 @@ _PART: contextvars.ContextVar[Part | None] = contextvars.ContextVar("part", defa
 
 @contextlib.contextmanager
 def part_of(own: Divisors, whole: Divisors) -> Iterator[None]:
-    """Within it, losses are those of a part of a batch, which `current_part` returns."""
+    """A context in which losses are shares of a whole batch; see `current_part`."""
     before = _PART.set(Part(own, whole))
     try:
         yield
@@ -59,23 +58,21 @@ def part_of(own: Divisors, whole: Divisors) -> Iterator[None]:
 
 
 def current_part() -> Part | None:
-    """Returns the part of a batch that a loss is computed of; None where it is of a whole batch."""
+    """Returns the part whose loss is being computed; None for a whole batch."""
     return _PART.get()
 
 
 def count(x: Any, sample_weight: Tensor = None) -> Divisors:
-    """Counts what the losses of any model divide by: its rows, and the sum of its weights, which are 1 by default."""
+    """Counts the general divisors: the rows, and the sum of their weights, which are 1 by default."""
     ids = x["input_ids"] if isinstance(x, dict) else x
     rows = ops.cast(ops.shape(ids)[0], "float32")
     return {"rows": rows, "weights": rows if sample_weight is None else ops.sum(ops.cast(sample_weight, "float32"))}
 
 
 def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
-    """Returns a part's share of a mean loss, so that the shares of all parts and replicas add up to the mean.
+    """Returns a part's share of a mean loss; the shares of all parts and replicas sum to the mean.
 
-    Args:
-        loss: the mean over the part.
-        name: what it divides by.
+    `name` is its divisor's.
     """
     part, replicas = current_part(), _replicas()
     # Keras's own losses do the same within a `tf.distribute` strategy.
@@ -84,10 +81,10 @@ def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
 
 
 def divisor_of(loss: Any) -> str:
-    """Returns what a loss given to `compile` divides by.
+    """Returns the name of the divisor of a loss passed to `compile`.
 
     Raises:
-        UserError: several losses divide by different things, or a loss has no reduction to a number.
+        UserError: several losses have different divisors, or a loss is not reduced to a number.
     """
     # A name or a function becomes a loss with Keras's default.
     reductions = {

@@ -1,4 +1,4 @@
-"""The optimizers and the learning-rate curve that ALBERT was trained with, and Muon."""
+"""ALBERT's optimizers and learning-rate schedule, and Muon."""
 
 from typing import Any
 
@@ -29,14 +29,14 @@ def create_optimizer(
 
     Args:
         name: "lamb", "adamw" or "muon".
-        learning_rate: the peak of the curve.
+        learning_rate: the schedule's peak.
         num_train_steps: step at which the rate has decayed to zero.
         num_warmup_steps: steps of linear warm-up from zero.
         poly_power: power of the decay; 1 is a straight line.
-        **kwargs: passed to the optimizer, e.g. `weight_decay_rate`, `gradient_accumulation_steps`.
+        **kwargs: arguments of the optimizer, e.g. `weight_decay_rate`, `gradient_accumulation_steps`.
 
     Raises:
-        ValueError: for an unknown name or an impossible curve.
+        ValueError: for an unknown name or an impossible schedule.
 
     >>> optimizer = create_optimizer("lamb", learning_rate=1.76e-3, num_train_steps=125_000, num_warmup_steps=3_125)
     >>> optimizer.global_clipnorm

@@ -21,12 +21,12 @@ NOT_DECAYED = (
 
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:
-    """Tells whether any of the regular expressions matches somewhere in a variable's path."""
+    """Returns whether any of the regular expressions matches somewhere in a variable's path."""
     return any(re.search(pattern, path) for pattern in patterns)
 
 
 def sum_over_replicas(tensors: Any) -> Any:
-    """Sums tensors, or a structure of them, over the replicas of a TensorFlow strategy; elsewhere they stay."""
+    """Sums tensors, or a structure of them, over TensorFlow's replicas; without effect elsewhere."""
     if keras.backend.backend() != "tensorflow":
         return tensors
     import tensorflow as tf
@@ -38,7 +38,7 @@ def sum_over_replicas(tensors: Any) -> Any:
 
 
 def _dense(gradient: Tensor) -> Tensor:
-    """Under TensorFlow the gradient of a lookup is rows with their numbers, those of one row of the table apart."""
+    """In TensorFlow the gradient of a lookup is sparse, with duplicate rows."""
     if not hasattr(gradient, "indices"):
         return gradient
     import tensorflow as tf
@@ -48,8 +48,6 @@ def _dense(gradient: Tensor) -> Tensor:
 
 @functools.cache
 def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float) -> Callable:
-    """The function (gradient, variable, momentum, velocity, counts) to the new moments and the unscaled update."""
-
     @fuse
     def rule(gradient: Tensor, variable: Tensor, momentum: Tensor, velocity: Tensor, counts: Tensor) -> tuple:
         gradient = ops.where(counts, gradient, 0.0)
@@ -65,29 +63,29 @@ def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float
 class AdamWeightDecay(keras.optimizers.Optimizer):
     """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
 
-    Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` differs: it corrects the bias of m
-    and v and decays the variable before the Adam step.
+    Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` corrects the bias of m and v, and
+    decays the variable before the Adam step.
 
-    An update whose gradients are not all finite is not made: weights and moments stay as they are, `skipped` counts it,
-    and the step counter, and with it the schedule, goes on.
+    A gradient that is not finite skips the update: weights and moments are unchanged, `skipped` counts it, and the step
+    counter and schedule advance.
 
-    Over TensorFlow's replicas gradients are summed before they are clipped; Keras's own optimizers clip first.
+    Gradients are summed over TensorFlow's replicas before clipping; Keras's own optimizers clip first.
 
     Args:
-        learning_rate: a number, or a schedule of the updates made so far.
+        learning_rate: a number, or a schedule of past updates.
         weight_decay_rate: factor of the decay term.
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
-        exclude_from_weight_decay: regular expressions; a variable whose path matches any is not decayed.
-        gradient_norm: what the global norm is of. "summed": the gradients, as on every backend. "official": as
-            google-research/albert's graph off TPUs, where each row that a lookup gathered counts by itself, even if
-            several are of one row of the table (TensorFlow only, and of gradients that nothing was done to before).
-        name: name of the optimizer.
-        **kwargs: arguments of `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
+        exclude_from_weight_decay: regular expressions; variables whose path matches any are not decayed.
+        gradient_norm: definition of the global norm. "summed": of the gradients, as on every backend. "official": as
+            google-research/albert's graph off TPUs, where each row of a lookup counts by itself, even duplicates
+            (TensorFlow only, for unmodified gradients).
+        name: of the optimizer.
+        **kwargs: for `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
 
     Raises:
-        ValueError: for a `gradient_norm` that is unknown, or cannot be had here.
+        ValueError: for a `gradient_norm` that is unknown or unavailable.
 
     >>> weight = keras.Variable([1.0, -2.0], name="kernel")
     >>> optimizer = AdamWeightDecay(learning_rate=0.1, weight_decay_rate=0.0)
@@ -136,24 +134,23 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         super().build(variables)
         self.skipped = self.add_variable((), dtype="int32", name="skipped", aggregation="only_first_replica")
         self._momentums, self._velocities = self.add_optimizer_variables(variables, ["momentum", "velocity"])
-        # By index, since the TensorFlow backend hands `update_step` a tf.Variable, which has lost the Keras path.
+        # By index: the TensorFlow backend passes `update_step` a tf.Variable without the Keras path.
         self._decayed = [not matches_any(variable.path, self.exclude_from_weight_decay) for variable in variables]
         self._shown: list[str] = []
         self.last_norm = self.add_shown_variable("gradient_norm")
 
     def add_shown_variable(self, name: str) -> keras.Variable:
-        """Adds a scalar that `figures` shows and no file keeps: files from before there were any still load."""
+        """Adds a scalar for `figures` that files do not hold, so that older files still load."""
         variable = self.add_variable((), name=name, aggregation="only_first_replica")
         self._shown.append(variable)
         return variable
 
     @property
     def updates(self) -> int:
-        """Counts the updates made so far."""
         return int(ops.convert_to_numpy(self.iterations))
 
     def figures(self) -> dict[str, float]:
-        """Gives what the last update went by: learning_rate and gradient_norm, the latter before clipping."""
+        """Returns the last update's learning_rate and gradient_norm, the latter before clipping."""
         schedule = isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
         rate = self._learning_rate(max(self.updates - 1, 0)) if schedule else self.learning_rate
         norm = ops.convert_to_numpy(self.last_norm)
@@ -176,24 +173,24 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return [variable for variable in self.variables if id(variable) not in shown]
 
     def _get_current_learning_rate(self) -> Any:
-        # Keras asks the schedule with the number of batches, of which an update may have accumulated several.
+        # Keras calls the schedule with the number of batches; an update may accumulate several.
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
 
     def apply(self, grads: list[Tensor | None], trainable_variables: list[keras.Variable] | None = None) -> None:
-        """Applies gradients, summed over replicas first; a lookup's rows become the gradient of its whole table."""
+        """Applies gradients, summed over replicas first; a lookup's rows become a dense gradient."""
         keeps_rows = self.gradient_norm == "official"
         present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
         summed = iter(sum_over_replicas(present))
         super().apply([None if gradient is None else next(summed) for gradient in grads], trainable_variables)
 
     def _all_reduce_sum_gradients(self, pairs: Any) -> Any:
-        return pairs  # `apply` did, since they are clipped before Keras asks.
+        return pairs  # `apply` summed them: they are clipped before this call.
 
     # Keras's hook, not our `apply`: only here are the parts of an accumulated step summed, and the loss unscaled.
     def _clip_gradients(self, gradients: list[Tensor]) -> Any:
-        """Clips, and notes the norm: where it is not finite, `update_step` leaves everything as it is."""
+        """Clips, and stores the norm: if it is not finite, `update_step` changes nothing."""
         values = [getattr(gradient, "values", gradient) for gradient in gradients]
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(value, "float32"))) for value in values))
         self.last_norm.assign(norm)
@@ -218,7 +215,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * self.adapt(update, variable, index))
 
     def adapt(self, update: Tensor, variable: Tensor, index: int) -> Tensor:
-        """Scales the update layer by layer, which plain Adam does not."""
+        """Returns the update; subclasses scale it by layer."""
         return update
 
     def get_config(self) -> dict:

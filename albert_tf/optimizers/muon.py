@@ -1,4 +1,4 @@
-"""Muon for the matrices, and AdamWeightDecay's rule for all else."""
+"""Muon for matrices, and AdamWeightDecay's rule for all other variables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
 
-# Tables, of which a step sees few rows; the embeddings' projection is a matrix as any other.
+# Tables, of which a step reads few rows; the embedding projection is an ordinary matrix.
 _TABLES = r"(word|position|token_type|mask|segment)_embeddings?$"
-# Vectors by head or step, and products with few outputs: what stands on an encoder.
+# Vectors by head or step, and the heads' products with few outputs.
 _OTHERS = (
     "bias",
     r"depth_(signal|halting|connections|injection)/",
@@ -22,31 +22,29 @@ NO_MATRICES = (_TABLES, *_OTHERS)
 
 @keras.saving.register_keras_serializable("albert_tf")
 class Muon(AdamWeightDecay):
-    """Turns the momentum of every matrix into the nearest one with equal singular values, and steps by that.
+    """Orthogonalizes the momentum of every matrix; other variables follow AdamWeightDecay.
 
     Jordan et al. 2024 (github.com/KellerJordan/Muon): m = momentum * m + gradient, g = gradient + momentum * m,
-    w -= rate * (0.2 * sqrt(max(rows, columns)) * orthogonal(g) + weight_decay_rate * w). With that factor an update is
-    about as large as one of Adam's, so that both halves go by one rate and one decay (Liu et al. 2025,
-    arXiv:2502.16982, section 2.2). `orthogonal` is the five Newton-Schulz steps of `keras.optimizers.Muon`.
+    w -= rate * (0.2 * sqrt(max(rows, columns)) * orthogonal(g) + weight_decay_rate * w). This factor makes an update
+    about as large as Adam's, so that both rules share one rate and one decay (Liu et al. 2025, arXiv:2502.16982,
+    section 2.2). `orthogonal` is the five Newton-Schulz steps of `keras.optimizers.Muon`.
 
-    What that optimizer does besides, and this one does not: it takes every variable with "embedding" in its path for a
-    table, which the projection from embeddings to hidden size is not; every variable of two axes for a matrix, which
-    biases by head and signals by step are not; leaves stacks of matrices, such as low-rank adapters by step, to
-    Adam; decays biases and norms; and goes on after gradients that are not finite.
-    Here:
+    `keras.optimizers.Muon` differs: it treats the embedding projection as a table, and two-axis biases and step signals
+    as matrices; it leaves stacks of matrices, such as low-rank adapters by step, to Adam; it decays biases and norms;
+    and it applies gradients that are not finite. Here:
 
-    - matrices, of two axes, and stacks of them, of three, each by itself: Muon;
-    - tables of embeddings, the heads' last layers, what has fewer axes, and what `exclude_from_muon` names: Adam as in
+    - matrices (two axes), and each matrix of a stack (three axes): Muon;
+    - embedding tables, the heads' last layers, variables of fewer axes, and those in `exclude_from_muon`: the rule of
       AdamWeightDecay, with `beta_1`, `beta_2` and `epsilon`, its rate times `adam_ratio`;
     - weight decay, skipped updates and clipping: as in AdamWeightDecay for both.
 
     Args:
-        learning_rate: a number, or a schedule of the updates made so far.
+        learning_rate: a number, or a schedule of past updates.
         momentum: of the matrices' gradients.
-        adam_ratio: what the rate is times for all others.
-        exclude_from_muon: regular expressions; a variable whose path matches any is not taken for a matrix.
-        name: name of the optimizer.
-        **kwargs: arguments of `AdamWeightDecay`.
+        adam_ratio: factor of the rate for all other variables.
+        exclude_from_muon: regular expressions; variables whose path matches any are not treated as matrices.
+        name: of the optimizer.
+        **kwargs: for `AdamWeightDecay`.
 
     >>> kernel = keras.Variable([[3.0, 0.0], [0.0, 0.1]], name="kernel")
     >>> optimizer = Muon(learning_rate=0.1, weight_decay_rate=0.0)
@@ -67,7 +65,7 @@ class Muon(AdamWeightDecay):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         self.momentum, self.adam_ratio = momentum, adam_ratio
         self.exclude_from_muon = list(exclude_from_muon)
-        # Of it only what makes matrices orthogonal is called.
+        # Only its orthogonalization is called.
         self._newton_schulz = keras.optimizers.Muon()
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -81,7 +79,7 @@ class Muon(AdamWeightDecay):
         self._paths = [variable.path for variable in variables]
 
     def rules(self) -> dict[str, str]:
-        """Says by which rule each variable goes, "muon" or "adam", by their paths."""
+        """Returns each variable's rule, "muon" or "adam", by path."""
         return {path: "muon" if matrix else "adam" for path, matrix in zip(self._paths, self._is_matrix)}
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The learning-rate curve of BERT and ALBERT, and the rule for other batch sizes."""
+"""The learning-rate schedule of BERT and ALBERT, and the rule for other batch sizes."""
 
 import math
 
@@ -10,22 +10,22 @@ from albert_tf.base import Tensor
 
 @keras.saving.register_keras_serializable("albert_tf")
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Warms up linearly, then gives `peak * (1 - step / num_train_steps) ** poly_power`; the first update is step 1.
+    """Warms up linearly, then returns `peak * (1 - step / num_train_steps) ** poly_power`; the first update is step 1.
 
     The decay counts from the start, not from the end of the warm-up, so the rate right after warm-up is a little
-    below `peak` (google-research/albert:optimization.py:37-64). That graph reads its step counter after it was
-    increased: its first update already has the rate `peak / num_warmup_steps`, not zero (seen in its losses).
+    below `peak` (google-research/albert:optimization.py:37-64). That graph increases its step counter before reading
+    it: the first update has the rate `peak / num_warmup_steps`, not zero.
 
-    Called with the number of updates made before, as Keras does.
+    As in Keras, the argument is the number of past updates.
 
     Args:
-        peak: the rate that warm-up runs towards.
+        peak: target of the warm-up.
         num_train_steps: step from which on the rate is zero.
-        num_warmup_steps: steps of warm-up; 0 for none.
+        num_warmup_steps: 0 for no warm-up.
         poly_power: power of the decay.
 
     Raises:
-        ValueError: when the warm-up does not fit into the training.
+        ValueError: the warm-up does not fit into the training.
 
     >>> schedule = WarmupPolynomialDecay(peak=0.1, num_train_steps=10, num_warmup_steps=2)
     >>> [round(float(schedule(updates)), 3) for updates in (0, 1, 8, 9)]
@@ -58,7 +58,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def scale_learning_rate(learning_rate: float, batch_size: int, reference_batch_size: int = 4096) -> float:
-    """Applies the square-root rule that the authors advise for other batch sizes (google-research/albert issue 111).
+    """Applies the authors' square-root rule for other batch sizes (google-research/albert issue 111).
 
     >>> scale_learning_rate(0.00176, batch_size=1024)
     0.00088

@@ -1,1 +1,1 @@
-"""Pre-training on permutations: the model, the memory from batch to batch, and what a run needs for them."""
+"""Permutation pre-training: the model, its memory and its part of a run."""

@@ -1,4 +1,4 @@
-"""What pre-training on permutations needs besides its model: memory in the configuration, and its operations."""
+"""Permutation pre-training outside its model: memory in the configuration, and FLOPs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,21 +8,16 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tfrecords.base.errors import UserError
 
-# What of the records' manifest decides which examples a step gets, besides the keys of all objectives.
+# Manifest keys that determine a step's examples, besides those of all objectives.
 MANIFEST_KEYS = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
 MODEL = XlnetPretrainer
 
 
 def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> AlbertConfig:
-    """Returns the configuration of a run with the memory that its settings and records ask for.
-
-    Args:
-        config: that the run begins with.
-        settings: the PretrainingSettings.
-        phases: the run's RecordsPhases.
+    """Returns the run's configuration with the memory that its PretrainingSettings and RecordsPhases require.
 
     Raises:
-        UserError: the configuration cannot be trained on permutations, or no memory can go from batch to batch.
+        UserError: permutation training does not support the configuration, or memory cannot pass from batch to batch.
     """
     if config.position_type != "relative":
         raise UserError(
@@ -47,22 +42,17 @@ def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> A
 
 
 def begin_memory(model: AlbertPretrainer, settings: Any) -> None:
-    """Has the model of a run hand on memory from batch to batch, if its configuration has any."""
+    """Starts the model's memory from batch to batch, if its configuration has any."""
     if isinstance(model, MODEL) and model.encoder.config.memory_length:
         parts = settings.gradient_accumulation_steps
         model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)
 
 
 def forward_flops(config: AlbertConfig, length: int, predictions: int, settings: Mapping[str, Any]) -> float:
-    """Returns the operations that queries and memory add to a forward pass over a row.
+    """Returns the FLOPs that queries and memory add to a row's forward pass.
 
-    A query is one token more that nobody attends to; all tokens attend to memory, as keys and values alone.
-
-    Args:
-        config: of the encoder.
-        length: tokens of a row.
-        predictions: queries of a row.
-        settings: of the training, by the names of PretrainingSettings.
+    `length` are its tokens, `predictions` its queries, each of which is one more token, to which none attends; all
+    tokens attend to memory, as keys and values alone. `settings` are named as in PretrainingSettings.
     """
     hidden, memory = config.hidden_size, settings.get("memory_length") or config.memory_length
     inner = (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size

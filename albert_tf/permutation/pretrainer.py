@@ -1,4 +1,4 @@
-"""The permutation pre-trainer: each target is predicted from what comes before it in an order drawn for its row."""
+"""The permutation pre-trainer: predicts each target from the tokens before it in a random order."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ from tfrecords.base.errors import UserError
 class XlnetPretrainer(AlbertPretrainer):
     """Predicts targets by XLNet's query stream (arXiv:1906.08237, section 2.3), for an encoder of relative positions.
 
-    It brings its own loss and metrics, those of AlbertPretrainer's masked words: `compile(optimizer=...)`, then `fit`
-    on a dataset of feature dicts. Rows hold the true words, not masks; `perm_mask` says who sees whom.
+    Loss and metrics are built in, as for AlbertPretrainer's masked words: `compile(optimizer=...)`, then `fit` on a
+    dataset of feature dicts. Rows hold the true words, not masks; `perm_mask` restricts attention.
 
     Args:
-        encoder: an AlbertEncoder, or the AlbertConfig of a new one, with position_type "relative".
+        encoder: an AlbertEncoder or AlbertConfig, with position_type "relative".
         pair_task: None: XLNet has no pair task.
-        **kwargs: arguments of `keras.Model`.
+        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: the encoder's positions are not relative, or a pair task is asked for.
@@ -38,7 +38,7 @@ class XlnetPretrainer(AlbertPretrainer):
     """
 
     head_class = TiedLMHead
-    # Theirs is the plain mean (modeling.py, lm_loss; train_gpu.py); a batch without words is worth 0.
+    # XLNet uses the plain mean (modeling.py, lm_loss; train_gpu.py); the loss of a batch without words is 0.
     loss_epsilon = 1e-12
 
     def __init__(self, encoder: AlbertEncoder | AlbertConfig, pair_task: str | None = None, **kwargs: Any):
@@ -51,7 +51,7 @@ class XlnetPretrainer(AlbertPretrainer):
 
     @property
     def exported_part(self) -> AlbertEncoder:
-        """What `serving.export` exports: words come of the query stream, which exports do not compute."""
+        """Returns the encoder for `serving.export`, which does not compute the query stream."""
         return self.encoder
 
     def build(self, input_shape: Any = None) -> None:
@@ -59,14 +59,14 @@ class XlnetPretrainer(AlbertPretrainer):
         super().build(input_shape)
 
     def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
-        """Has the model hand on the memory of each batch's rows to the next batch; checkpoints hold that of training.
+        """Passes the memory of each batch's rows on to the next batch; checkpoints hold training's.
 
-        What it has already is kept, if it is of that size; else it begins with zeros.
+        Existing memory of that size is kept; otherwise it begins with zeros.
 
         Args:
-            train_batch_size: rows of every batch of training.
-            eval_batch_size: rows of every other batch; their memory is forgotten when metrics are reset.
-            parts: batches of training that come in turn, each going on from the last of its own.
+            train_batch_size: rows of every training batch.
+            eval_batch_size: rows of every other batch; a reset of the metrics clears their memory.
+            parts: number of alternating training batches, each continuing its own memory.
 
         Raises:
             UserError: the encoder has no memory_length.
@@ -84,13 +84,13 @@ class XlnetPretrainer(AlbertPretrainer):
 
         Args:
             features: those of AlbertEncoder, and the targets: masked_lm_positions int32 [batch, predictions], or
-                target_mapping float [batch, predictions, sequence], one-hot, zero rows for none. With positions and
-                without a perm_mask no token sees what any target is. Without either, content itself is scored.
-            training: whether dropout applies.
+                target_mapping float [batch, predictions, sequence], one-hot, zero rows for none. With positions and no
+                perm_mask, targets are hidden from all tokens. Without either, content itself is scored.
+            training: enables dropout.
 
         Returns:
-            dict of float32 masked_lm_logits [batch, predictions or sequence, vocab_size] and, of an encoder that has a
-            memory_length, memory [steps, batch, memory, hidden_size].
+            dict of float32 masked_lm_logits [batch, predictions or sequence, vocab_size] and, with a memory_length,
+            memory [steps, batch, memory, hidden_size].
         """
         features = by_name(features)
         if "masked_lm_positions" in features and "target_mapping" not in features:

@@ -1,4 +1,4 @@
-"""The memory that a batch's rows leave to the rows of the next batch."""
+"""The memory that a batch's rows pass on to the next batch."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from albert_tf.base import Tensor
 
 
 class RowMemory(keras.metrics.Metric):
-    """Holds memory from batch to batch. Not kept until it is begun.
+    """Holds memory from batch to batch, once `begin` was called.
 
-    A metric, because that is the state which Keras keeps of a model beside its weights: steps update it on every
-    backend, and the file of a trained model does not hold it. It shows no figure.
+    It is a metric because Keras holds that state of a model outside its weights: steps update it on every backend, and
+    the trained model's file does not hold it. It shows no figure.
 
     Args:
         name: of the state.
-        lasts: whether it outlasts a reset of the metrics, as training's does; otherwise it is zeros then.
+        lasts: whether it survives a reset of the metrics, as training's does; otherwise a reset zeroes it.
 
     >>> memory = RowMemory("memory", lasts=True)
     >>> memory.begin((1, 2, 4, 8, 16))
@@ -33,28 +33,26 @@ class RowMemory(keras.metrics.Metric):
 
     @property
     def is_kept(self) -> bool:
-        """Whether it was begun."""
         return self._rows is not None
 
     def begin(self, shape: tuple[int, ...]) -> None:
-        """Begins with zeros [turns, steps, batch, memory, hidden_size], where what it holds is not of that shape."""
+        """Begins with zeros [turns, steps, batch, memory, hidden_size], unless it holds that shape already."""
         if self._rows is None:
             self._rows = self.add_variable(shape, "zeros", name="rows")
         elif tuple(self._rows.shape) != shape:
             raise ValueError(f"memory of shape {tuple(self._rows.shape)} cannot go on with {shape}")
 
     def begin_with(self, value: Any) -> None:
-        """Begins with this."""
         value = np.array(value, "float32")
         self.begin(value.shape)
         self._rows.assign(value)
 
     def result_of_turn(self) -> Tensor:
-        """Returns what the batch before left, of those whose turn it is: [steps, batch, memory, hidden_size]."""
+        """Returns the memory of this turn's previous batch: [steps, batch, memory, hidden_size]."""
         return self._rows[0]
 
     def update_state(self, memory: Tensor) -> None:
-        """Takes what a batch leaves, and gives the turn to the next."""
+        """Stores a batch's memory, and moves on to the next turn."""
         memory = ops.cast(memory, "float32")
         self._rows.assign(ops.concatenate([self._rows[1:], memory[None]]))
 
@@ -66,5 +64,4 @@ class RowMemory(keras.metrics.Metric):
             super().reset_state()
 
     def to_numpy(self) -> np.ndarray:
-        """Returns it as an array."""
         return ops.convert_to_numpy(self._rows)

@@ -1,6 +1,7 @@
-"""Attention whose scores are of content, of distance and of segments: XLNet's, after Transformer-XL.
+"""Relative attention: scores of content, distance and segments, as in XLNet and Transformer-XL.
 
-Source: zihangdai/xlnet modeling.py:128-160, 319-382. The score of query i and key j is, over the root of head_size,
+Source: zihangdai/xlnet modeling.py:128-160, 319-382. The score of query i and key j, before division by
+sqrt(head_size), is
 
     (q_i + content_bias) k_j + (q_i + position_bias) W_r R[i - j] + (q_i + segment_bias) s[segments differ]
 """
@@ -25,29 +26,28 @@ from tfrecords.base.errors import UserError
 # says 3.2, of a small model with two streams and a memory, 32 rows of 128 tokens.
 _STORED_SCORES = 2.0
 BIASES = ("content_bias", "position_bias", "segment_bias")
-# Weights of an attention half that are no dense layer's.
+# An attention half's weights outside dense layers.
 OWN_WEIGHTS = (*BIASES, "segment_embeddings")
 
 
 @dataclasses.dataclass(frozen=True)
 class Relative(Extension):
-    """Scores distances and segments (XLNet). With a `memory_length` rows attend to those before them as well.
+    """Scores distances and segments (XLNet). With a `memory_length` rows also attend to the previous rows.
 
-    There is no table of positions and rows may have any length: `max_position_embeddings` only says which the commands
-    take for the longest. Embeddings have no layer norm, the dense layers of attention no biases.
+    There is no position table and rows may have any length: `max_position_embeddings` is only the commands' limit.
+    Embeddings have no layer norm, attention's dense layers no biases.
 
-    Attention holds relative (W_r), a kernel [hidden_size, hidden_size], biases [heads, head_size] and segment
-    embeddings [2, heads, head_size], of the same and another segment; with `untie_biases`, each step that runs it has
-    its own: [steps, ...].
+    Attention has relative (W_r), a kernel [hidden_size, hidden_size], biases [heads, head_size] and segment embeddings
+    [2, heads, head_size], for same and other; with `untie_biases`, one per step: [steps, ...].
 
     Attributes:
         position_type: "relative".
-        attention_type: "bi": all attend to all, "uni": no token to what is behind it.
-        clamp_length: the largest distance that relative positions tell apart; 0: there is none.
-        memory_length: how many places before a row its tokens attend to as they were in the rows before; 0: none. With
-            it the encoder returns the memory for the next rows.
-        reuse_length: how many of a row's first tokens are remembered; 0: all.
-        untie_biases: whether the position, content and segment biases of a shared block are every step's own.
+        attention_type: "bi": all attend to all, "uni": to no later token.
+        clamp_length: largest distance that is distinguished; 0 for no limit.
+        memory_length: positions of previous rows that tokens attend to; 0 for none. Otherwise the encoder returns the
+            memory for the next rows.
+        reuse_length: number of a row's first tokens that are remembered; 0 for all.
+        untie_biases: whether each step of a shared block has its own position, content and segment biases.
     """
 
     name, order = "relative", 5
@@ -66,7 +66,7 @@ class Relative(Extension):
 
     @property
     def lists_steps(self) -> bool:  # type: ignore[override]
-        """Returns whether steps are listed: what enters each is remembered."""
+        """Returns whether the depth loop is unrolled, to remember each step's input."""
         return self.memory_length > 0
 
     def check(self, config: Any) -> None:
@@ -100,12 +100,12 @@ class Relative(Extension):
             raise plain(UserError("target_mapping and query_positions say the same; leave one out"))
 
     def is_untied(self, steps: tuple[int, ...]) -> bool:
-        """Returns whether a half that runs at `steps` has biases of each step's own."""
+        """Returns whether a half run at `steps` has biases per step."""
         return self.untie_biases and len(steps) > 1
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if owner == "embeddings":
-            # Of a target whose word is not to be known (zihangdai/xlnet modeling.py, mask_emb).
+            # The input of targets, whose word is hidden (zihangdai/xlnet modeling.py, mask_emb).
             return [WeightLayer("", "", "", {"mask_embedding": Weight((config.embedding_size,), "normal")})]
         if owner != "attention":
             return []
@@ -117,7 +117,7 @@ class Relative(Extension):
         return [WeightLayer("relative", "relative", "relative", kernel), WeightLayer("", "", "", weights)]
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        # A query is multiplied with every distance, too; a pair counts two products, of its key and its value.
+        # A query is also multiplied with every distance; a pair counts two products, with key and value.
         length = cost.length
         distances = 2 * length if self.attention_type == "bi" else length + 1
         pairs = config.num_steps * (length * length + length * distances // 2)
@@ -147,7 +147,7 @@ class Relative(Extension):
 def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
     """Returns W_r of encoded distances, [..., distances, hidden_size] to [..., heads, distances, head_size].
 
-    It depends on no input, nor on the step: an export can keep it as a constant.
+    It depends on neither input nor step: an export can store it as a constant.
     """
     projected = ops.matmul(distances, ops.cast(ops.convert_to_tensor(kernel), distances.dtype))
     shape = (-1, ops.shape(distances)[1], config.num_attention_heads, config.head_size)
@@ -155,7 +155,7 @@ def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
 
 
 class _Scores:
-    """Scores pairs by content, distance and segments: the function `score` of an Attention."""
+    """The function `score` of an Attention, by content, distance and segments."""
 
     def __init__(self, extension: Relative, weights: Weights):
         self.extension, self.weights = extension, weights
@@ -171,7 +171,7 @@ class _Scores:
                 return weight
             return of_step(weight, visit_of(relations.config, steps, step.number))
 
-        # Queries are scaled already by `early`; the biases have to be.
+        # Queries are already scaled by `early`; the biases are not.
         content, position, segment = (
             query + (of(name)[:, None] if attention.query_scale == 1 else of(name)[:, None] * attention.query_scale)
             for name in BIASES
@@ -183,7 +183,7 @@ class _Scores:
         of_distances = attention.multiply(position, relations.by_row(projected), transpose_b=True)
         scores = scores + relations.scores(of_distances)
         if relations.differs is not None:
-            # What all keys' scores have in common changes no probability: only what another segment adds is added.
+            # A term common to all keys changes no probability: only the other segment's difference is added.
             same, other = ops.unstack(of("segment_embeddings"), 2, axis=0)
             added = ops.sum(segment * (other - same)[:, None], axis=-1, keepdims=True)
             scores = scores + added * relations.differs
@@ -191,7 +191,7 @@ class _Scores:
 
 
 class RelatedPairs(Pairs):
-    """Pairs of a batch with its relations, and W_r of the distances by attention half, of those computed before."""
+    """Pairs with a batch's relations and precomputed W_r of distances, by attention half."""
 
     def __init__(self, relations: Relations):
         super().__init__(relations.bias, {})
@@ -199,7 +199,7 @@ class RelatedPairs(Pairs):
 
 
 class RelatedRows(PaddedRows):
-    """Padded rows that targets may follow, and memory may precede: see `Relations`."""
+    """Padded rows with optional targets after and memory before them: see `Relations`."""
 
     def __init__(self, rows: PaddedRows, relations: Relations, mask_embedding: Any):
         super().__init__(rows.config, rows.features, rows.attention, rows.dtype, rows.seed, rows.draw_seed)
@@ -246,7 +246,7 @@ class RelatedRows(PaddedRows):
 
 
 class RememberingRunner(Runner):
-    """Runs steps whose state is that of the inner runner, and what entered each step, [tokens, hidden_size] each."""
+    """Runs steps; its state is the inner runner's, and each step's input, [tokens, hidden_size]."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()

@@ -1,4 +1,4 @@
-"""What relative attention knows of a batch: distances, segments, who may see whom, targets and memory.
+"""The distances, segments, masks, targets and memory of a batch for relative attention.
 
 Source: XLNet (Yang et al. 2019, arXiv:1906.08237, sections 2.3 to 2.5), zihangdai/xlnet modeling.py.
 """
@@ -13,12 +13,12 @@ from albert_tf.base.layers import check_range, dropout, or_nan, site_seed
 
 # Added to the score of a pair that must not attend (modeling.py:149), and what a float16 holds of it.
 MASKED, MASKED_HALF = -1e30, -65500.0
-# Beyond those of all steps, short of those of the depth that is drawn.
+# Larger than the steps' numbers, smaller than the random depth's.
 _DISTANCE_SITE, _OUTPUT_SITE = 1 << 18, 1 << 19
 
 
 def sinusoids(distances: Tensor, width: int) -> Tensor:
-    """Returns float32 [n, width] of distances [n]: sines, then cosines, of distance * 10000**(-2i / width).
+    """Returns float32 [n, width] for distances [n]: sines, then cosines, of distance * 10000**(-2i / width).
 
     >>> [round(float(number), 4) for number in sinusoids([1.0, 0.0], 4)[0]]
     [0.8415, 0.01, 0.5403, 0.9999]
@@ -29,16 +29,10 @@ def sinusoids(distances: Tensor, width: int) -> Tensor:
 
 
 def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor:
-    """Encodes all distances from a query to a key, from `keys` down: float32 [distances, width].
+    """Encodes all distances from a query to a key, from `keys` (memory included) down: float32 [distances, width].
 
-    Column c is of the distance keys - c; a key behind its query has a negative one, which "uni" attention lacks
+    Column c is the distance keys - c. Keys after their query have negative distances, which "uni" attention lacks
     (modeling.py:222-243).
-
-    Args:
-        extension: the Relative of the encoder, or its configuration.
-        width: of the vectors.
-        length: tokens a row.
-        keys: tokens a row and its memory together.
     """
     count = keys + length if extension.attention_type == "bi" else keys + 1
     distances = keys - ops.arange(count)
@@ -48,7 +42,7 @@ def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor
 
 
 def shifted(scores: Tensor, keys: Any) -> Tensor:
-    """Returns scores by key, [batch, heads, queries, keys], of scores by distance, [batch, heads, queries, distances].
+    """Converts scores by distance, [batch, heads, queries, distances], to scores by key, [batch, heads, queries, keys].
 
     Column j of query i is its column j + queries - i: the relative shift of Transformer-XL (modeling.py:163-172).
     """
@@ -60,7 +54,7 @@ def shifted(scores: Tensor, keys: Any) -> Tensor:
 
 
 def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
-    """The first so many along an axis, and the others; TensorFlow takes twice as long for the gradient of a slice."""
+    """Splits an axis after `first`; in TensorFlow the gradient of a slice takes twice as long."""
     if isinstance(first, int) and values.shape[axis] is not None:
         return ops.split(values, [first], axis=axis)
     sizes, parts = ops.shape(values), []
@@ -71,35 +65,33 @@ def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
 
 
 class Relations:
-    """Holds what scores and masks of a batch follow from, the same at every step.
+    """Holds a batch's masks, segments and distances, which are the same at every step.
 
-    A row's content tokens may be followed by queries: tokens that know the place of a target and not what stands there.
-    They attend to content, nobody attends to them: XLNet's query stream (section 2.3). Not a tuple of tensors: those
-    Keras would round to a layer's dtype.
+    Content tokens may be followed by queries, which know a target's position but not its word. They attend to content,
+    and no token attends to them: XLNet's query stream (section 2.3). This is no tuple of tensors because Keras would
+    cast those.
 
     Args:
-        extension: the Relative of the encoder.
-        config: of the encoder.
-        features: input_ids, and what there is of
+        extension: the encoder's Relative.
+        config: the encoder's.
+        features: input_ids, and optionally
             input_mask, segment_ids: as for every encoder; segments may be any numbers, memory's is 0;
             perm_mask [batch, length, length], 1 or True where token i must not attend to j;
-            query_positions int32 [batch, queries], the targets' places; or target_mapping [batch, queries, length],
-            one-hot, a row of zeros for no target;
-            memory [steps, batch, n, hidden_size], what entered each step in the rows before;
-            is_reversed [batch], 1 for rows whose text runs backwards: their distances are negated.
+            query_positions int32 [batch, queries], the targets' positions; or target_mapping [batch, queries, length],
+            one-hot, zeros for no target;
+            memory [steps, batch, n, hidden_size], each step's input in the previous rows;
+            is_reversed [batch], 1 for rows of reversed text: their distances are negated.
         dtype: of the encoder's computations.
-        seed: uint32 [2] that dropout follows from; None outside training.
+        seed: uint32 [2] for dropout; None outside training.
 
     Attributes:
-        length: content tokens a row.
-        keys: what is attended to: those, and the memory before them.
-        queries: targets a row; None: there is one stream.
-        memory: [steps, batch, memory, hidden_size], without gradient; None: there is none.
-        bias: [batch or 1, 1, length + queries, keys], what is added to the scores of pairs: MASKED for those that must
-            not attend, 0 for others; None: all may.
-        differs: [batch, 1, length + queries, keys], 1 for pairs of different segments, 0 for others; None: there is
-            one segment.
-        distances: [1, distances, hidden_size], or [2, ...] with those of rows that run backwards.
+        length: content tokens per row.
+        keys: tokens attended to: content and memory.
+        queries: targets per row; None without a query stream.
+        memory: [steps, batch, memory, hidden_size], without gradient; or None.
+        bias: [batch or 1, 1, length + queries, keys], added to scores: MASKED for masked pairs, else 0; or None.
+        differs: [batch, 1, length + queries, keys], 1 for pairs of different segments, else 0; None for one segment.
+        distances: [1, distances, hidden_size], or [2, ...] with those of reversed rows.
     """
 
     def __init__(self, extension: Any, config: Any, features: dict[str, Any], dtype: str, seed: Tensor):
@@ -136,33 +128,33 @@ class Relations:
         return rows if self._targets is None else rows[:, : self.length]
 
     def by_row(self, of_distances: Tensor) -> Tensor:
-        """Returns [1, ...] or [2, ...], of either direction, as what goes with each row: [1 or batch, ...]."""
+        """Selects each row's direction: [1, ...] or [2, ...] to [1 or batch, ...]."""
         if self._is_reversed is None:
             return of_distances
         return ops.take(of_distances, ops.reshape(ops.cast(self._is_reversed, "int32"), (-1,)), axis=0)
 
     def scores(self, of_distances: Tensor) -> Tensor:
-        """Returns scores by key, [batch, heads, length + queries, keys], of those by distance, [..., distances]."""
+        """Returns scores by key, [batch, heads, length + queries, keys], from scores by distance, [..., distances]."""
         if self._targets is None:
             return shifted(of_distances, self.keys)
         content, queries = _parted(of_distances, self.length, axis=2)
         batch, heads, count, distances = ops.shape(queries)
         first = (self.length - self._targets)[:, None, :, None]
-        # Of "uni" attention the columns behind a target, which are masked.
+        # `minimum` is for "uni" attention, whose columns after a target are masked.
         columns = ops.minimum(first + ops.arange(self.keys, dtype="int32"), distances - 1)
         starts = distances * ops.reshape(ops.arange(batch * heads * count, dtype="int32"), (batch, heads, count, 1))
         queries = ops.take(ops.reshape(queries, (-1,)), starts + columns)
         return ops.concatenate([shifted(content, self.keys), queries], axis=2)
 
     def weighed(self, contexts: Tensor) -> Tensor:
-        """Returns contexts [batch, length + queries, width] with zeros for what is no target, as its zero row would."""
+        """Returns contexts [batch, length + queries, width] with zeros where a query has no target."""
         if self._weights is None:
             return contexts
         weights = ops.concatenate([ops.ones_like(contexts[:, : self.length, 0]), self._weights], axis=1)
         return contexts * ops.cast(weights, contexts.dtype)[:, :, None]
 
     def outputs(self, rows: Tensor) -> dict[str, Tensor]:
-        """Returns the streams of what the last step gave, [batch, length + queries, hidden_size], by their names."""
+        """Splits the last step's output, [batch, length + queries, hidden_size], into named streams."""
         rows = dropout(rows, self.config.hidden_dropout_prob, site_seed(self._seed, _OUTPUT_SITE))
         streams = {"sequence_output": self.content(rows)}
         if self._targets is None:
@@ -171,10 +163,10 @@ class Relations:
         return streams | {"query_output": queries}
 
     def remembered(self, states: Sequence[Tensor]) -> Tensor:
-        """Returns the memory for the rows that follow, [steps, batch, memory, hidden_size] (modeling.py:189-202).
+        """Returns the memory for the next rows, [steps, batch, memory, hidden_size] (modeling.py:189-202).
 
         Args:
-            states: content, [batch, length, hidden_size], as it enters each step.
+            states: each step's content input, [batch, length, hidden_size].
         """
         recent = ops.stop_gradient(ops.stack(list(states)))
         if self.extension.reuse_length:
@@ -184,13 +176,12 @@ class Relations:
         return recent[:, :, -self.extension.memory_length :]
 
     def _with_queries(self, of_content: Tensor) -> Tensor:
-        """[batch, length, keys] and, behind it, the rows of the targets."""
         if self._targets is None:
             return of_content
         return ops.concatenate([of_content, self._of_targets(of_content)], axis=1)
 
     def _blocked(self, features: dict[str, Any], past: Any) -> Tensor | None:
-        """Of content, a token always sees itself; a query sees what is at its place only where the masks let it."""
+        """Content attends to itself in any case; a query attends to its own position only where the masks allow it."""
         batch, length = ops.shape(features["input_ids"])
         blocked = None
         if "input_mask" in features:
@@ -215,12 +206,11 @@ class Relations:
         return rows[:, None]
 
     def _of_targets(self, of_content: Tensor) -> Tensor:
-        """What [batch, length, keys] says of the targets' places: [batch, queries, keys]."""
         return ops.take_along_axis(of_content, self._targets[:, :, None], axis=1)
 
 
 def _targets(features: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
-    """Places of targets, int32 [batch, queries], and what is one, [batch, queries]; None where nothing is said."""
+    """Returns int32 target positions and 1 for real targets, both [batch, queries]; None without targets."""
     mapping = features.get("target_mapping")
     if mapping is not None:
         return ops.cast(ops.argmax(mapping, axis=-1), "int32"), ops.max(ops.cast(mapping, "float32"), axis=-1)
