@@ -1,10 +1,10 @@
-"""The output folder of a build: empty, complete, or unfinished, and brought into one form before any work.
+"""The output folder of a build: finds out what is already built, and completes it or starts anew.
 
-An unfinished build lies in `.parts`: run.json (its description, and the shards still needed where only some are),
-spill files, and reports. A shard is done when its report is there and its file has the size the report says. While the
-files get their final names, assembly.json holds the manifest to be; a build met in that state gets its parts back.
+An unfinished build lies in `.parts`: run.json (its description, and the shards still needed if not all), spill files,
+and reports. A shard is done when its report exists and its file has the reported size. While the files get their final
+names, assembly.json holds the future manifest; an interrupted assembly is undone.
 
-inputs.tsv says what a folder was made from, a line a file, so that a file is known by its content.
+inputs.tsv lists the files that a folder was made from, with their digests.
 """
 
 import collections
@@ -39,9 +39,9 @@ class BuildFolder:
     """The folder of one build.
 
     Args:
-        folder: Where the records go.
+        folder: Output folder of the records.
         description: The part of the manifest that is known before the work.
-        settings: Those of the build.
+        settings: Of the build.
     """
 
     def __init__(self, folder: Path, description: dict[str, Any], settings: BuildSettings):
@@ -49,15 +49,12 @@ class BuildFolder:
         self.parts = folder / PARTS
 
     def prepare(self, paths: list[str | Path], deal: Deal, overwrite: bool) -> Deal | None:
-        """Makes the folder ready for what is left to do.
+        """Prepares the folder and returns the deal with the shards still needed, or None if nothing is left to do.
 
         Args:
             paths: The files of the corpus.
             deal: The deal of a build from nothing.
             overwrite: Whether another build may be removed.
-
-        Returns:
-            None when nothing is left, else the deal with the shards that are needed.
 
         Raises:
             UserError: the folder holds another build and `overwrite` is off.
@@ -101,7 +98,7 @@ class BuildFolder:
     def _is_complete_of_version_2(
         self, manifest: dict[str, Any] | None, present: dict[str, Any], paths: list[str | Path]
     ) -> bool:
-        """Returns whether nothing is left of this build by the version before, and says what that means."""
+        """Whether the version before completed this build; prints what that means."""
         if manifest is None or present != self.description | {"format_version": 2}:
             return False
         complete = self._was_made_from(manifest["inputs"], paths) and is_whole(self.folder, manifest)
@@ -113,13 +110,13 @@ class BuildFolder:
         return complete
 
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
-        """What a finished task of an earlier run left; None where there is nothing, or a power cut left half of it."""
+        """Returns the report of a task finished in an earlier run; None if missing, or half-written at a power cut."""
         with contextlib.suppress(UserError):
             return files.read_json(report_path(self.parts, kind, number))
         return None
 
     def spilled(self, kind: str, number: int, key: str) -> dict[str, Any] | None:
-        """The report of a task whose spill files are as it left them."""
+        """Returns the report of a task whose spill files are unchanged, else None."""
         report = self.report(kind, number)
         if report is None or report["key"] != key:
             return None
@@ -128,20 +125,17 @@ class BuildFolder:
         return report if sizes == report["block_bytes"] else None
 
     def reports(self, deal: Deal) -> dict[int, dict[str, Any]]:
-        """Returns the reports of the shards that are done, by their numbers."""
+        """Returns the reports of finished shards, by number."""
         reports = ((shard, self.report("shard", shard)) for shard in range(deal.shards))
         return {shard: report for shard, report in reports if report and self._is_there(shard, report)}
 
     def write_inputs(self, pieces: list[list[Section]], digests: list[list[str]], piece_bytes: int) -> dict[str, Any]:
-        """Lists the files that the build is made from.
+        """Writes inputs.tsv and returns its entry in the manifest.
 
         Args:
             pieces: Sections of the corpus.
-            digests: Those of each piece's sections.
+            digests: Of each piece's sections.
             piece_bytes: The size that the pieces were planned with.
-
-        Returns:
-            What the manifest says of them.
         """
         of_file = collections.defaultdict(list)
         for piece, of_piece in zip(pieces, digests):
@@ -155,7 +149,7 @@ class BuildFolder:
         return {"files": len(of_file), "bytes": total, "section_bytes": piece_bytes, "list": files.sha256(path)}
 
     def write_bad_lines(self, bad_lines: list[str]) -> None:
-        """Lists the lines that were left out, where there are some."""
+        """Lists the lines that were left out, if any."""
         path = self.folder / _BAD_LINES
         path.unlink(missing_ok=True)
         if bad_lines:
@@ -164,7 +158,7 @@ class BuildFolder:
             print(f"left out {len(bad_lines)} bad lines; '{path}' lists them")
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Gives the parts the names that the manifest says, then writes it."""
+        """Renames the parts as the manifest says, then writes it."""
         files.write_json(self.parts / _ASSEMBLY, manifest)
         for file in _files(manifest):
             part = part_path(self.parts, file["shard"], self._settings.gzip)
@@ -175,7 +169,7 @@ class BuildFolder:
         shutil.rmtree(self.parts)
 
     def clear(self, manifest: dict[str, Any] | None = None) -> None:
-        """Removes a build, and nothing that it did not write."""
+        """Removes a build, and only files that it wrote."""
         manifest = manifest or (files.read_json(self.parts / _ASSEMBLY) if (self.parts / _ASSEMBLY).exists() else None)
         # The manifest first: without it nobody trusts the rest.
         (self.folder / MANIFEST).unlink(missing_ok=True)
@@ -188,9 +182,9 @@ class BuildFolder:
         shutil.rmtree(self.parts, ignore_errors=True)
 
     def _was_made_from(self, described: Any, paths: list[str | Path]) -> bool:
-        """Whether files of this content, wherever they lie and in whatever order, are what the folder was made from.
+        """Whether the folder was made from files of this content, under any names and in any order.
 
-        Those that the folder's list names, and that nobody touched since, are not read. described: see `write_inputs`.
+        Listed files that did not change since are not read. described: see `write_inputs`.
         """
         path = self.folder / _INPUTS
         if not isinstance(described, dict) or not path.exists() or files.sha256(path) != described["list"]:
@@ -248,7 +242,7 @@ class BuildFolder:
         )
 
     def _take_apart(self, manifest: dict[str, Any]) -> None:
-        """A complete build becomes an unfinished one of which every shard is done that is there."""
+        """Turns a complete build into an unfinished one whose existing shards are done."""
         self.parts.mkdir(exist_ok=True)
         run = {"needed": None, "stamp": "", "shards": manifest["shards"], "description": self.description}
         files.write_json(self.parts / _RUN, run)
@@ -276,7 +270,7 @@ class BuildFolder:
         return part.exists() and part.stat().st_size == report["bytes"]
 
     def _drop_other_shards(self, deal: Deal) -> None:
-        """Where the text fills another number of shards now, none of those that stand is of use."""
+        """Removes all shards if the text now fills another number of them."""
         if (self.parts / _RUN).exists() and files.read_json(self.parts / _RUN)["shards"] != [deal.train, deal.eval]:
             shutil.rmtree(self.parts)
 
@@ -286,7 +280,7 @@ def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def stamp_files(paths: Iterable[str | Path]) -> str:
-    """Returns a digest that is another after most changes of the files, without a look inside."""
+    """Returns a digest that changes with most changes of the files, without reading them."""
     states = [f"{path} {sections.size_of(path)} {sections.changed_at(path)}" for path in paths]
     return hashlib.sha256("\n".join(states).encode()).hexdigest()
 

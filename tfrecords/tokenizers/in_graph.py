@@ -1,7 +1,7 @@
-"""The tokenizers as TensorFlow graphs that own their vocabulary, and the places of words and characters in texts.
+"""The tokenizers as TensorFlow graphs that own their vocabulary, and the spans of words and characters in texts.
 
-This and `byte_bpe_in_graph` alone need tensorflow-text. Offsets count characters, as Python does: `text[start:end]` is
-the word.
+Only this module and `byte_bpe_in_graph` need tensorflow-text. Offsets count characters, as Python does:
+`text[start:end]` is the word.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ _SPACE = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACES) + "]"
 
 
 class SentencePieceInGraph(tf.Module):
-    """SentencePiece on string [batch], giving ragged int32 [batch, tokens].
+    """Tokenizes strings [batch] by SentencePiece to ragged int32 [batch, tokens].
 
     Its custom ops are SentencepieceOp and SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp), which every
     TensorFlow Serving with tensorflow-text has.
@@ -37,7 +37,7 @@ class SentencePieceInGraph(tf.Module):
         self._values, self._splits = stored_once(expansion_values), stored_once(expansion_splits)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """ALBERT's digit-comma rule is a table over the vocabulary: most ids stand for themselves."""
+        """Returns the ids; ALBERT's digit-comma rule is a table over the vocabulary."""
         texts = valid(texts)
         ids = self._tokenizer.tokenize(self._with_first_blanks(texts))
         ids = ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
@@ -50,7 +50,7 @@ class SentencePieceInGraph(tf.Module):
         return tf.where(has_none, texts, tf.strings.join([" ", texts]))
 
     def _with_last_blanks(self, texts: tf.Tensor, rows: tf.RaggedTensor, value: tf.Tensor | int) -> tf.RaggedTensor:
-        """Puts a value at the end of rows whose text ends with a blank, where that is a token."""
+        """Appends a value to rows whose text ends with a blank, where that is a token."""
         if not self._blanks.last_blank:
             return rows
         more = tf.strings.regex_full_match(texts, self._blanks.last_blank)
@@ -58,7 +58,7 @@ class SentencePieceInGraph(tf.Module):
         return tf.concat([rows, tf.RaggedTensor.from_row_lengths(values, tf.cast(more, tf.int64))], axis=1)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
+        """Returns ids, and each token's start and end in its text, in characters: ragged int32 [batch, tokens] each."""
         texts = valid(texts)
         longer = self._with_first_blanks(texts)
         ids, begins, ends = self._tokenizer.tokenize_with_offsets(longer)
@@ -84,17 +84,17 @@ class SentencePieceInGraph(tf.Module):
 
 
 class WordPieceInGraph(tf.Module):
-    """WordPiece on string [batch], giving ragged int32 [batch, tokens].
+    """Tokenizes strings [batch] by WordPiece to ragged int32 [batch, tokens].
 
-    Its one custom op is WordpieceTokenizeWithOffsets; characters are mapped with core operations, since
-    tensorflow-text's own BERT normaliser also folds full-width punctuation, which BERT does not.
+    Its one custom op is WordpieceTokenizeWithOffsets. Characters are mapped with core operations, since
+    tensorflow-text's own BERT normalizer also folds full-width punctuation, which BERT does not.
 
     Args:
-        ids: of the pieces.
+        ids: the ids of the pieces.
         unknown: the piece of unknown words.
-        tables: of `characters.character_table`: one, or those of "normal" and "split" where there are `later` tokens.
+        tables: of `characters.character_table`: one, or those of "normal" and "split" if there are `later` tokens.
         longest: characters of the longest word that is not unknown.
-        first: tokens that are cut out of the text as it is; see `TokenCutter`.
+        first: tokens that are cut out of the original text; see `TokenCutter`.
         later: tokens that are cut out of normalized text.
     """
 
@@ -114,7 +114,7 @@ class WordPieceInGraph(tf.Module):
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
+        """Returns ids, and each token's start and end in its text, in characters: ragged int32 [batch, tokens] each."""
         codes, *origins = self._characters(texts)
         # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
         visible = codes.flat_values != ord(" ")
@@ -127,7 +127,7 @@ class WordPieceInGraph(tf.Module):
         word = ids.values.value_rowids()
 
         def characters(offset: tf.RaggedTensor) -> tf.Tensor:
-            """Bytes of the word before `offset` as characters of all words before it."""
+            """Converts bytes of the word before `offset` to characters of all words before it."""
             sizes_before = tf.cast(offset.flat_values, tf.int32)
             before = tf.strings.substr(tf.gather(words.flat_values, word), tf.zeros_like(sizes_before), sizes_before)
             return tf.strings.length(before, "UTF8_CHAR") + tf.gather(tf.math.cumsum(sizes, exclusive=True), word)
@@ -140,7 +140,7 @@ class WordPieceInGraph(tf.Module):
         return by_row, by_row.with_values(starts), by_row.with_values(ends)
 
     def _characters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """The characters of words and of the blanks between them, and where in its text each begins and ends: int32."""
+        """Characters of words and of the blanks between them, and the span of each in its text: int32."""
         if any(self._cut):
             return characters_and_tokens(texts, self._tables, *self._cut)
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
@@ -150,7 +150,7 @@ class WordPieceInGraph(tf.Module):
 
 
 class LoweredInGraph(tf.Module):
-    """A tokenizer's graph behind lower case, as `Tokenizer.with_lowers_first` has it."""
+    """A tokenizer's graph after lower-casing; see `Tokenizer.with_lowers_first`."""
 
     def __init__(self, graph: tf.Module):
         super().__init__()
@@ -160,7 +160,7 @@ class LoweredInGraph(tf.Module):
         return self._graph(tf.strings.lower(valid(texts), encoding="utf-8"))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text as it was, in characters."""
+        """Returns ids, and each token's start and end in the original text, in characters."""
         texts = valid(texts)
         codes = tf.strings.unicode_decode(texts, "UTF-8")
         ids, starts, ends = self._graph.with_offsets(tf.strings.lower(texts, encoding="utf-8"))
@@ -176,12 +176,12 @@ class LoweredInGraph(tf.Module):
 
 
 class CheckedInGraph(tf.Module):
-    """A tokenizer's graph whose calls fail for a text with an id that the model's table has no row for.
+    """A tokenizer's graph whose calls fail for an id without a row in the model's table.
 
     Args:
-        graph: of the tokenizer.
-        rows: of the table.
-        message: of the failure.
+        graph: the tokenizer's.
+        rows: number of rows in the table.
+        message: the error message.
     """
 
     def __init__(self, graph: tf.Module, rows: int, message: str):
@@ -192,7 +192,7 @@ class CheckedInGraph(tf.Module):
         return self._checked(self._graph(texts))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text, in characters."""
+        """Returns ids, and each token's start and end in its text, in characters."""
         ids, *places = self._graph.with_offsets(texts)
         return self._checked(ids), *places
 
@@ -202,13 +202,13 @@ class CheckedInGraph(tf.Module):
 
 
 def stored_once(values: np.ndarray) -> tf.Tensor:
-    """Makes a table that the functions of a SavedModel take as an input, where each would hold a copy of an array."""
+    """Returns a table that all functions of a SavedModel share; each would store its own copy of an array."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
 
 
 def valid(texts: tf.Tensor) -> tf.Tensor:
-    """Reads bytes that are not UTF-8 as Python does, which SentencePiece itself does not."""
+    """Replaces bytes that are not UTF-8 as Python does; SentencePiece itself does not."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
 
 
@@ -229,7 +229,7 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.
 
 
 class Characters:
-    """The characters of string [batch], end to end over the batch."""
+    """The characters of strings [batch], end to end over the batch."""
 
     def __init__(self, texts: tf.Tensor):
         self.codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
@@ -239,7 +239,7 @@ class Characters:
         self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _SPACES)))[:, 0]
 
     def places(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Turns byte spans [n] of the rows' texts into spans of the characters that they touch; all int64."""
+        """Converts byte spans [n] of the rows' texts to spans of the characters that they touch; all int64."""
         starts, ends = self._touched(rows, begins, ends)
         first = tf.gather(self.codes.row_starts(), rows)
         return starts - first, ends - first
@@ -252,14 +252,13 @@ class Characters:
         return starts, ends
 
     def _touched(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Spans of the characters of all texts."""
         base = tf.gather(self._row_bytes, rows)
         starts = tf.searchsorted(self._bytes, base + begins, side="right", out_type=tf.int64) - 1
         ends = tf.searchsorted(self._bytes, base + ends, side="left", out_type=tf.int64)
         return tf.maximum(starts, 0), tf.maximum(starts, ends)
 
     def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Turns byte spans [n] of the rows' texts into character spans, less white space around them; all int64."""
+        """Converts byte spans [n] of the rows' texts to character spans without outer white space; all int64."""
         starts, ends = self._touched(rows, begins, ends)
         # A span of nothing but white space stays what it is.
         after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)
@@ -277,6 +276,6 @@ def _is_in(codes: tf.Tensor, listed: list[int]) -> tf.Tensor:
 
 
 def _columns(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """int32 [values]: each value's place in its row."""
+    """int32 [values]: the column of each value."""
     count = tf.range(tf.size(ragged.values, out_type=tf.int64))
     return tf.cast(count - tf.gather(ragged.row_starts(), ragged.value_rowids()), tf.int32)
