@@ -37,7 +37,7 @@ class Lanes:
         self._window = max(1, window // lanes)
 
     def rows(self, skip: int, step: int, worker: int) -> tf.data.Dataset:
-        """Returns rows skip + worker, skip + worker + step, ... of all epochs. step: a divisor of the number of lanes."""
+        """Returns rows skip + worker, skip + worker + step, ... of all epochs. step: a divisor of `lanes`."""
         first = skip + worker
 
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:

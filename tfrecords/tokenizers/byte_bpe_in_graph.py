@@ -1,11 +1,11 @@
-"""Byte-level BPE as a TensorFlow graph: marks between words, one change of encoding, and SentencePiece's merges.
+"""Byte-level BPE as a TensorFlow graph: marks between words, a change of encoding, and SentencePiece's merges.
 
-Marks are bytes that no UTF-8 has. Read as ISO-8859-1, each byte is a character; and the merges of all words of a text
-are those of a SentencePiece model of the kind BPE whose pieces are written so: into none of them a mark enters.
+Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character, and a SentencePiece model of the
+kind BPE, with pieces written likewise, merges all words of a text; no merge contains a mark.
 
-SentencePiece merges any two parts that make a piece, not just those of its merge. That is the same as long as every
-piece, tokenized alone, is itself: whenever two parts make it, its bytes have been merged just as they would be alone,
-and so by its merge. A piece that is not itself alone is none that any text gives; the model does not have it.
+SentencePiece merges any two parts that make a piece, not just those of its merge. The result is the same as long as
+every piece, tokenized alone, is itself: its bytes are then merged in a text as they are alone. Pieces that are not
+themselves alone result from no text; the model leaves them out.
 """
 
 from typing import TYPE_CHECKING
@@ -29,9 +29,9 @@ _PIECE = model_pb2.ModelProto.SentencePiece
 
 
 class ByteBPEInGraph(tf.Module):
-    """Byte-level BPE on string [batch], giving ragged int32 [batch, tokens].
+    """Tokenizes strings [batch] by byte-level BPE to ragged int32 [batch, tokens].
 
-    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp, and where text is composed NormalizeUTF8
+    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp, and for composed text NormalizeUTF8
     (NormalizeUTF8WithOffsetsMap), which every TensorFlow Serving with tensorflow-text has.
     """
 
@@ -50,7 +50,7 @@ class ByteBPEInGraph(tf.Module):
         return self._tokenize(texts)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
+        """Returns ids, and each token's start and end in its text, in characters: ragged int32 [batch, tokens] each."""
         if any(token.lstrip or token.rstrip for token in self._cut_tokens):
             raise UserError("offsets of tokens that take in the white space around them are not known in a graph")
         if self._cut_tokens and self._rules.add_prefix_space:
@@ -96,7 +96,7 @@ class ByteBPEInGraph(tf.Module):
         return tf.RaggedTensor.from_row_splits(values, tf.gather(before, tokens.row_splits), validate=False)
 
     def _model(self, tokenizer: "ByteBPETokenizer") -> tuple[bytes, int]:
-        """The SentencePiece model (serialised), and the id of the mark."""
+        """The serialized SentencePiece model, and the id of the mark."""
         proto = model_pb2.ModelProto()
         normal = tokenizer.merge_ranks > -2
         cut = {token.id: token.content for token in self._cut_tokens}
@@ -126,7 +126,7 @@ class ByteBPEInGraph(tf.Module):
         return proto.SerializeToString(deterministic=True), mark
 
     def _image(self, content: str) -> str:
-        """What becomes of a token that is cut out of a text until SentencePiece sees it."""
+        """The placeholder of a token that was cut out, until SentencePiece sees it."""
         with tf.init_scope():
             return mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
 
@@ -136,7 +136,7 @@ def _groups(tokens: list) -> int:
 
 
 def _before_composing(texts: tf.Tensor, places: tf.RaggedTensor) -> tf.Tensor:
-    """Turns places (bytes) in the texts composed into places in the texts as they were: int64 [places]."""
+    """Converts byte positions in the composed texts to positions in the original texts: int64."""
     # The operation takes no text and no row that is empty: each gets one more.
     _, back = text.normalize_utf8_with_offsets_map(tf.strings.join([texts, "\n"]), "NFC")
     one = tf.zeros([places.nrows(), 1], tf.int64)

@@ -1,6 +1,6 @@
-"""Where the words of byte-level BPE end: by GPT-2's pattern (openai/gpt-2:encoder.py, `Encoder`), compiled.
+"""Splits words by GPT-2's pattern (openai/gpt-2:encoder.py, `Encoder`), compiled, for byte-level BPE.
 
-No word reaches over a token that was cut out of a text.
+No word contains part of a token that was cut out of a text.
 """
 
 from tfrecords.base.compiled import compiled
@@ -20,7 +20,7 @@ def _kind(code, classes):
 
 @compiled
 def word_end(codes, begin, end, classes):
-    """Where the word of GPT-2's pattern ends that begins at `begin`; `end` is that of its text."""
+    """Returns the end of the word that begins at `begin`; `end` is that of its text."""
     if codes[begin] == _APOSTROPHE:
         after = _contraction_end(codes, begin, end)
         if after > begin:

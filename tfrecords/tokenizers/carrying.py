@@ -1,4 +1,4 @@
-"""Which pieces of a former vocabulary each piece of a new one begins as."""
+"""Maps each piece of a new vocabulary to the pieces of a former one that initialize it."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ _SUFFIX = "##"
 
 
 class Carried(NamedTuple):
-    """Says what the pieces of a new vocabulary were in a former one.
+    """The former pieces of a new vocabulary's pieces.
 
     Attributes:
         ids: the former ids of all new pieces end to end, int64.
-        row_splits: where those of each new piece begin and end, int64 [pieces + 1]; one of a piece that both have.
-        kept: how many pieces both have.
-        new: how many pieces only the new one has.
-        dropped: how many pieces only the former one has.
-        unknown: how many of the new pieces the former tokenizer does not know, so that they begin as its unknown piece.
+        row_splits: of `ids`, int64 [pieces + 1]; a piece in both has one id.
+        kept: number of pieces in both.
+        new: number of pieces only in the new one.
+        dropped: number of pieces only in the former one.
+        unknown: number of new pieces that begin as the former unknown piece.
     """
 
     ids: np.ndarray
@@ -46,17 +46,11 @@ class Carried(NamedTuple):
 
 
 def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
-    """Finds the former pieces of every piece of a new vocabulary.
+    """Returns the former pieces of every piece of a new vocabulary.
 
-    A piece that both have is itself, and special pieces go by their role; any other piece is what the former tokenizer
-    makes of its text.
-
-    Args:
-        tokenizer: of the new vocabulary.
-        former: of the former vocabulary, of the same kind.
-
-    Raises:
-        UserError: the tokenizers are of different kinds.
+    Special pieces are matched by role; a piece
+    without
+    an equal one is tokenized by the former tokenizer. Raises UserError for tokenizers of different kinds.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hepat", "##itis"]

@@ -1,6 +1,6 @@
-"""Added tokens cut out of a text before WordPiece reads the rest, as the `tokenizers` library does.
+"""Cuts added tokens out of a text before WordPiece reads the rest, as the `tokenizers` library does.
 
-First those whose strings are looked for in the text as it is, then the others, in what is left and normalized.
+Some strings are matched in the original text first, the others in the rest after normalization.
 """
 
 import dataclasses
@@ -20,16 +20,16 @@ class TokenCutter:
     """Cuts tokens out of texts.
 
     Args:
-        tokens: the tokens, each with its id.
+        tokens: with their ids.
         rules: how the rest of a text is normalized.
         where: the file's name, for errors.
 
     Attributes:
-        first: the tokens that are looked for in the text as it is, the longest first.
-        later: those that are looked for in normalized text, with their strings normalized, the longest first.
+        first: tokens to match in the original text, the longest first.
+        later: tokens to match in normalized text, with normalized strings, the longest first.
 
     Raises:
-        UnknownTokenizer: the `tokenizers` library may find other tokens in some text.
+        UnknownTokenizer: the `tokenizers` library may match other tokens in some text.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], rules: CharacterRules, where: str):
@@ -53,12 +53,13 @@ class TokenCutter:
         self._ids = [{token.content: token.id for token in part} for part in (self.first, self.later)]
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Reads texts.
+        """Returns the characters and tokens of texts.
 
         Returns:
             (codes, splits, places): the characters and tokens of all texts, uint32; where each text's begin, int64
-            [texts + 1]; and the begin and end of each code in its text, int32 [codes, 2]. Where there are `later`
-            tokens, the characters are normalized.
+            [texts + 1]; and the span of each code in its text, int32 [codes, 2]. With `later` tokens, the characters
+            are
+            normalized.
         """
         rows, splits = list[tuple[int, int, int]](), [0]
         for text in texts:

@@ -76,8 +76,6 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
 def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     """Returns the ids of a pruned tokenizer's pieces in the whole one, int64 [pieces], or None.
 
-
-
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> whole = WordPieceTokenizer(b"[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb\\n##b")
     >>> small, kept = prune_tokenizer(whole, [0, 0, 0, 0, 0, 0, 4, 0])

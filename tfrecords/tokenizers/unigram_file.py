@@ -1,8 +1,7 @@
-"""A Unigram tokenizer.json as a SentencePiece model that carries the file's steps of normalization.
+"""Converts a Unigram tokenizer.json to a SentencePiece model with the file's normalization.
 
-All steps that are followed change single characters (but for ALBERT's doubled quotes), so together they are one set of
-rules as SentencePiece has them. What a blank at the end of a text becomes is not SentencePiece's to say; it is written
-into the name of the rules.
+All supported steps change single characters (except ALBERT's doubled quotes), so together they are one set of
+SentencePiece's rules. SentencePiece has no rule for a blank at the end of a text; the name of the rules stores it.
 """
 
 import base64
@@ -44,15 +43,15 @@ def as_model(
     lower_case: bool | None,
     keep_accents: bool | None,
 ) -> bytes:
-    """Writes a SentencePiece model (serialized).
+    """Returns a serialized SentencePiece model.
 
     Args:
         model: the file's "model".
         steps: of normalization, all known.
         splits_at_white_space: whether words end at all white space, and not at blanks alone.
         special: pieces that are no text.
-        lower_case: whether text is lower-cased; None: as the steps say.
-        keep_accents: whether accents stay; None: as the steps say.
+        lower_case: None for the steps' own.
+        keep_accents: None for the steps' own.
     """
     proto = model_pb2.ModelProto()
     for number, (piece, score) in enumerate(model["vocab"]):
@@ -89,9 +88,9 @@ _WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "
 
 
 def shifted(model: bytes) -> bytes:
-    """Returns XLM-RoBERTa's SentencePiece model with the ids that fairseq gives its pieces (both serialized).
+    """Returns XLM-RoBERTa's SentencePiece model with fairseq's ids (both serialized).
 
-    These are `_FIRST`, the pieces behind <unk>, <s> and </s>, and <mask> (transformers/convert_slow_tokenizer.py,
+    These are `_FIRST`, the pieces after <unk>, <s> and </s>, and <mask> (transformers/convert_slow_tokenizer.py,
     XLMRobertaConverter).
     """
     proto = model_pb2.ModelProto.FromString(model)
@@ -103,7 +102,7 @@ def shifted(model: bytes) -> bytes:
 
 
 def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
-    """Writes a tokenizer of XLM-RoBERTa's kind as a tokenizer.json."""
+    """Returns a tokenizer of XLM-RoBERTa's kind as a tokenizer.json."""
     proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]

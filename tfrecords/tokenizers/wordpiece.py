@@ -1,7 +1,7 @@
-"""WordPiece as BERT and the Chinese ALBERTs use it.
+"""WordPiece as in BERT and the Chinese ALBERTs.
 
-Text goes through the table of `characters`; of what a space parts, the longest piece of the vocabulary comes first
-(google-research/bert tokenization.py).
+Text is mapped by the table of `characters` and split at spaces; in each word the longest piece of the vocabulary comes
+first (google-research/bert tokenization.py).
 """
 
 import dataclasses
@@ -30,17 +30,17 @@ _MARK = b"\xef\xbb\xbf"
 
 
 class WordPieceTokenizer(Tokenizer):
-    """See `Tokenizer`.
+    """A WordPiece `Tokenizer`.
 
     Args:
         vocabulary: the text file: a piece a line, the line number its id.
         lower_case: see `Tokenizer`.
         path: the file's name, for errors.
         keep_accents: see `Tokenizer`.
-        rules: what else decides ids and offsets; those of google-research/bert.
+        rules: other rules of ids and offsets; default: google-research/bert's.
 
     Raises:
-        UserError: the file is damaged, or (an UnknownTokenizer) has no special pieces, or a rule is not followed.
+        UserError: the file is damaged, or (an UnknownTokenizer) has no special pieces, or a rule is not supported.
     """
 
     kind = "wordpiece"
@@ -90,23 +90,21 @@ class WordPieceTokenizer(Tokenizer):
         return functools.partial(made, rules=self.rules), values, state
 
     def with_pieces(self, pieces: Sequence[str]) -> "WordPieceTokenizer":
-        """Makes a tokenizer of other pieces by the same rules."""
+        """Returns a tokenizer of other pieces with the same rules."""
         lines = "".join(f"{piece}\n" for piece in pieces).encode()
         return type(self)(lines, self.lower_case, keep_accents=self.keep_accents, rules=self.rules)
 
     @cached_property
     def sha256(self) -> str:
-        """See `Tokenizer`."""
         more = self.rules.digest_text()
         return hashlib.sha256(f"{super().sha256} {more}".encode()).hexdigest() if more else super().sha256
 
     def description(self) -> dict[str, Any]:
-        """See `Tokenizer`."""
         values = self.rules.values()
         return super().description() | ({"rules": values} if values else {})
 
     def published_files(self) -> dict[str, bytes]:
-        """See `Tokenizer`; a tokenizer.json where the vocabulary and its case are not all that decides ids."""
+        """Includes a tokenizer.json if the ids depend on more than the vocabulary and its case."""
         if not self.rules.digest_text():
             return super().published_files()
         names = {f"{role}_token": piece for role, piece in self.rules.names}
@@ -114,7 +112,7 @@ class WordPieceTokenizer(Tokenizer):
         return super().published_files() | more
 
     def normalized(self, text: str) -> str:
-        """Returns the words of a text as pieces are looked for in them, with one blank between them.
+        """Returns the normalized words of a text, with one blank between them.
 
         >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         >>> WordPieceTokenizer("\\n".join(pieces).encode()).normalized("Café (1,5)")
@@ -128,7 +126,6 @@ class WordPieceTokenizer(Tokenizer):
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """See `Tokenizer`."""
         return [piece.removeprefix(_SUFFIX).encode() for piece in self.pieces]
 
     @cached_property
@@ -139,7 +136,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def added_ids(self) -> set[int]:
-        """See `Tokenizer`; numbers between those of added tokens, which no file names, are of no text either."""
+        """Includes unassigned numbers between those of added tokens, which are no text either."""
         named = {self._ids[piece] for piece in self.rules.outside if piece in self._ids}
         return named | {number for number, piece in enumerate(self.pieces) if piece.startswith("[unused")}
 
@@ -158,7 +155,7 @@ class WordPieceTokenizer(Tokenizer):
         return self.encode_with_offsets(texts)[:2]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `Tokenizer`. A dropped character belongs to the one before it in its word."""
+        """As in `Tokenizer`; a dropped character belongs to the one before it in its word."""
         read = self.as_read(texts)
         if self._cutter is None:
             codes = np.frombuffer("".join(read).encode("utf-32-le", "surrogatepass"), np.uint32)
