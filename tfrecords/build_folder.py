@@ -1,10 +1,10 @@
-"""The output folder of a build: finds out what is already built, and completes it or starts anew.
+"""The output folder of a build: detects what is already built, and completes it or starts anew.
 
 An unfinished build lies in `.parts`: run.json (its description, and the shards still needed if not all), spill files,
 and reports. A shard is done when its report exists and its file has the reported size. While the files get their final
 names, assembly.json holds the future manifest; an interrupted assembly is undone.
 
-inputs.tsv lists the files that a folder was made from, with their digests.
+inputs.tsv lists the input files with their digests.
 """
 
 import collections
@@ -38,10 +38,7 @@ _RESULTS = ("shards", "inputs", "bad_lines", "splits")
 class BuildFolder:
     """The folder of one build.
 
-    Args:
-        folder: Output folder of the records.
-        description: The part of the manifest that is known before the work.
-        settings: Of the build.
+    description: The part of the manifest that is known before the work.
     """
 
     def __init__(self, folder: Path, description: dict[str, Any], settings: BuildSettings):
@@ -49,15 +46,9 @@ class BuildFolder:
         self.parts = folder / PARTS
 
     def prepare(self, paths: list[str | Path], deal: Deal, overwrite: bool) -> Deal | None:
-        """Prepares the folder and returns the deal with the shards still needed, or None if nothing is left to do.
+        """Returns the deal with the shards still needed, or None if nothing is left to do.
 
-        Args:
-            paths: The files of the corpus.
-            deal: The deal of a build from nothing.
-            overwrite: Whether another build may be removed.
-
-        Raises:
-            UserError: the folder holds another build and `overwrite` is off.
+        deal: That of a build from nothing. Raises UserError if the folder holds another build and `overwrite` is off.
         """
         files.remove_unfinished(self.folder)
         manifest = read_folder(self.folder) if (self.folder / MANIFEST).exists() else None
@@ -98,7 +89,6 @@ class BuildFolder:
     def _is_complete_of_version_2(
         self, manifest: dict[str, Any] | None, present: dict[str, Any], paths: list[str | Path]
     ) -> bool:
-        """Whether the version before completed this build; prints what that means."""
         if manifest is None or present != self.description | {"format_version": 2}:
             return False
         complete = self._was_made_from(manifest["inputs"], paths) and is_whole(self.folder, manifest)
@@ -132,10 +122,7 @@ class BuildFolder:
     def write_inputs(self, pieces: list[list[Section]], digests: list[list[str]], piece_bytes: int) -> dict[str, Any]:
         """Writes inputs.tsv and returns its entry in the manifest.
 
-        Args:
-            pieces: Sections of the corpus.
-            digests: Of each piece's sections.
-            piece_bytes: The size that the pieces were planned with.
+        digests: Of each piece's sections. piece_bytes: The size that the pieces were planned with.
         """
         of_file = collections.defaultdict(list)
         for piece, of_piece in zip(pieces, digests):
@@ -182,7 +169,7 @@ class BuildFolder:
         shutil.rmtree(self.parts, ignore_errors=True)
 
     def _was_made_from(self, described: Any, paths: list[str | Path]) -> bool:
-        """Whether the folder was made from files of this content, under any names and in any order.
+        """Whether the inputs have this content, under any names and in any order.
 
         Listed files that did not change since are not read. described: see `write_inputs`.
         """
@@ -208,7 +195,7 @@ class BuildFolder:
             return sorted(pool.map(digest_of, paths)) == sorted(digest for _, _, digest in rows)
 
     def _input_rows(self) -> list[tuple[int, str, str]]:
-        """(bytes, name, digest) of each file that the folder was made from."""
+        """(bytes, name, digest) of each input file."""
         lines = (self.folder / _INPUTS).read_text(encoding="utf-8").split("\n")[1:-1]
         rows = (line.split("\t", 2) for line in lines)
         return [(int(size), name, digest) for digest, size, name in rows]
@@ -270,7 +257,6 @@ class BuildFolder:
         return part.exists() and part.stat().st_size == report["bytes"]
 
     def _drop_other_shards(self, deal: Deal) -> None:
-        """Removes all shards if the text now fills another number of them."""
         if (self.parts / _RUN).exists() and files.read_json(self.parts / _RUN)["shards"] != [deal.train, deal.eval]:
             shutil.rmtree(self.parts)
 

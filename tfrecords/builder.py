@@ -48,18 +48,19 @@ def build(
     A complete folder of the same build is left unchanged; an interrupted build, or a lost file, is completed.
 
     Args:
-        patterns: Comma-separated globs of the corpus's files.
+        patterns: Comma-separated globs of files.
         output_dir: Folder for the records, the manifest and the tokenizer.
         tokenizer: Of the text.
-        settings: All that determines the bytes of the records.
+        settings: All that determines the records' bytes.
         workers: Number of processes, without effect on the bytes.
         overwrite: Whether a different build in the folder may be removed.
         runner: "local" or "ray".
         max_bad_lines: JSON lines without text that may be left out.
 
     Raises:
-        UserError: for bad input, for a folder that holds another build (unless `overwrite`) or that another process
-            builds in, and for a corpus that gives no example in a split that should have some.
+        UserError: bad input, a folder with another build (unless `overwrite`) or in use by another process, or no
+            example
+            in a split that should have some.
     """
     paths = corpus.find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
@@ -130,7 +131,6 @@ class _Build:
         return manifest
 
     def _build(self) -> list[dict[str, Any]]:
-        """Every shard's report, in order."""
         self._read = self._read_pieces()
         self._deal, changed = _with_both_splits(self._deal, self._read, self._settings)
         if changed:
@@ -157,7 +157,6 @@ class _Build:
         return [done[shard] for shard in range(self._deal.shards)]
 
     def _blocks(self) -> list[Path]:
-        """Spill files of the first pass."""
         return [
             spill_path(self._parts, "piece", number, block)
             for number, report in enumerate(self._read)
@@ -165,7 +164,6 @@ class _Build:
         ]
 
     def _read_pieces(self) -> list[dict[str, Any]]:
-        """Does the first pass: every piece's report, in order."""
         keys = [self._key(piece) for piece in self._pieces]
         reports = {
             number: report for number, key in enumerate(keys) if (report := self._folder.spilled("piece", number, key))
@@ -185,7 +183,7 @@ class _Build:
         return [reports[number] for number in range(len(self._pieces))]
 
     def _regrouped(self, blocks: list[Path]) -> list[list[Path]]:
-        """Does the second round if there are more shards than groups in a file: each group's spill files."""
+        """Does the second round if there are more shards than groups in a file."""
         key = hashlib.sha256("".join(report["key"] for report in self._read).encode()).hexdigest()
         reports = {
             group: report for group in range(self._deal.groups) if (report := self._folder.spilled("group", group, key))

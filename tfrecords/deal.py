@@ -6,9 +6,9 @@ their order or the number of workers. Copies of a document near each other go to
 
 A spill file holds documents by group: a header int64 [2, groups + 1] (where each group begins, in bytes and in
 documents), and for each group the columns hash, shard and length (int64) and the text (UTF-8). Up to `FAN_OUT` shards
-are a group each; more are assigned in two rounds, so that no file has more than `FAN_OUT` groups and no group is tiny.
-Files of the first round end with the keys of all documents read, also of those whose shard is not needed: the number
-held out, their keys, and the other keys (int64).
+are a group each; more take two rounds, so that no file has more than `FAN_OUT` groups and no group is tiny. Files of
+the first round end with the keys of all documents read, needed or not (int64): the number held out, their keys, the
+other keys.
 """
 
 import hashlib
@@ -71,9 +71,7 @@ class Deal:
 
         Equal documents of a batch go to different shards: a page that occurs a million times must not fill one shard.
 
-        Args:
-            hashes: Of the documents' texts.
-            split_hashes: Hashes that decide which documents are held out; None for `hashes`.
+        hashes: Of the documents' texts. split_hashes: Hashes that decide the split; None for `hashes`.
         """
         held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)

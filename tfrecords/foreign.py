@@ -51,7 +51,6 @@ def _width(path: Path, features: Any, names: tuple[str, ...]) -> int:
 
 
 def _first_record(path: Path) -> Any:
-    """Its features, or None."""
     try:
         for record in tf.data.TFRecordDataset(str(path), _compression(path)).take(1):
             return tf.train.Example.FromString(record.numpy()).features.feature

@@ -4,8 +4,7 @@ The tokenizer sets the special ids, the number of [SEP] between two texts, and t
 pairs are `<s> first </s></s> second </s>`, all of segment 0. With `cls_last`, rows are `first [SEP] second [SEP]
 [CLS]`, with [CLS] a third segment.
 
-Training runs these TensorFlow operations on the Python tokenizer's ids, an exported graph runs them after its own
-tokenizer; both make the same rows.
+Training frames the Python tokenizer's ids, an exported graph those of its own tokenizer, with equal rows.
 """
 
 import re
@@ -37,7 +36,7 @@ class TokenBatch(NamedTuple):
 
     @property
     def lengths(self) -> tf.Tensor:
-        """Number of tokens in each row, int32 [batch]."""
+        """int32 [batch]."""
         return tf.reduce_sum(self.mask, axis=1)
 
 
@@ -69,11 +68,11 @@ class Windows(NamedTuple):
     """Passages of any length as overlapping rows [CLS] question [SEP] part of the passage [SEP].
 
     Attributes:
-        rows: one row a window.
+        rows: one a window.
         question: int32 [windows], ascending: the number of the window's question and passage.
-        first_column: int32 [windows], the column of the window's first passage token.
+        first_column: int32 [windows], the column of the first passage token.
         first_token: int32 [windows], the number of that token in its passage.
-        size: int32 [windows], the number of passage tokens in the window.
+        size: int32 [windows], the number of passage tokens.
         token: ragged int32 [windows, tokens], each column's index into all passages' tokens, end to end; -1 for the
             question, [CLS] and [SEP].
         is_best: ragged bool [windows, tokens], True for each passage token in the one window where it has the most
@@ -129,15 +128,12 @@ class Framer:
         return (r"\s*" if self.tokenizer.kind == "bpe" else "") + re.escape(self.mask)
 
     def frame(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> FramedRows:
-        """Makes rows of single texts, or of pairs if `second` is given."""
         return self.single(first) if second is None else self.pair(first, second)
 
     def single(self, tokens: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
-        """Makes rows [CLS] tokens [SEP], cut at the end if too long.
+        """Makes rows [CLS] tokens [SEP], cut at the end, or at the beginning for rows set in `cut_left`, bool [batch].
 
-        Args:
-            tokens: ids, ragged int32 [batch, tokens].
-            cut_left: bool [batch], rows to cut at their beginning instead; None for no row.
+        tokens: ids, ragged int32 [batch, tokens].
         """
         tokenizer, room = self.tokenizer, self.max_seq_length - 2
         if cut_left is None:
@@ -150,8 +146,8 @@ class Framer:
     def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
         """Makes rows [CLS] first [SEP] second [SEP]; the longer text is cut at its end if the row is too long.
 
-        Equal to removing one token at a time from the longer text (google-research/albert:classifier_utils.py,
-        `_truncate_seq_pair`). Rows set in `cut_left` lose the tokens at the beginning of each text instead.
+        Equal to removing single tokens from the longer text (google-research/albert:classifier_utils.py,
+        `_truncate_seq_pair`). Rows set in `cut_left` lose tokens at the beginning of each text instead.
         """
         room, sizes = self._pair_room, (first.row_lengths(), second.row_lengths())
         size = tf.minimum(sizes[1], tf.maximum(room - sizes[0], room // 2))
@@ -170,8 +166,7 @@ class Framer:
     def words(self, pieces: tf.RaggedTensor) -> tuple[FramedRows, tf.RaggedTensor]:
         """Makes rows [CLS] pieces of all words [SEP], cut at the end; a word without pieces becomes an unknown one.
 
-        Args:
-            pieces: ids, ragged int32 [batch, words, pieces], each word tokenized by itself.
+        pieces: ids, ragged int32 [batch, words, pieces], each word tokenized by itself.
 
         Returns:
             The rows, and the column of each word's first piece, ragged int32 [batch, words]; `max_seq_length` - 1 or
@@ -199,11 +194,9 @@ class Framer:
     ) -> Windows:
         """Makes windows that start `doc_stride` tokens apart, or less where a long question leaves less space.
 
-        Args:
-            question: ids, cut to `max_query_length` tokens, or fewer so that the passage gets at least half of a row.
-            context: ids of each question's passage.
-            doc_stride: in tokens.
-            max_query_length: in tokens.
+        question: ids, cut to `max_query_length` tokens, or fewer so that the passage gets at least half of a row.
+        context: ids
+        of each question's passage.
         """
         between = self.tokenizer.separators_between
         question = question[:, : self.question_room(max_query_length)]
@@ -270,12 +263,7 @@ class Framer:
 
 
 class TextFramer(tf.Module, Framer):
-    """A `Framer` that also makes rows from strings [batch], with a tokenizer inside the graph.
-
-    Args:
-        tokenizer: the tokenizer to put into the graph.
-        max_seq_length: in tokens; 5 or more.
-    """
+    """A `Framer` that also makes rows from strings [batch], with its tokenizer inside the graph."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         tf.Module.__init__(self)
@@ -293,8 +281,7 @@ class TextFramer(tf.Module, Framer):
     def describe(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
         """Returns rows as the model sees them.
 
-        Returns:
-            `input_ids`, `segment_ids` int32 and `pieces` string, all [batch, length], and `lengths` int32 [batch].
+        `input_ids`, `segment_ids` int32 and `pieces` string, all [batch, length], and `lengths` int32 [batch].
         """
         pieces = tf.where(rows.mask > 0, tf.gather(self.pieces, rows.input_ids), "")
         return {
@@ -342,7 +329,6 @@ def _column(like: tf.RaggedTensor, token: int) -> tf.Tensor:
 
 
 def _columns(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """int32 [values]: the column of each value."""
     places = tf.range(tf.size(ragged.values, out_type=tf.int64))
     return tf.cast(places - tf.gather(ragged.row_starts(), ragged.value_rowids()), tf.int32)
 

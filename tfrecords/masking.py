@@ -1,8 +1,8 @@
 """Chooses masked-language-model targets: n-grams of whole words, whole words, or tokens.
 
-google-research/albert create_pretraining_data.py:426-598: every word may begin a span; words are tried in random
-order; a span of n words, p(n) proportional to 1/n, is taken if it fits the rest of the budget (else with fewer words)
-and touches no earlier span. Each token taken becomes [MASK] in 80 % of cases, stays in 10 %, becomes a random piece in
+google-research/albert create_pretraining_data.py:426-598: words are tried in random order as the beginning of a span; a
+span of n words, p(n) proportional to 1/n, is taken if it fits the rest of the budget (else with fewer words) and
+touches no earlier span. Each token taken becomes [MASK] in 80 % of cases, stays in 10 %, becomes a random piece in
 10 %. Two differences: spans end at [CLS] and [SEP], and random pieces are never special ones.
 
 Every draw is number (purpose, position) of the example's own stream, so its masks do not depend on the batch.
@@ -189,7 +189,7 @@ def _words(ids, starts, cls_id, sep_id):
 
 @compiled
 def _take_spans(begins, ends, length, key, budget, thresholds):
-    """bool [length]: the tokens to predict."""
+    """bool [length]: the targets."""
     order = np.empty(len(begins), np.uint64)
     for word in range(len(begins)):
         order[word] = draw(key, ORDER + begins[word])

@@ -5,9 +5,9 @@
     nsp         with probability 1/2 (and always for a chunk of one sentence) B comes from another document, label 1.
     none        A and B follow each other; label 0. A chunk of one sentence has no B.
 
-Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616. In `sop` neither
-segment tends to be longer. A chunk ends with the sentence that fills it, which is longer than most: by the official
-cut the second segment would be longer, and reveal the label. (Pairs of single sentences are left whole.)
+Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616. But in `sop` neither
+segment tends to be longer: in the official cut it is the second, which has the long sentence that fills the chunk, and
+the lengths reveal the label. (Pairs of single sentences are left whole.)
 """
 
 import numpy as np
@@ -37,9 +37,10 @@ def pair_spans(
 ):
     """Cuts documents into pairs of segments of together at most `max_tokens` tokens.
 
-    keys: uint64 [documents]. short_by_document: draws the target length once a document, as the official code does,
-    instead of once an example. task: index into PAIR_TASKS. single_sentences: each segment is one sentence
-    ("sentence-pair") instead of as many as fit ("segment-pair").
+    keys: uint64 [documents]. short_by_document: draws the target length once a document, as the official code does, not
+    once an example. task: index into PAIR_TASKS. single_sentences: each segment is one sentence ("sentence-pair"), not
+    as
+    many as fit ("segment-pair").
     Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32 [examples], example keys uint64
     [examples]). A chunk that cannot make a pair under the task gives no example.
     """

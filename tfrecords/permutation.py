@@ -9,8 +9,8 @@ there too, and ends with a sentence; B follows A (label 1), or is from anywhere 
 i continues row i - streams, so that a model can use its states as memory. With `bi_data` the second half of the streams
 is the first half read backwards.
 
-Records have the features of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64: input, target (the next token of
-the text), is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]), all [max_seq_length], and label [1].
+Records have the features of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64: input, target (the next token),
+is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]), all [max_seq_length], and label [1].
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ class Rows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [rows]: number of tokens."""
+        """int64 [rows]."""
         return np.full(len(self.input), self.input.shape[1])
 
     def encode(self) -> bytes:

@@ -3,8 +3,8 @@
     files -> lanes of steps -> batches -> parsed -> orders of prediction -> features
 
 The files of an epoch, in random order and end to end, are cut into equal lanes that are read in parallel; a step of a
-lane is one row of each stream of its file. The order of files and each row's order of prediction are functions of
-(seed, position), so that training can resume after any batch.
+lane is one row of each stream of its file. The order of files and each row's order of prediction depend on (seed,
+position) alone, so that training can resume after any batch.
 """
 
 import math
@@ -51,14 +51,14 @@ def read_permutations(
         patterns: As for `reader.read_examples`.
         batch_size: Rows of a step over all workers and parts, a multiple of the records' `streams`. The second half of
             every part runs backwards where the records have `bi_data`.
-        training: Repeats for ever, with the files in another order each epoch; otherwise one pass. All lanes have
-            equally many steps: up to batch_size / streams - 1 of a pass are left out.
-        seed: Seed of the order of files and of each row's order of prediction, the same in every evaluation.
+        training: Repeats for ever, with the files in another order each epoch; otherwise one pass. Lanes have equally
+            many steps: up to batch_size / streams - 1 of a pass are left out.
+        seed: Of the order of files and each row's order of prediction; evaluations repeat it.
         skip_batches: Steps done before.
-        perm_size: Number of neighbouring tokens that are permuted among each other; it divides the row's two parts. 0
-            for the largest possible.
-        parts: Number of elements in a worker's share of a step.
-        num_workers: Number of workers that share a step.
+        perm_size: Number of neighbouring tokens that are permuted together; divides the row's two parts. 0 for the
+            largest.
+        parts: Elements in a worker's share of a step.
+        num_workers: Workers that share a step.
         worker: Index of this worker.
         expected: Required manifest entries.
 
@@ -114,7 +114,7 @@ class _Plan:
             )
 
     def steps(self, skip: int) -> tf.data.Dataset:
-        """Records from step `skip` on: string [lanes, streams]."""
+        """string [lanes, streams] from step `skip` on."""
         names = tf.constant(self._names)
         first_epoch, into_epoch = divmod(skip, self.length) if self._training else (0, skip)
 
@@ -237,12 +237,11 @@ def permutation_masks(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns what each token may not attend to, and which tokens are predicted.
 
-    Source: data_utils.py:579-698 of the code that `tfrecords.permutation` names.
-
     Unmasked tokens are visible to all of their part, and attend to unmasked tokens alone. A masked token attends also
     to
     the masked ones before it in the order, and is a target. [CLS] and [SEP] are no targets and attend to themselves.
-    The part after the reused one attends to all of the reused part, which attends to nothing after it.
+    The part after the reused one attends to all of the reused part, which attends to nothing after it. Source:
+    data_utils.py:579-698 of the code in `tfrecords.permutation`.
 
     Args:
         input_ids: int32 [batch, sequence].

@@ -3,9 +3,9 @@
     files -> records -> shuffled in windows -> skip, shard -> batches -> parsed (-> masked, -> packed) features
 
 If each file is a fair sample of the corpus, each worker reads its own files, in `lanes`; of folders that 0.1.0 wrote,
-and of other programs' files, every worker reads all. The order, and the masks of dynamic records, are functions of
-(seed, position), where the position counts the records since the start of training over all epochs and workers. So
-training can resume after `skip_batches` batches with the same data as an uninterrupted run.
+and of other programs' files, every worker reads all. The order, and the masks of dynamic records, depend on (seed,
+position) alone; the position counts records since the start of training over all epochs and workers. So training
+resumes after `skip_batches` batches with the data of an uninterrupted run.
 """
 
 import functools
@@ -57,14 +57,13 @@ def read_examples(
     dynamic
     masks each epoch. Otherwise one pass in order, the last batch possibly smaller, dynamic masks fixed by `seed`.
     patterns: comma-separated globs or folders; of a folder, the files that its manifest lists for training or for
-    evaluation. batch_size: of this worker. num_workers, worker: each training process gets its share of every
-    batch_size * num_workers records. skip_batches: batches that this worker had before. examples_per_row above 1 packs
-    up
-    to so many examples of a batch into one row (see `packing` for the features), and row_multiple rounds the number of
-    those rows up. expected: required manifest entries, such as max_seq_length or tokenizer_sha256. files_at_once: files
-    read in parallel (fewer if there are few); 0 for 64, for folders of 0.1.0 16. Where num_workers divides it, each
-    worker
-    reads its own files only.
+    evaluation. batch_size: of this worker. num_workers, worker: each worker gets its share of every batch_size *
+    num_workers records. skip_batches: batches that this worker had before. examples_per_row above 1 packs up to so many
+    examples into one row (see `packing` for the features); row_multiple rounds the number of rows up. expected:
+    required
+    manifest entries, such as max_seq_length or tokenizer_sha256. files_at_once: files read in parallel (fewer if there
+    are
+    few); 0 for 64, for folders of 0.1.0 16. If num_workers divides it, each worker reads its own files only.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
@@ -122,7 +121,7 @@ def _check_numbers(positive: dict[str, int], others: dict[str, int]) -> None:
 
 
 def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:
-    """A worker's (position, row): of its own lanes, or its share of all lanes if they do not divide equally."""
+    """A worker's (position, row): of its own lanes, or its share of all if they do not divide equally."""
     if lanes % num_workers:
         return _shared(order.rows(skip, 1, 0).enumerate(start=skip), num_workers, worker)
     rows = order.rows(skip, num_workers, worker).enumerate()
@@ -158,7 +157,7 @@ def read_file(name: tf.Tensor) -> tf.data.Dataset:
 
 
 def _read_files(names: tf.Tensor, files_at_once: int) -> tf.data.Dataset:
-    """Records of the files, string [], interleaved from several at once in a fixed order."""
+    """Records, string [], interleaved from several files at once in a fixed order."""
     return tf.data.Dataset.from_tensor_slices(names).interleave(
         read_file, cycle_length=files_at_once, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )

@@ -102,7 +102,7 @@ def _payload_size(row, column, count, tag):
 
 @compiled
 def _nested(size):
-    """Size of a field that holds `size` bytes: its tag, its length, its content."""
+    """Size of a field of `size` bytes with its tag and length."""
     return 1 + _varint_size(size) + size
 
 

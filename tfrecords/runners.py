@@ -2,7 +2,7 @@
 
 A runner is a context manager that takes a worker (any picklable object) and gives a function of tasks (key, method of
 the worker, arguments), which yields (key, result) as they finish; `small` tasks are not worth a new process. A killed
-worker ends the build with a one-line error; the same command resumes it.
+worker ends the build in one line; the same command resumes it.
 """
 
 import contextlib

@@ -63,7 +63,7 @@ def is_remote(path: str | os.PathLike) -> bool:
 
 
 def find(pattern: str) -> tuple[list[str], bool]:
-    """Returns (files that a glob matches, whether it matches a folder); patterns with "://" go to fsspec."""
+    """Returns (matching files, whether a folder matches); patterns with "://" go to fsspec."""
     if not is_remote(pattern):
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         return [name for name in found if os.path.isfile(name)], bool(found)
@@ -182,7 +182,7 @@ def _open(path: str) -> IO[bytes]:
 
 
 def _remote(path: str | os.PathLike):
-    """(fsspec's file system, the path in it)."""
+    """(fsspec's file system, path)."""
     import fsspec
 
     try:

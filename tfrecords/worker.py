@@ -165,7 +165,7 @@ class Worker:
         self._is_warm = True
 
     def _tokenize(self, documents: Documents) -> "_Tokenized":
-        """Documents in the shard's random order, tokenized a few at a time since text is larger than ids."""
+        """Documents in the shard's random order; a few at a time since text is larger than ids."""
         tokenized = _Tokenized()
         keys = derive(self.settings.seed, _ORDER, documents.hashes)
         order = np.lexsort([documents.hashes, keys])

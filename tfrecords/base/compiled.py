@@ -44,7 +44,7 @@ def in_turn() -> Iterator[None]:
 
 @functools.cache
 def _cache_folder() -> str | None:
-    """In NUMBA_CACHE_DIR, next to the source, or in the user's cache folder; None if none is writable."""
+    """NUMBA_CACHE_DIR, or next to the source, or in the user's cache folder; None if none is writable."""
     here = Path(__file__).parents[1]
     sources = [path.read_bytes() for path in sorted(here.rglob("*.py"))]
     digest = hashlib.sha256(b"".join(source for source in sources if b"tfrecords.base.compiled" in source)).hexdigest()

@@ -61,7 +61,7 @@ def setting(
 
     Args:
         default: Without one the flag is required. None, in a field of type `X | None`, passes every check.
-        help: The help text of the flag; `choices` are put before it.
+        help: The flag's help text, after the `choices`.
         choices: The only values allowed.
         at_least: The least value: a number, or the name of the field that holds it.
         above: Exclusive lower bound, likewise.
@@ -69,9 +69,6 @@ def setting(
         below: Exclusive upper bound, likewise.
         also: Allowed values outside the bounds, with the end of their message: "or 0 for ...".
         flag: The flag's name if it is not the field's.
-
-    Returns:
-        A `dataclasses.field`.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"help": help, "choices": tuple(choices), "bounds": bounds, "also": also or {}, "flag": flag}
@@ -89,7 +86,7 @@ class CheckedSettings:
         )
 
     def __post_init__(self) -> None:
-        """Raises UserError for the first field with a value that its `setting` does not allow."""
+        """Raises UserError for the first field with a forbidden value."""
         for field in settings_of(type(self)):
             value = getattr(self, field.name)
             if value is None:
@@ -150,10 +147,7 @@ def flag_name(field: dataclasses.Field) -> str:
 def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines an absl flag for each `setting` of a dataclass, and --settings.
 
-    Args:
-        settings_class: Its fields are str, int, float, bool (each also `| None`), or tuple[str, ...] for a repeatable
-            flag.
-        flag_values: Where the flags are defined.
+    Fields are str, int, float, bool (each also `| None`), or tuple[str, ...] for a repeatable flag.
     """
     field_types = _types(settings_class)
     file_help = 'a JSON file of these flags by name, e.g. {"seed": 1}; flags given beside it win'
@@ -172,11 +166,8 @@ def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = f
         settings_class: As given to `define_flags`.
         flag_values: As given to `define_flags`.
 
-    Returns:
-        The dataclass.
-
     Raises:
-        UserError: names the missing flags that have no default, or an unknown key of the file and the nearest setting.
+        UserError: names missing required flags, or an unknown key of the file and the nearest setting.
     """
     path = flag_values[_FILE].value
     from_file = read_settings_file(path, settings_class) if path else {}
@@ -194,17 +185,9 @@ def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = f
 
 
 def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
-    """Reads a JSON object of settings by flag name.
+    """Reads a JSON object of settings by flag name, each of its field's type; a whole number is accepted for a float.
 
-    Args:
-        path: The file; a whole number is accepted for a float.
-        settings_class: The dataclass of the settings.
-
-    Returns:
-        The values by name, each of its field's type.
-
-    Raises:
-        UserError: the file is no JSON object, or has an unknown key or a value of another type.
+    Raises UserError if the file is no JSON object, or has an unknown key or a value of another type.
     """
     values, field_types = files.read_json(path), _types(settings_class)
     by_flag = {flag_name(field): field_types[field.name] for field in settings_of(settings_class)}

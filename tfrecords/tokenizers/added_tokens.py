@@ -13,9 +13,9 @@ class AddedToken:
     Attributes:
         content: the string.
         id: the token.
-        special: whether it is no text ([CLS]); in a user's text its string is then text.
-        lstrip: whether white space before it belongs to it.
-        rstrip: whether white space after it belongs to it.
+        special: whether it is no text ([CLS]); its string in a user's text is ordinary text.
+        lstrip: whether it includes white space before it.
+        rstrip: whether it includes white space after it.
         normalized: whether it is matched later, in normalized text; None: unless special.
     """
 

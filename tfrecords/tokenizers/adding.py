@@ -36,12 +36,8 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     Former ids stay, except `[unusedN]` lines of WordPiece, which new words replace first. In byte-level BPE, a word
     also adds the pieces that it is merged from, and is one piece only after a blank.
 
-    Args:
-        tokenizer: WordPiece, byte-level BPE, or a SentencePiece unigram model.
-        words: as in a text; those that are one piece already are skipped.
-
-    Raises:
-        UserError: another kind of vocabulary, or words that the tokenizer always splits.
+    Words that are one piece already are skipped. Raises UserError for a kind of vocabulary besides WordPiece,
+    byte-level BPE and SentencePiece unigram, or words that the tokenizer always splits.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "film"]

@@ -29,7 +29,7 @@ class UnknownTokenizer(UserError):
 
 
 class Tokenizer(abc.ABC):
-    """Converts text to ids and back. Subclasses provide the pieces; the rest follows from them.
+    """Converts text to ids and back. Subclasses provide the pieces.
 
     Attributes:
         kind: "sentencepiece", "wordpiece" or "bpe".
@@ -37,23 +37,20 @@ class Tokenizer(abc.ABC):
         keep_accents: whether accents stay; ALBERT always strips them, BERT strips them from lower-cased text.
         vocabulary: the bytes of the vocabulary file; a SentencePiece file includes ALBERT's normalization.
         pieces: every piece (str), by id.
-        cls_id: the [CLS] at the beginning of a row, `<s>` in RoBERTa.
-        sep_id: the [SEP] at the end of each text of a row, `</s>` in RoBERTa.
+        cls_id: [CLS], `<s>` in RoBERTa.
+        sep_id: [SEP], `</s>` in RoBERTa.
         mask_id: the mask token.
         pad_id: padding.
         unk_id: text without a piece.
-        separators_between: number of `sep_id` between the two texts of a pair: 2 in RoBERTa.
-        second_segment_id: the segment id of a pair's second text: 0 in RoBERTa, which has separators alone.
+        separators_between: number of `sep_id` between two texts: 2 in RoBERTa.
+        second_segment_id: the segment id of a pair's second text: 0 in RoBERTa.
         word_prefix: the prefix of a word that is tokenized by itself: a blank in byte-level BPE.
-        cls_last: whether rows end with `cls_id`, in a segment of its own, and do not begin with it. The model decides
-            this; see `with_cls_last`.
+        cls_last: whether rows end with `cls_id`, in its own segment, as some models require; see `with_cls_last`.
         knows_case: whether the vocabulary file itself states if text is lower-cased.
         cut_tokens: added tokens whose strings are cut out of a text.
         added_ids: ids of added tokens, for which a model's table may have no rows.
-        table_rows: rows of a model's table that is smaller than the vocabulary; `check_ids` refuses ids beyond. 0 for
-            no limit.
-        lowers_first: whether a text is lower-cased before all other steps, as sentence-transformers does if its folder
-            sets it; see `with_lowers_first`.
+        table_rows: rows of a model's smaller table, above which `check_ids` refuses ids; 0 for no limit.
+        lowers_first: whether a text is lower-cased before all other steps; see `with_lowers_first`.
     """
 
     kind: str
@@ -87,7 +84,7 @@ class Tokenizer(abc.ABC):
         return self if cls_last == self.cls_last else self._with(cls_last=cls_last)
 
     def with_lowers_first(self) -> Self:
-        """Returns a tokenizer that applies `str.lower` to a text before all other steps.
+        """Returns a tokenizer that applies `str.lower` before all other steps.
 
         Source: sentence_transformers/models/Transformer.py, `do_lower_case`.
         """
@@ -168,12 +165,13 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the ids as `encode_batch` does, and the span of text that each token comes from.
+        """Returns the ids as `encode_batch` does, and each token's span in its text.
 
-        Returns (ids, row_splits, offsets int32 [tokens, 2]): text[begin:end] of its text, in characters, became the
-        token. Both columns never decrease within a text. White space before a word may belong to its first token. Where
-        one
-        character became several tokens, SentencePiece assigns it to the last, and the others are empty.
+        Returns (ids, row_splits, offsets int32 [tokens, 2]): text[begin:end], in characters, became the token. Both
+        columns
+        never decrease within a text. White space before a word may belong to its first token. If one character became
+        several
+        tokens, SentencePiece assigns it to the last, and the others are empty.
         """
 
     @abc.abstractmethod
@@ -183,9 +181,9 @@ class Tokenizer(abc.ABC):
     def in_graph(self):
         """Returns a tf.Module that maps strings [batch] to a RaggedTensor int32 [batch, None] of the same ids.
 
-        It may choose another of several segmentations with equal scores. A call fails for a text that `check_ids`
-        refuses.
-        It owns its vocabulary: tf.saved_model.save of a module that holds it needs no other file.
+        Segmentations with equal scores may differ. A call fails for a text that `check_ids` refuses. The module owns
+        its
+        vocabulary: a SavedModel of it needs no other file.
         """
         from tfrecords.tokenizers.in_graph import CheckedInGraph, LoweredInGraph
 

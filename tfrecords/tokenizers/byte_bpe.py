@@ -27,10 +27,10 @@ _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
 
 class ByteBPETokenizer(Tokenizer):
-    """A byte-level BPE `Tokenizer`. `vocabulary` is a tokenizer.json of the `tokenizers` library.
+    """A byte-level BPE `Tokenizer`.
 
     Args:
-        vocabulary: the file.
+        vocabulary: a tokenizer.json of the `tokenizers` library.
         lower_case: False; the pieces are of text as it is.
         path: the file's name, for errors.
         keep_accents: not used: accents always stay.
@@ -43,7 +43,7 @@ class ByteBPETokenizer(Tokenizer):
         special_in_text: as given.
 
     Raises:
-        UserError: it is another tokenizer, is damaged, or has a rule that the graph does not support.
+        UserError: it is another tokenizer, is damaged, or has a rule that the graph lacks.
     """
 
     kind = "bpe"

@@ -102,13 +102,9 @@ def _bytes_of_characters() -> dict[str, int]:
 def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
     """Reads a tokenizer.json's values.
 
-    Args:
-        values: its values.
-        roles: strings of special tokens in other files; the post-processor's come first.
-        where: the file's name, for errors.
-
-    Raises:
-        UserError: it is damaged, or (an UnknownTokenizer) no byte-level BPE, or has a rule that the graph lacks.
+    roles: strings of special tokens in other files; the post-processor's come first. where: for errors. Raises
+    UserError if
+    it is damaged, or UnknownTokenizer if it is no byte-level BPE or has a rule that the graph lacks.
     """
     try:
         parting = other_files.steps_of(values, "pre_tokenizer")
@@ -187,18 +183,11 @@ def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
 def rules_of_files(
     vocabulary: bytes, merges: bytes, roles: dict[str, str], added: Iterable[AddedToken], where: str, **settings: bool
 ) -> ByteBPERules:
-    """Reads vocab.json and merges.txt as RoBERTa's tokenizer does.
+    """Reads the bytes of vocab.json and merges.txt as RoBERTa's tokenizer does.
 
-    Args:
-        vocabulary: of vocab.json.
-        merges: of merges.txt.
-        roles: strings of special tokens in other files.
-        added: tokens that other files add.
-        where: the vocabulary's name, for errors.
-        **settings: of the rules.
-
-    Raises:
-        UserError: they are damaged or do not belong together.
+    roles, added: special and added tokens in other files. where: for errors. settings: of the rules. Raises UserError
+    if
+    they are damaged or do not belong together.
     """
     try:
         ids = json.loads(vocabulary.decode("utf-8-sig"))

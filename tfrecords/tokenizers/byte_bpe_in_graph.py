@@ -3,9 +3,8 @@
 Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character, and a SentencePiece model of the
 kind BPE, with pieces written likewise, merges all words of a text; no merge contains a mark.
 
-SentencePiece merges any two parts that make a piece, not just those of its merge. The result is the same as long as
-every piece, tokenized alone, is itself: its bytes are then merged in a text as they are alone. Pieces that are not
-themselves alone result from no text; the model leaves them out.
+SentencePiece merges any two parts that make a piece, not just those of its merge. The ids are equal as long as every
+piece, tokenized alone, is itself. Other pieces result from no text; the model leaves them out.
 """
 
 from typing import TYPE_CHECKING
@@ -50,7 +49,7 @@ class ByteBPEInGraph(tf.Module):
         return self._tokenize(texts)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns ids, and each token's start and end in its text, in characters: ragged int32 [batch, tokens] each."""
+        """As in `SentencePieceInGraph`."""
         if any(token.lstrip or token.rstrip for token in self._cut_tokens):
             raise UserError("offsets of tokens that take in the white space around them are not known in a graph")
         if self._cut_tokens and self._rules.add_prefix_space:

@@ -68,7 +68,6 @@ class TextReader:
         return np.concatenate(rows), np.array(splits, np.int64), np.concatenate(places), np.concatenate(blanks)
 
     def _parts(self, text: str) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Codes of the tokens and of the text between them, each with its begin and end."""
         for found, begin, end in parts_of(self._pattern, text):
             if found:
                 yield np.array([FIRST_TOKEN + self._tokens[found[found.lastindex]]], np.uint32), begin, end
@@ -110,9 +109,9 @@ def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
 def check_cut_tokens(tokens: Sequence[AddedToken], where: str) -> None:
     """Raises UnknownTokenizer if the `tokenizers` library could match other tokens than `cut_pattern` does.
 
-    The library cuts out the tokens that are not `normalized` first, then the others. Of each kind it matches the
-    strings
-    alone, the longest at a position, and then widens them by white space (lstrip, rstrip).
+    The library cuts out tokens that are not `normalized` first, then the others. Of each kind it matches the strings
+    alone,
+    the longest at a position, and then widens them by white space (lstrip, rstrip).
     """
     has_later = any(not token.is_cut_first for token in tokens)
     first = [token for token in tokens if token.lstrip or token.rstrip or (token.is_cut_first and has_later)]

@@ -42,7 +42,7 @@ class CharacterRules:
         strip_accents: whether accents are dropped.
         clean: whether control characters are dropped.
         chinese: whether each Chinese character is a word.
-        of_library: uses the Unicode classes of the `tokenizers` library, not of google-research/bert.
+        of_library: uses Unicode classes of the `tokenizers` library, not google-research/bert's.
     """
 
     lower_case: bool = True
@@ -98,9 +98,7 @@ class CharacterRules:
 def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the mapping of all characters in two levels: row = rows[pages[code // 256] * 256 + code % 256].
 
-    Args:
-        rules: how characters change.
-        step: "all", or one of the two steps "normal" and "split".
+    step: "all", or one of the two steps "normal" and "split".
 
     Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
     character's text as code points, then zeros. ITSELF stands for the character itself, so that all Chinese ones share
@@ -134,9 +132,9 @@ def _is_punctuation(character: str) -> bool:
 def build_trie(pieces: Iterable[tuple[str, int]]) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Returns the trie of (piece, id); of equal pieces the last counts. An id of -1 makes a path where no piece ends.
 
-    Returns:
-        edges int64 [power of two], -1 where empty; ids int32 [nodes], -1 where no piece ends; the node of each piece.
-        Node 0 is the root.
+    Returns edges int64 [power of two], -1 where empty; ids int32 [nodes], -1 where no piece ends; the node of each
+    piece.
+    Node 0 is the root.
     """
     children: dict[tuple[int, str], int] = {}
     nodes, ids_of = [], {}

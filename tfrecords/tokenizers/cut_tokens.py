@@ -17,19 +17,15 @@ from tfrecords.tokenizers.characters import CharacterRules
 
 
 class TokenCutter:
-    """Cuts tokens out of texts.
+    """Cuts tokens out of texts, the longest first.
 
-    Args:
-        tokens: with their ids.
-        rules: how the rest of a text is normalized.
-        where: the file's name, for errors.
+    rules: how the rest of a text is normalized. where: for errors. Raises UnknownTokenizer if the `tokenizers` library
+    may
+    match other tokens in some text.
 
     Attributes:
-        first: tokens to match in the original text, the longest first.
-        later: tokens to match in normalized text, with normalized strings, the longest first.
-
-    Raises:
-        UnknownTokenizer: the `tokenizers` library may match other tokens in some text.
+        first: tokens to match in the original text.
+        later: tokens to match in normalized text, with normalized strings.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], rules: CharacterRules, where: str):
@@ -53,13 +49,11 @@ class TokenCutter:
         self._ids = [{token.content: token.id for token in part} for part in (self.first, self.later)]
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the characters and tokens of texts.
+        """Returns (codes, splits, places) of texts.
 
-        Returns:
-            (codes, splits, places): the characters and tokens of all texts, uint32; where each text's begin, int64
-            [texts + 1]; and the span of each code in its text, int32 [codes, 2]. With `later` tokens, the characters
-            are
-            normalized.
+        codes: the characters and tokens of all texts, uint32, normalized if there are `later` tokens. splits: where
+        each text's
+        begin, int64 [texts + 1]. places: the span of each code in its text, int32 [codes, 2].
         """
         rows, splits = list[tuple[int, int, int]](), [0]
         for text in texts:

@@ -38,16 +38,16 @@ class FolderFiles:
 
     Args:
         folder: with the files.
-        described: values of a tokenizer.json; None to read the folder's, {} if there is none.
+        described: values of a tokenizer.json; None for the folder's, {} if there is none.
         where: the name of that file, for errors.
 
     Attributes:
         settings: of tokenizer_config.json and special_tokens_map.json.
         described: as given.
         has_config: whether there is a tokenizer_config.json.
-        by_class: whether transformers makes the steps from tokenizer_config.json, and not from tokenizer.json.
-        of_model: whether transformers would take the defaults of BERT's, MPNet's or ALBERT's class by the model's type.
-        pair: `separators_between` and `second_segment_id` of the class.
+        by_class: whether transformers uses tokenizer_config.json, not tokenizer.json.
+        of_model: whether transformers takes the defaults of BERT's, MPNet's or ALBERT's class by the model's type.
+        pair: `separators_between` and `second_segment_id`.
         is_of_xlm: whether transformers reads the vocabulary as XLM-RoBERTa's.
         is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
@@ -107,10 +107,7 @@ class FolderFiles:
     def choose(self, key: str, inside: Any, default: Any) -> Any:
         """Chooses between tokenizer_config.json and tokenizer.json as transformers does, and warns if they differ.
 
-        Args:
-            key: of tokenizer_config.json.
-            inside: the value in the tokenizer.json, or None.
-            default: transformers' default for a missing key.
+        key: of tokenizer_config.json. inside: the value in the tokenizer.json, or None. default: that of transformers.
         """
         stated = self.settings.get(key)
         stated = stated if isinstance(stated, bool) else None
@@ -137,11 +134,7 @@ class FolderFiles:
         return other_files.CLASS_ROLES.get(self._class, {}) | named
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
-        """Returns the tokens that the files add, by id; those without an id come last.
-
-        Args:
-            ids: of the pieces of the vocabulary.
-        """
+        """Returns the tokens that the files add, by id, those without one last. ids: of the vocabulary's pieces."""
         listed = self.described.get("added_tokens") or []
         tokens = {token["content"]: added_token(token, token["id"]) for token in listed}
         for number, token in (self.settings.get("added_tokens_decoder") or {}).items():

@@ -1,7 +1,6 @@
 """The tokenizers as TensorFlow graphs that own their vocabulary, and the spans of words and characters in texts.
 
-Only this module and `byte_bpe_in_graph` need tensorflow-text. Offsets count characters, as Python does:
-`text[start:end]` is the word.
+Only this module and `byte_bpe_in_graph` need tensorflow-text. Offsets count characters, as in Python.
 """
 
 import numpy as np
@@ -86,8 +85,8 @@ class SentencePieceInGraph(tf.Module):
 class WordPieceInGraph(tf.Module):
     """Tokenizes strings [batch] by WordPiece to ragged int32 [batch, tokens].
 
-    Its one custom op is WordpieceTokenizeWithOffsets. Characters are mapped with core operations, since
-    tensorflow-text's own BERT normalizer also folds full-width punctuation, which BERT does not.
+    Its one custom op is WordpieceTokenizeWithOffsets. Core operations map characters, since tensorflow-text's own BERT
+    normalizer also folds full-width punctuation, which BERT does not.
 
     Args:
         ids: the ids of the pieces.
@@ -114,7 +113,7 @@ class WordPieceInGraph(tf.Module):
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns ids, and each token's start and end in its text, in characters: ragged int32 [batch, tokens] each."""
+        """As in `SentencePieceInGraph`."""
         codes, *origins = self._characters(texts)
         # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
         visible = codes.flat_values != ord(" ")
@@ -160,7 +159,7 @@ class LoweredInGraph(tf.Module):
         return self._graph(tf.strings.lower(valid(texts), encoding="utf-8"))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns ids, and each token's start and end in the original text, in characters."""
+        """As in `SentencePieceInGraph`, of the original text."""
         texts = valid(texts)
         codes = tf.strings.unicode_decode(texts, "UTF-8")
         ids, starts, ends = self._graph.with_offsets(tf.strings.lower(texts, encoding="utf-8"))
@@ -176,13 +175,7 @@ class LoweredInGraph(tf.Module):
 
 
 class CheckedInGraph(tf.Module):
-    """A tokenizer's graph whose calls fail for an id without a row in the model's table.
-
-    Args:
-        graph: the tokenizer's.
-        rows: number of rows in the table.
-        message: the error message.
-    """
+    """A tokenizer's graph whose calls fail with `message` for an id of `rows` or more."""
 
     def __init__(self, graph: tf.Module, rows: int, message: str):
         super().__init__()
@@ -192,7 +185,7 @@ class CheckedInGraph(tf.Module):
         return self._checked(self._graph(texts))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns ids, and each token's start and end in its text, in characters."""
+        """As in `SentencePieceInGraph`."""
         ids, *places = self._graph.with_offsets(texts)
         return self._checked(ids), *places
 
@@ -276,6 +269,5 @@ def _is_in(codes: tf.Tensor, listed: list[int]) -> tf.Tensor:
 
 
 def _columns(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """int32 [values]: the column of each value."""
     count = tf.range(tf.size(ragged.values, out_type=tf.int64))
     return tf.cast(count - tf.gather(ragged.row_starts(), ragged.value_rowids()), tf.int32)

@@ -112,18 +112,13 @@ def _load_folder(folder: Path) -> Tokenizer:
 def read_tokenizer(
     path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer:
-    """Reads the tokenizer of a vocabulary file or folder.
+    """Reads the tokenizer of a vocabulary file or folder; see `load_tokenizer`.
 
-    Args:
-        path: as in `load_tokenizer`.
-        lower_case: whether text is lower-cased. None: as stored next to the vocabulary or in a SentencePiece model,
-            else
-            whether the vocabulary has no pieces with capital letters.
-        keep_accents: whether accents stay. None: as stored next to the vocabulary or in a SentencePiece model, else no.
+    By default the files next to the vocabulary, or a SentencePiece model, decide `lower_case` and `keep_accents`; else
+    a vocabulary without capital letters is lower-cased, and accents are stripped.
 
-    Raises:
-        UserError: there is no tokenizer or more than one, it is damaged or (an UnknownTokenizer) of an unknown kind, or
-            `lower_case` differs from a value stored by this library or in a SentencePiece model.
+    Raises UserError if there is no tokenizer or more than one, it is damaged, of an unknown kind (UnknownTokenizer), or
+    `lower_case` differs from a value stored by this library or in a SentencePiece model.
     """
     path = Path(path)
     if path.is_dir():
@@ -139,7 +134,7 @@ def read_tokenizer(
 def tokenizer_in(
     folder: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer | None:
-    """Reads a folder's tokenizer as `read_tokenizer` does; None if it has none."""
+    """Reads a folder's tokenizer by `read_tokenizer`, or returns None."""
     folder = Path(folder)
     if description_in(folder) is not None:
         return load_tokenizer(folder, lower_case, keep_accents)
@@ -161,7 +156,6 @@ def own_sha256(folder: str | os.PathLike) -> str | None:
 
 
 def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, folder: Path | None = None) -> Tokenizer:
-    """Reads a vocabulary by the settings in its folder, or in `folder`."""
     check_tokenizer(path)
     folder = folder or path.parent
     try:

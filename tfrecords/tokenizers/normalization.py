@@ -2,11 +2,10 @@
 
 google-research/albert normalizes in Python (tokenization.py:33-50: white space collapsed, NFKD, combining marks
 dropped, lower case; `` and '' become " in the preprocessing that it comes from) and then runs the model with its own
-rules (nmt_nfkc). Both map characters, so their composition is one set of rules that a SentencePiece model can carry.
-Then plain SentencePiece, in any language or graph, normalizes as ALBERT does.
+rules (nmt_nfkc). Both map characters, so one set of rules in the model does the same, in any language or graph.
 
-Languages whose accents distinguish words (German schon and schön) may keep accents: the same rules, but characters are
-composed (NFKC) instead of decomposed.
+Languages whose accents distinguish words (German schon and schön) may keep accents: then characters are composed (NFKC)
+instead of decomposed.
 """
 
 import functools

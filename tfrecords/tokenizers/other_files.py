@@ -2,8 +2,7 @@
 
 Every key of a tokenizer_config.json and special_tokens_map.json, and every step and key of a tokenizer.json, is
 followed, has no effect here (the table says why), or is refused by its name and value: the folder then loads without a
-tokenizer. An unknown key of a tokenizer_config.json causes a warning: transformers ignores keys that its code never
-reads. `published`, `unigram_file` and `byte_bpe_file` follow the accepted ones.
+tokenizer. An unknown key of a tokenizer_config.json causes a warning: transformers ignores keys that it never reads.
 """
 
 import json

@@ -99,7 +99,6 @@ def _merged_of(tokenizer: Any) -> Mapping[int, tuple[int, int]]:
 
 
 def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[int]:
-    """A piece and all pieces that it is merged from."""
     found, asked = set[int](), [number]
     while asked:
         one = asked.pop()
@@ -118,7 +117,6 @@ def _needed_of_bytes(tokenizer: Any) -> np.ndarray:
 
 
 def _needed(tokenizer: Tokenizer, counts: np.ndarray) -> np.ndarray:
-    """bool [vocab_size]: pieces that stay even if they do not occur."""
     marks = (_WORDPIECE_SUFFIX, WORD_BOUNDARY)
     bare = [piece.removeprefix(marks[0]).removeprefix(marks[1]) or piece for piece in tokenizer.pieces]
     special = set(tokenizer.special_ids.tolist())

@@ -17,17 +17,11 @@ def framing(
 ) -> tuple[dict[str, str], dict[str, int]]:
     """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
 
-    Args:
-        steps: of a post_processor.
-        ids: of all pieces; those in the steps must be the same.
-        where: the file's name, for errors.
-        may_end_with_cls: whether [CLS] may be last.
+    steps: of a post_processor. ids: of all pieces; those in the steps must be the same. where: for errors.
+    may_end_with_cls: whether [CLS] may be last.
 
-    Returns:
-        The strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing if no step frames.
-
-    Raises:
-        UnknownTokenizer: they are framed otherwise.
+    Returns the strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing if no step frames.
+    Raises UnknownTokenizer for other rows.
     """
     ends, pair = dict[str, str](), dict[str, int]()
     for step in steps:

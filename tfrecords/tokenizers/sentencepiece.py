@@ -112,8 +112,6 @@ class SentencePieceTokenizer(Tokenizer):
         The rule of tokenization.py:53-88 as intended: the piece without its comma is encoded anew, with or without a
         word
         boundary as before, and then the comma. (In Python 3 the original compares str with bytes and adds a boundary.)
-        It
-        depends on one piece only, so it is a table over the vocabulary.
         """
         if self._blanks is not None:  # The `tokenizers` library has no such rule.
             return {}
@@ -180,7 +178,6 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, splits, self.as_written(written, splits, offsets)
 
     def _with_first_blanks(self, texts: Sequence[str]) -> list[str]:
-        """Puts a blank before texts that need one to begin with a word."""
         if self._blanks is None or not self._blanks.no_blank_before:
             return list(texts)
         has_none = re.compile(self._blanks.no_blank_before).fullmatch
@@ -189,7 +186,6 @@ class SentencePieceTokenizer(Tokenizer):
     def _with_last_blanks(
         self, texts: Sequence[str], ids: np.ndarray, splits: np.ndarray, offsets: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Appends the id of a blank to texts that end with one, if the rules have it."""
         offsets = np.zeros((len(ids), 2), np.int32) if offsets is None else offsets
         if self._blanks is None or not self._blanks.last_blank:
             return ids, splits, offsets

@@ -37,9 +37,8 @@ _BOUNDARY = ord(WORD_BOUNDARY)
 class UnigramSegmenter:
     """Converts texts to ids; thread-safe.
 
-    Args:
-        proto: a model that `can_segment` accepts.
-        expansions: every id's replacement end to end, int32, and its row_splits, int64 [vocab_size + 1].
+    proto: a model that `can_segment` accepts. expansions: every id's replacement end to end, int32, and its row_splits,
+    int64 [vocab_size + 1].
     """
 
     def __init__(self, proto: model_pb2.ModelProto, expansions: tuple[np.ndarray, np.ndarray]):
@@ -92,7 +91,6 @@ def can_segment(proto: model_pb2.ModelProto) -> bool:
 # 0.7 s for each of the published ones.
 @functools.lru_cache(maxsize=8)
 def _replaced_characters(charsmap: bytes) -> frozenset[str]:
-    """The characters in all sources of replacements."""
     return frozenset(character for source, _ in decompile(charsmap) for character in source)
 
 

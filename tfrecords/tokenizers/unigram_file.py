@@ -45,13 +45,8 @@ def as_model(
 ) -> bytes:
     """Returns a serialized SentencePiece model.
 
-    Args:
-        model: the file's "model".
-        steps: of normalization, all known.
-        splits_at_white_space: whether words end at all white space, and not at blanks alone.
-        special: pieces that are no text.
-        lower_case: None for the steps' own.
-        keep_accents: None for the steps' own.
+    model: the file's "model". steps: of normalization, all known. splits_at_white_space: whether words end at all white
+    space, not at blanks alone. special: pieces that are no text. lower_case, keep_accents: None for the steps' own.
     """
     proto = model_pb2.ModelProto()
     for number, (piece, score) in enumerate(model["vocab"]):
@@ -132,7 +127,7 @@ def _with_case_and_accents(steps: list[dict], lower_case: bool | None, keep_acce
 
 
 def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tuple[str, str]]:
-    """(source, target) pairs of all steps together."""
+    """(source, target) pairs of all steps."""
     at = next((number for number, step in enumerate(steps) if step["type"] == "Precompiled"), len(steps))
     charsmap = b"".join(base64.b64decode(step["precompiled_charsmap"]) for step in steps[at : at + 1])
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))

@@ -37,10 +37,10 @@ class WordPieceTokenizer(Tokenizer):
         lower_case: see `Tokenizer`.
         path: the file's name, for errors.
         keep_accents: see `Tokenizer`.
-        rules: other rules of ids and offsets; default: google-research/bert's.
+        rules: of ids and offsets; default: google-research/bert's.
 
     Raises:
-        UserError: the file is damaged, or (an UnknownTokenizer) has no special pieces, or a rule is not supported.
+        UserError: it is damaged, or (an UnknownTokenizer) has no special pieces, or a rule is not supported.
     """
 
     kind = "wordpiece"

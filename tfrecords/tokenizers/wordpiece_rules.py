@@ -19,9 +19,9 @@ class WordPieceRules:
     """All rules but the vocabulary, the case and the accents.
 
     Attributes:
-        of_library: uses the Unicode classes of the `tokenizers` library, not of google-research/bert.
-        clean: whether control characters are dropped.
-        chinese: whether each Chinese character is a word.
+        of_library: see `CharacterRules`.
+        clean: see `CharacterRules`.
+        chinese: see `CharacterRules`.
         strip_accents: whether accents are dropped though capitals stay.
         longest_word: characters of the longest word that is not unknown.
         names: (role, piece) of special pieces with other names than [CLS], [SEP], [PAD], [UNK] and [MASK].

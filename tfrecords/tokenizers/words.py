@@ -57,7 +57,6 @@ def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_unspaced(piece: bytes) -> bool:
-    """Whether a piece may have a part of a character of a script without white space."""
     try:
         text = piece.decode()
     except UnicodeDecodeError:
