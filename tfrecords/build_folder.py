@@ -100,13 +100,13 @@ class BuildFolder:
         return complete
 
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
-        """Returns the report of a task finished in an earlier run; None if missing, or half-written at a power cut."""
+        """Returns an earlier run's report; None if missing, or half-written at a power cut."""
         with contextlib.suppress(UserError):
             return files.read_json(report_path(self.parts, kind, number))
         return None
 
     def spilled(self, kind: str, number: int, key: str) -> dict[str, Any] | None:
-        """Returns the report of a task whose spill files are unchanged, else None."""
+        """Returns a task's report if its spill files are unchanged."""
         report = self.report(kind, number)
         if report is None or report["key"] != key:
             return None
@@ -229,7 +229,7 @@ class BuildFolder:
         )
 
     def _take_apart(self, manifest: dict[str, Any]) -> None:
-        """Turns a complete build into an unfinished one whose existing shards are done."""
+        """Turns a complete build into an unfinished one."""
         self.parts.mkdir(exist_ok=True)
         run = {"needed": None, "stamp": "", "shards": manifest["shards"], "description": self.description}
         files.write_json(self.parts / _RUN, run)

@@ -1,4 +1,4 @@
-"""The settings that, with the corpus and the tokenizer, decide the bytes of a folder of records."""
+"""The settings that, with corpus and tokenizer, decide the bytes of records."""
 
 import dataclasses
 import math
@@ -180,7 +180,7 @@ class BuildSettings(CheckedSettings):
         return first, total - first
 
     def described(self) -> dict[str, Any]:
-        """Returns the settings by name for the manifest, without those that have no effect on masked records."""
+        """Returns the settings for the manifest, without those that have no effect on masked records."""
         values = dataclasses.asdict(self)
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}

@@ -1,4 +1,4 @@
-"""Builds a corpus's records: assigns documents to shards, writes the missing shards, and assembles the folder."""
+"""Builds a corpus's records: assigns documents to shards, writes missing shards, and assembles the folder."""
 
 import dataclasses
 import hashlib
@@ -59,8 +59,7 @@ def build(
 
     Raises:
         UserError: bad input, a folder with another build (unless `overwrite`) or in use by another process, or no
-            example
-            in a split that should have some.
+            example in a split that should have some.
     """
     paths = corpus.find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
@@ -183,7 +182,6 @@ class _Build:
         return [reports[number] for number in range(len(self._pieces))]
 
     def _regrouped(self, blocks: list[Path]) -> list[list[Path]]:
-        """Does the second round if there are more shards than groups in a file."""
         key = hashlib.sha256("".join(report["key"] for report in self._read).encode()).hexdigest()
         reports = {
             group: report for group in range(self._deal.groups) if (report := self._folder.spilled("group", group, key))

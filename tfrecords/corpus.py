@@ -72,7 +72,7 @@ def describe_not_utf8(path: str, count: int) -> str:
 
 
 def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
-    """Yields the chunk's documents as lists of sentences. Bytes that are not UTF-8 become U+FFFD."""
+    """Yields the chunk's documents as in `read_documents`."""
     for text in read_texts(chunk, text_field):
         if isinstance(text, BadLine):
             raise text
@@ -80,7 +80,7 @@ def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: boo
 
 
 def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:
-    """Yields each document's text in UTF-8, lines separated by "\\n", or the error that names a bad line."""
+    """Yields each document's text in UTF-8, lines separated by "\\n", or a bad line's error."""
     for text in _read_texts(chunk, text_field):
         if line_documents and isinstance(text, bytes):
             yield from (line for line in text.split(b"\n") if line.decode().strip())

@@ -43,7 +43,7 @@ class Deal:
 
     @classmethod
     def of(cls, settings: BuildSettings, text_bytes: int) -> "Deal":
-        """Plans as many shards as the text fills, and at least one for held-out documents if the settings want some."""
+        """Plans as many shards as the text fills, at least one for held-out documents if the settings want some."""
         fraction = settings.held_out_fraction
         held_out = text_bytes * fraction
         train, eval = (max(1, round(size / settings.chunk_bytes)) for size in (text_bytes - held_out, held_out))
@@ -123,13 +123,13 @@ def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_
 
 
 def append_keys(path: Path, held_out: np.ndarray, training: np.ndarray) -> None:
-    """Appends the keys of the documents read, int64 each, to a spill file."""
+    """Appends keys, int64 each, to a spill file."""
     with open(path, "ab") as file:
         file.write(np.concatenate([[len(held_out)], held_out, training]).astype(np.int64).tobytes())
 
 
 def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of the held-out documents and of the others, as `append_keys` wrote them."""
+    """Returns the keys of the held-out documents and of the others."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * (width - 1))
@@ -157,7 +157,7 @@ def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
 
 
 def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool = False) -> Documents:
-    """Reads the documents of one shard, from the spill files in this order."""
+    """Reads a shard's documents from the spill files in this order."""
     hashes, texts = [np.zeros(0, np.int64)], []
     for path in paths:
         documents = read_spill(path, group, hashes_only)

@@ -32,7 +32,7 @@ def loose_hashes(texts: list[bytes]) -> np.ndarray:
 
 
 def count_also_in_training(spills: Iterable[Path]) -> int:
-    """Counts the held-out documents that are also in training as whole documents, by `loose_hashes`.
+    """Counts the held-out documents that are also in training, by `loose_hashes`.
 
     spills: The files of the first round.
     """

@@ -62,8 +62,7 @@ def plan_examples(
     """Segments a batch of documents (see `segments`).
 
     document_numbers: int64 [documents], the documents' places in the corpus; they, `copy` (the number of the pass over
-    the
-    corpus) and the seed decide every random choice.
+    the corpus) and the seed decide every random choice.
     """
     keys = derive(settings.seed, copy, document_numbers)
     joined = settings.input_format == "full-sentences"
@@ -85,7 +84,7 @@ def plan_examples(
 
 
 def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
-    """Returns the examples of a plan at these indices, in this order."""
+    """Returns examples of a plan by index."""
     special = vocabulary.cls_id, vocabulary.sep_id, vocabulary.pad_id
     layout = _lay_out(plan.ids, plan.spans[rows], settings.max_seq_length, special, vocabulary.separators_between)
     return Examples(*layout, plan.labels[rows], plan.keys[rows])  # type: ignore[call-arg]
@@ -123,7 +122,7 @@ def _lay_out(ids, spans, sequence, special, between):
 
 
 def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batch: Examples) -> bytes:
-    """Returns TFRecord bytes of a batch, masked if the masking is static."""
+    """Returns TFRecord bytes, masked if the masking is static."""
     examples, sequence = batch.input_ids.shape
     columns = np.arange(sequence)
     present = columns < batch.lengths[:, None]

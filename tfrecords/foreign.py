@@ -19,8 +19,7 @@ def describe_foreign(paths: list[Path]) -> dict[str, Any]:
     """Returns a manifest with what can be known: masking "static", the lengths of records, and every file's examples.
 
     Raises UserError unless the files hold static pre-training examples with google-research/albert's features, all of
-    the
-    same lengths by each file's first record.
+    the same lengths by each file's first record.
     """
     records = {path: features for path in paths if (features := _first_record(path)) is not None}
     if not records:

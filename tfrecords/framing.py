@@ -22,12 +22,12 @@ CLS_SEGMENT = 2
 
 
 class TokenBatch(NamedTuple):
-    """Rows padded to the longest; all int32.
+    """Rows padded to the longest; all int32 [batch, length].
 
     Attributes:
-        input_ids: [batch, length].
-        mask: [batch, length], 1 for tokens; 1 at the first position of every row.
-        segment_ids: [batch, length], 0 at padding.
+        input_ids: padded at the end.
+        mask: 1 for tokens; 1 at the first position of every row.
+        segment_ids: 0 at padding.
     """
 
     input_ids: tf.Tensor
@@ -116,7 +116,7 @@ class Framer:
 
     @property
     def mask(self) -> str:
-        """Returns the mask token as it is written in a text: [MASK], or RoBERTa's `<mask>`."""
+        """Returns the mask token's text: [MASK], or RoBERTa's `<mask>`."""
         return self.tokenizer.pieces[self.tokenizer.mask_id]
 
     @property
@@ -195,8 +195,7 @@ class Framer:
         """Makes windows that start `doc_stride` tokens apart, or less where a long question leaves less space.
 
         question: ids, cut to `max_query_length` tokens, or fewer so that the passage gets at least half of a row.
-        context: ids
-        of each question's passage.
+        context: ids of each question's passage.
         """
         between = self.tokenizer.separators_between
         question = question[:, : self.question_room(max_query_length)]
@@ -221,7 +220,7 @@ class Framer:
         return Windows(rows, row, tf.gather(before, row), first_token, size, token, token.with_values(is_best))
 
     def special_tokens(self, texts: int) -> int:
-        """Returns the number of [CLS] and [SEP] in a row of so many texts."""
+        """Returns the number of [CLS] and [SEP] in a row."""
         return 2 + (texts - 1) * self.tokenizer.separators_between
 
     def question_room(self, max_query_length: int) -> int:
@@ -251,7 +250,7 @@ class Framer:
         return ids.with_values(segments)
 
     def _between(self, middle: Sequence[int], *texts: tf.RaggedTensor, special: int | None = None) -> tf.RaggedTensor:
-        """Joins texts with `middle`; `special` replaces the ids of [CLS] and the last [SEP]."""
+        """`special` replaces the ids of [CLS] and the last [SEP]."""
         cls, sep = (self.tokenizer.cls_id, self.tokenizer.sep_id) if special is None else (special, special)
         parts = [] if self.tokenizer.cls_last else [_column(texts[0], cls)]
         for number, text in enumerate(texts, 1):
@@ -263,7 +262,7 @@ class Framer:
 
 
 class TextFramer(tf.Module, Framer):
-    """A `Framer` that also makes rows from strings [batch], with its tokenizer inside the graph."""
+    """A `Framer` of strings [batch] too, with its tokenizer inside the graph."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         tf.Module.__init__(self)
@@ -272,7 +271,7 @@ class TextFramer(tf.Module, Framer):
         self.pieces = tf.constant(tokenizer.pieces)
 
     def tokenize(self, *texts: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Returns the ids of several string tensors [batch] in one pass, since a tokenizer is a large graph."""
+        """Returns the ids of several string tensors [batch] in one pass: a tokenizer is a large graph."""
         tokens = self.in_graph(tf.concat(texts, axis=0))
         ends = tf.math.cumsum(tf.stack([tf.size(one) for one in texts]))
         starts = tf.concat([[0], ends[:-1]], axis=0)
@@ -293,16 +292,16 @@ class TextFramer(tf.Module, Framer):
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> tf.RaggedTensor:
-    """Tokenizes in Python, about a hundred times faster than WordPiece in the graph: int32 [texts, tokens]."""
+    """Tokenizes in Python, about a hundred times faster than WordPiece's graph: int32 [texts, tokens]."""
     ids, splits = tokenizer.encode_batch(texts)
     tokenizer.check_ids(ids)
     return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
 
 
 def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Returns the window [count] in which each token's smaller context, left or right, is greatest.
+    """The window [count] in which each token's smaller context, left or right, is greatest.
 
-    The score adds a hundredth of the window's size; on a tie the first window wins.
+    A hundredth of the window's size counts too; on a tie the first window wins.
     """
     windows = tf.size(size, out_type=tf.int64)
     window = tokens.value_rowids()

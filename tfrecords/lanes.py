@@ -78,8 +78,7 @@ class Lanes:
         """Returns what to read of an epoch, in the order of the lanes' turns.
 
         Int64 arrays: each lane's number, its first window, rows to skip in that, where its stretches begin and end, and
-        the
-        stretches [stretches, 3]: index of a file, rows of it to skip, rows.
+        the stretches [stretches, 3]: index of a file, rows of it to skip, rows.
         """
         files = np.argsort(derive(self._seed, _ORDER, epoch, np.arange(len(self._names))))
         splits = np.concatenate([[0], np.cumsum(self._counts[files])])

@@ -1,4 +1,4 @@
-"""Reads and writes the manifest of a folder of records, and checks files against it."""
+"""Reads and writes the manifest of a folder of records, and checks files by it."""
 
 import glob
 import json
@@ -21,10 +21,8 @@ def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> lis
     """Returns the record files of comma-separated globs or folders, sorted.
 
     If a folder's manifest (or, without one, the files' names) assigns the files to both splits, only those of `split`
-    are
-    returned, so that data/*.tfrecord never trains on held-out data. Raises UserError if there are none, or none of
-    `split`
-    in a folder: only explicitly named files serve both purposes.
+    are returned, so that data/*.tfrecord never trains on held-out data. Raises UserError if there are none, or none of
+    `split` in a folder: only explicitly named files serve both purposes.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
@@ -137,7 +135,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
 
 
 def word_rule_of(manifest: dict[str, Any]) -> str:
-    """Returns the rule for word beginnings; older folders without one have "published"."""
+    """Returns the rule for word beginnings; "published" in older folders."""
     return manifest.get("word_rule", PUBLISHED)
 
 
@@ -159,7 +157,7 @@ _MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
-    """Returns the manifest in this folder. Raises UserError if there is none or it is something else."""
+    """Returns a folder's manifest. Raises UserError if it is missing or something else."""
     if not (folder / MANIFEST).exists():
         parts = folder / PARTS
         mend = "its build was interrupted; run it again" if parts.exists() else "build it anew"

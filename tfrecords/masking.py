@@ -48,7 +48,7 @@ class MaskingRule:
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking needs of a tokenizer, whose names the other fields have.
+    """What masking needs of a tokenizer.
 
     word_starts: bool [vocab]; ordinary_ids: int32, all but the special. piece_bytes: from `words.byte_table`, for the
     word rule "script".
@@ -87,7 +87,7 @@ class MaskingVocabulary:
         return self.word_starts, *(self.piece_bytes or nothing), unspaced_table()
 
     def words_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """Returns which tokens begin a word: bool of the shape of `input_ids` int32 [examples, sequence]."""
+        """Returns which tokens begin a word: bool in the shape of `input_ids`."""
         if self.piece_bytes is None:
             return self.word_starts[input_ids]
         return _begin_words(np.ascontiguousarray(input_ids), *self.word_table)
@@ -172,7 +172,7 @@ def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_pred
 
 @compiled
 def _words(ids, starts, cls_id, sep_id):
-    """Begins and ends of one example's words; [CLS] and [SEP] end a word and are none."""
+    """[CLS] and [SEP] end a word and are none."""
     begins, ends = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     count, inside = 0, False
     for position in range(len(ids)):

@@ -21,10 +21,10 @@ def pack_batch(
     row_multiple: int,
     predictions_per_row: int,
 ) -> dict[str, tf.Tensor]:
-    """Packs the examples of a batch into few rows by first-fit decreasing; returns features as described above.
+    """Packs the examples of a batch into few rows by first-fit decreasing.
 
     Args:
-        features: of a batch, see `reader.read_examples`.
+        features: see `reader.read_examples`.
         examples_per_row: most examples in a row.
         pad_id: id of [PAD].
         row_multiple: empty rows round the number of rows up to a multiple of it, but not above the examples'.
@@ -75,7 +75,7 @@ def _first_fit(sizes, sequence, examples_per_row):
 
 
 def pack_features(features: dict[str, tf.Tensor], examples_per_row: int, pad_id: int = 0) -> dict[str, tf.Tensor]:
-    """Joins each `examples_per_row` consecutive examples into one row of the features described above."""
+    """Joins each `examples_per_row` consecutive examples into one row."""
     sequence = features["input_ids"].shape[1]
     lengths = tf.reduce_sum(features["input_mask"], axis=1)
     token_places = tf.sequence_mask(lengths, sequence)

@@ -39,10 +39,8 @@ def pair_spans(
 
     keys: uint64 [documents]. short_by_document: draws the target length once a document, as the official code does, not
     once an example. task: index into PAIR_TASKS. single_sentences: each segment is one sentence ("sentence-pair"), not
-    as
-    many as fit ("segment-pair").
-    Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32 [examples], example keys uint64
-    [examples]). A chunk that cannot make a pair under the task gives no example.
+    as many as fit ("segment-pair"). Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32
+    [examples], example keys uint64 [examples]). A chunk that cannot make a pair under the task gives no example.
     """
     spans = np.zeros((len(sentence_splits), 4), np.int64)
     labels = np.zeros(len(sentence_splits), np.int32)
@@ -90,7 +88,7 @@ def pair_spans(
 
 @compiled
 def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
-    """End of the chunk that begins at sentence `first`; for sop at least two sentences if possible."""
+    """For sop, a chunk has two sentences if possible."""
     if single_sentences:
         return min(first + 2, last)
     minimum = 2 if task == SOP else 1
@@ -124,7 +122,7 @@ def _even_out(sentence_splits, first, cut, end, key):
 
 @compiled
 def _shorten(start, end, length, key, counter):
-    """Drops tokens at the front or the back with equal chance, until `length` are left."""
+    """Drops tokens at the front or back with equal chance, until `length` are left."""
     while end - start > length:
         if draw(key, counter) & np.uint64(1) == 1:
             start += 1

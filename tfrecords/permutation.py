@@ -121,8 +121,7 @@ def encode_streams(
     """Yields (TFRecord bytes, rows) of each block of a shard's rows, in order.
 
     document_numbers: int64 [documents]; the first one, `copy` and the seed determine every random choice. Other
-    arguments
-    as in `make_streams`. A shard's rows end with the last step for which all of its streams have tokens.
+    arguments as in `make_streams`. A shard's rows end with the last step for which all of its streams have tokens.
     """
     streams = make_streams(settings, end_id, ids, sentence_splits, document_splits)
     key = derive(settings.seed, _ROWS, copy, document_numbers[0])
@@ -141,7 +140,7 @@ def lay_out_steps(
 ) -> Rows:
     """Lays out the rows of all streams from step `first` to before `last`, ordered by step; fewer at the end.
 
-    key: uint64, of the shard; the rows' keys derive from it.
+    key: uint64, of the shard.
     """
     numbers = np.arange(first * settings.streams, last * settings.streams)
     starts, *pieces = vocabulary.word_table
@@ -263,8 +262,7 @@ def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
     """Returns bool [length], True at `goal` tokens: spans, each within a context of its own (data_utils.py:331-392).
 
     A span of n is n pieces from the beginning of a word on or, by `rule`, n words; single tokens make up the rest of
-    the
-    goal. In text that runs backwards, spans are drawn in forward order.
+    the goal. In text that runs backwards, spans are drawn in forward order.
 
     starts: bool [length], where a word begins. key, counter: the random stream and its first draw. rule: alpha and beta
     of the context, and whether words are counted. thresholds: see `MaskingRule.ngram_thresholds`.

@@ -42,10 +42,8 @@ def read_permutations(
 
     input_ids, segment_ids: int32 [batch, max_seq_length], the true tokens; is_reversed: int32 [batch], 1 for text that
     runs backwards; perm_mask: bool [batch, max_seq_length, max_seq_length], True where token i may not attend to token
-    j;
-    masked_lm_positions, masked_lm_ids: int32 and masked_lm_weights: float32 [batch, max_predictions_per_seq], the
-    targets
-    in text order, then padding.
+    j; masked_lm_positions, masked_lm_ids: int32 and masked_lm_weights: float32 [batch, max_predictions_per_seq], the
+    targets in text order, then padding.
 
     Args:
         patterns: As for `reader.read_examples`.
@@ -238,8 +236,7 @@ def permutation_masks(
     """Returns what each token may not attend to, and which tokens are predicted.
 
     Unmasked tokens are visible to all of their part, and attend to unmasked tokens alone. A masked token attends also
-    to
-    the masked ones before it in the order, and is a target. [CLS] and [SEP] are no targets and attend to themselves.
+    to the masked ones before it in the order, and is a target. [CLS] and [SEP] are no targets and attend to themselves.
     The part after the reused one attends to all of the reused part, which attends to nothing after it. Source:
     data_utils.py:579-698 of the code in `tfrecords.permutation`.
 

@@ -54,16 +54,15 @@ def read_examples(
     masked_lm_weights: float32 [batch, max_predictions_per_seq]; next_sentence_labels: int32 [batch, 1].
 
     training: shuffled (files, then windows of `shuffle_window` records), repeated for ever, every batch full, new
-    dynamic
-    masks each epoch. Otherwise one pass in order, the last batch possibly smaller, dynamic masks fixed by `seed`.
+    dynamic masks each epoch. Otherwise one pass in order, the last batch possibly smaller, dynamic masks fixed by
+    `seed`.
     patterns: comma-separated globs or folders; of a folder, the files that its manifest lists for training or for
     evaluation. batch_size: of this worker. num_workers, worker: each worker gets its share of every batch_size *
     num_workers records. skip_batches: batches that this worker had before. examples_per_row above 1 packs up to so many
     examples into one row (see `packing` for the features); row_multiple rounds the number of rows up. expected:
-    required
-    manifest entries, such as max_seq_length or tokenizer_sha256. files_at_once: files read in parallel (fewer if there
-    are
-    few); 0 for 64, for folders of 0.1.0 16. If num_workers divides it, each worker reads its own files only.
+    required manifest entries, such as max_seq_length or tokenizer_sha256. files_at_once: files read in parallel (fewer
+    if there are few); 0 for 64, for folders of 0.1.0 16. If num_workers divides it, each worker reads its own files
+    only.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
@@ -144,14 +143,14 @@ def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], lis
 
 
 def check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
-    """Raises UserError if the manifest of the records in `folder` lacks one of these entries."""
+    """Raises UserError if a manifest lacks these entries."""
     for key, value in expected.items():
         if manifest.get(key) != value:
             raise UserError(f"the records in '{folder}' have {key} {manifest.get(key)!r}, needed is {value!r}")
 
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:
-    """Reads the records, string [], of the file with this name, string []."""
+    """Reads the records, string [], of a file."""
     gzipped = tf.strings.regex_full_match(name, r".*\.gz")
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 
@@ -166,7 +165,7 @@ def _read_files(names: tf.Tensor, files_at_once: int) -> tf.data.Dataset:
 def _training_rows(
     read: Callable[[tf.Tensor], tf.data.Dataset], names: tf.Tensor, total: int, seed: int, window: int, skip: int
 ) -> tf.data.Dataset:
-    """The rows of all epochs, from number `skip` on; `total` rows an epoch."""
+    """The rows of all epochs from number `skip` on; `total` rows an epoch."""
     first_epoch, into_epoch = divmod(skip, total)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -182,8 +181,6 @@ def _training_rows(
 
 
 class _Parser:
-    """Maps (positions int64 [batch], records string [batch]) to the features of `read_examples`."""
-
     def __init__(self, manifest: dict[str, Any], folder: Path, seed: int, examples_per_row: int, row_multiple: int):
         self._sequence = manifest["max_seq_length"]
         self._predictions = manifest["max_predictions_per_seq"]

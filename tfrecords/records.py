@@ -18,8 +18,7 @@ def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.n
     """Returns TFRecord bytes with one tf.train.Example for each row.
 
     features: arrays [examples, width] by name; float32 becomes a FloatList, whole numbers (from 0 to 2**31 - 1) and
-    bools
-    an Int64List. counts: [examples] by name, the number of values of each row to write.
+    bools an Int64List. counts: [examples] by name, the number of values of each row to write.
     """
     names = sorted(features)
     is_float = np.array([features[name].dtype == np.float32 for name in names])
@@ -113,7 +112,7 @@ def _entry_size(name_length, payload):
 
 @compiled
 def _list_size(payload):
-    """Size of an Int64List or FloatList; the protocol leaves out the field of an empty one."""
+    """Size of an Int64List or FloatList; an empty one has no field."""
     return _nested(payload) if payload else 0
 
 

@@ -86,8 +86,7 @@ def run_ray(worker: Any, workers: int) -> Iterator[Run]:
     """Runs tasks on the Ray cluster at RAY_ADDRESS, or on one started here.
 
     Every node must see the output folder under the same path, and the inputs under the same path or URL. Ray repeats
-    the
-    tasks of a node that dies.
+    the tasks of a node that dies.
     """
     try:
         import ray

@@ -98,7 +98,7 @@ def text_bytes(path: str | os.PathLike) -> int:
 
 
 def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[list[Section]]:
-    """Returns sections of about `piece_bytes` of text, or several small files together; .gz files stay whole."""
+    """Returns sections of about `piece_bytes` of text, or several small files; .gz files stay whole."""
     pieces, filled = [], 0
     for path in paths:
         for section, size in _sections(str(path), piece_bytes):
@@ -156,7 +156,7 @@ def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]
 
 
 def line_number(chunk: Chunk, line: int) -> int:
-    """Returns the number in its file of a chunk's line, from 0; reads the file up to there."""
+    """Returns a line's number in its file, from 0; reads the file up to there."""
     with _opened(chunk.path) as file:
         before = sum(block.count(b"\n") for block in _clean_blocks(file, chunk.path, 0, chunk.start))
     return before + chunk.first_line + line
@@ -164,7 +164,7 @@ def line_number(chunk: Chunk, line: int) -> int:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file for reading; errors become a UserError that names it."""
+    """Errors become a UserError that names the file."""
     try:
         with _open(path) as file:
             yield file

@@ -17,7 +17,7 @@ LONGEST_RUN = 8
 
 
 class Statistics:
-    """Counts over any number of batches of unpacked features (numpy arrays, as from `reader.read_examples`)."""
+    """Counts over batches of unpacked features (numpy arrays, as from `reader.read_examples`)."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int, word_rule: str = SCRIPT):
         self._tokenizer, self._vocabulary = tokenizer, MaskingVocabulary.of(tokenizer, word_rule)

@@ -58,7 +58,7 @@ class Worker:
     def read_piece(
         self, deal: Deal, number: int, piece: list[sections.Section], piece_bytes: int, key: str, max_bad_lines: int
     ) -> dict[str, Any]:
-        """Assigns the documents of a piece of the corpus to spill files; returns the piece's report.
+        """Assigns a piece's documents to spill files; returns its report.
 
         Raises UserError for an unreadable file, and for more bad lines than allowed.
         """
@@ -97,7 +97,7 @@ class Worker:
     def _texts(
         self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int, not_utf8: dict[str, int]
     ) -> Iterator[bytes]:
-        """Yields each document as UTF-8, a sentence a line, whatever the file format.
+        """Yields each document as UTF-8, a sentence a line.
 
         `bad_lines` gets lines without a text, `not_utf8` the number of bytes of a file that are not UTF-8.
         """
@@ -141,7 +141,7 @@ class Worker:
         return report
 
     def build(self, deal: Deal, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard and returns its manifest entry; returns `earlier` if that is of the same documents."""
+        """Writes a shard and returns its manifest entry: `earlier` if of the same documents."""
         group = shard % deal.group_size if deal.group_size > 1 else shard
         if earlier and earlier["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
             return earlier
@@ -284,10 +284,10 @@ def part_path(parts: Path, shard: int, gzip: bool) -> Path:
 
 
 def spill_path(parts: Path, kind: str, number: int, block: int) -> Path:
-    """Returns the path of a spill file of a piece or group."""
+    """Returns the path of a spill file."""
     return parts / f"{kind}-{number:06d}-{block:04d}.spill"
 
 
 def report_path(parts: Path, kind: str, number: int) -> Path:
-    """Returns the path of the report of a finished piece, group or shard."""
+    """Returns the path of a finished task's report."""
     return parts / f"{kind}-{number:06d}.json"

@@ -15,8 +15,7 @@ def compiled(function: Callable | None = None, **options) -> Callable:
     """Returns `numba.njit` of a function, without the GIL, cached on disk if one is writable.
 
     numba notices changes in a kernel's own file only, not in those of the kernels it calls; so the cache folder is
-    named
-    after all of them.
+    named after all of them.
     """
     if function is None:
         return functools.partial(compiled, **options)
@@ -32,7 +31,7 @@ def compiled(function: Callable | None = None, **options) -> Callable:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """Lets one process of this machine compile at a time if kernels have a cache; the others then load the result."""
+    """Lets one process of this machine compile at a time; the others then load the result from the cache."""
     folder = _cache_folder()
     if folder is None:
         yield

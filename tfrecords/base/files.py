@@ -52,7 +52,7 @@ _UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp(?=.*\d)[a-z0-
 
 
 def remove_unfinished(folder: str | os.PathLike) -> None:
-    """Removes temporary files of killed processes from the folder, not those of running ones."""
+    """Removes temporary files of killed processes, not of running ones."""
     for path in Path(folder).iterdir():
         found = _UNFINISHED.fullmatch(path.name)
         if found and path.is_file() and not _is_other_process(found["pid"]):
@@ -118,13 +118,13 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def check_content(path: str | os.PathLike, content: bytes) -> None:
-    """Raises UserError for the pointer of a file that Git LFS left out."""
+    """Raises UserError for a pointer of Git LFS."""
     if content.startswith(_POINTER):
         raise UserError(f"'{path}' is a Git LFS pointer, not the file itself; run git lfs pull, or download it again")
 
 
 def make_output_dir(path: str | os.PathLike) -> Path:
-    """Creates the folder and checks that it is writable, before any long work."""
+    """Creates the folder and checks that it is writable."""
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,7 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
     """Returns the text of --help, or of --helpfull if `full`.
 
     The attribute `groups` of a settings class, a mapping of titles to flag names, selects and orders the flags of
-    --help;
-    --helpfull adds the others. Without `groups` both show all flags.
+    --help; --helpfull adds the others. Without `groups` both show all flags.
 
     about: The docstring of the command's module. switches: Whether flags of type bool are written --name and --noname;
     otherwise --name=true and --name=false.
@@ -55,7 +54,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
-    """The lines of a flag: its help text in a column, on the line of its name if that is short enough."""
+    """The help text begins on the line of its name if that is short enough."""
     text, default = _parts(field)
     name, choices = flag_name(field), field.metadata["choices"]
     value = "|".join(choices) or next((sign for kind, sign in _VALUES.items() if kind in str(field.type)), "...")

@@ -29,7 +29,7 @@ def fonts_for(texts: Iterable[str]) -> Iterator[None]:
 
 @functools.cache
 def _families(characters: frozenset[str]) -> tuple[list[str], str]:
-    """Font families in order of preference, and a character that none of them has, or ""."""
+    """Font families in order of preference, and a character in none of them or ""."""
     from matplotlib import font_manager
 
     wanted = {ord(character) for character in characters if character.isprintable()}
@@ -69,7 +69,7 @@ _TOLD: list[str] = []
 
 
 def wrapped(name: str, line_width: int = _LINE) -> str:
-    """Returns a name in at most three lines, broken at spaces or signs; a long one loses its middle."""
+    """Returns a name in at most three lines, broken at spaces or signs, without its middle if too long."""
     lines, line = [], ""
     for character in _shortened(name, 3 * line_width - line_width // 3):
         if _width(line + character) > line_width:

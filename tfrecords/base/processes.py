@@ -33,7 +33,7 @@ def interrupts_deferred() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Keeps Ctrl-C, which a terminal sends to all, from processes started in the block; this one gets it afterwards."""
+    """Keeps Ctrl-C from processes started in the block; this process gets it afterwards."""
     # multiprocessing would start it with the first process, and unblock SIGINT then.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

@@ -69,7 +69,7 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
 
 def leave_a_closed_pipe() -> NoReturn:
-    """Ends the process if the reader of its output has gone, as in `| head`."""
+    """Ends the process when its output's reader has gone, as in `| head`."""
     # The interpreter must not try to flush the rest.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
@@ -129,7 +129,7 @@ _COLLECTIVE = "ollective"
 
 
 def command_name(module: str) -> str:
-    """Returns the command as the user typed it: an installed script, or `python -m MODULE`."""
+    """Returns the command as typed: an installed script, or `python -m MODULE`."""
     typed = os.path.basename(sys.argv[0])
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = spec.name if module == "__main__" and spec else module
@@ -137,7 +137,7 @@ def command_name(module: str) -> str:
 
 
 def version_line() -> str:
-    """Returns the versions of the library, and of TensorFlow and Keras if installed."""
+    """Returns the versions of the library, TensorFlow and Keras."""
     others = []
     for title, name in (("TensorFlow", "tensorflow"), ("Keras", "keras")):
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -79,7 +79,7 @@ class CheckedSettings:
     """Base class of settings that checks each field's value by its `setting`."""
 
     def given(self, names: Iterable[str]) -> str | None:
-        """Returns the flag name of the first of these settings that is not its default, or None."""
+        """Returns the first of these settings that is not its default, by flag name, or None."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return next(
             (f"--{name}={getattr(self, name)}" for name in names if getattr(self, name) != defaults[name]), None

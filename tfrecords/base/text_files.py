@@ -103,7 +103,7 @@ def ending(path: str | os.PathLike) -> str:
 
 
 def is_json_lines(path: str | os.PathLike) -> bool:
-    """Returns whether a name ends as that of a JSON lines file."""
+    """Returns whether a name has an ending of JSON lines."""
     return ending(path) in JSON_LINES
 
 
@@ -117,7 +117,7 @@ def refuse_table(path: str | os.PathLike) -> None:
 
 
 def foreign_kind(head: bytes) -> str | None:
-    """Returns the kind of a binary file or multi-byte encoding by its first bytes; None for single-byte text."""
+    """Returns the kind of a binary file or multi-byte encoding, or None."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
     # In texts of two bytes a character every other byte is NUL, where the text is English.
     is_odd = encoding_of(head) or _has_controls(head) or 4 * head.count(0) > len(head)
@@ -125,7 +125,7 @@ def foreign_kind(head: bytes) -> str | None:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Returns, in words, the kind of a file by its first bytes; None if it may be UTF-8."""
+    """Returns, in words, the kind of a file; None if it may be UTF-8."""
     return foreign_kind(head) or ("a binary file" if _has_controls(head) else encoding_of(head))
 
 
@@ -158,9 +158,7 @@ def count_not_utf8(data: bytes) -> int:
 def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
     """Returns a text's encoding in words, or None for UTF-8, possibly damaged.
 
-    Args:
-        data: the text; it may end within a character.
-        most: bytes that are not UTF-8 in a text that is only damaged.
+    data: may end within a character. most: bytes that are not UTF-8 in a text that is only damaged.
     """
     text = data.decode("utf-8", "surrogateescape")
     bad = len(_NOT_UTF8.findall(text))
@@ -186,10 +184,7 @@ def holds_json_lines(head: bytes) -> bool:
 def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
     """Raises UserError for a file that is not UTF-8 text, or holds JSON lines under another ending.
 
-    Args:
-        path: for the message.
-        head: the first HEAD_BYTES of its text, unpacked.
-        what: the file's name in the message, such as "corpus file ".
+    head: the first HEAD_BYTES of its text, unpacked. what: begins the message, such as "corpus file ".
     """
     if kind := kind_of(head):
         raise UserError(f"{what}'{path}' is {kind}, not UTF-8 text; give text or JSON lines, also .gz")
@@ -214,7 +209,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _likeliest(data: bytes) -> tuple[str, str]:
-    """Codec and name of the encoding in which most characters are common ones; ("", "") for none."""
+    """Codec and name of the encoding with most common characters; ("", "") for none."""
     shares = {}
     for codec, (_, common) in _MANY_BYTES.items():
         try:
@@ -233,7 +228,7 @@ def _likeliest(data: bytes) -> tuple[str, str]:
 
 
 def _wide_kind(head: bytes) -> str | None:
-    """The kind of a text of two or four bytes a character, without a byte-order mark."""
+    """Detects two or four bytes a character, without a byte-order mark."""
     for codec, name in _WIDE.items():
         text = _decoded(head, codec)
         ascii_share = len(re.findall("[ -~]", text)) / max(len(text), 1)

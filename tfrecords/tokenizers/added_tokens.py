@@ -32,12 +32,12 @@ class AddedToken:
 
     @property
     def is_cut_first(self) -> bool:
-        """Whether it is matched in the original text, before the others."""
+        """Whether it is matched in the original text."""
         return not self.normalized
 
 
 def tokenizer_json(tokens: Iterable[AddedToken], **parts: dict[str, Any] | None) -> bytes:
-    """Returns a tokenizer.json with these tokens and other parts in their order."""
+    """Returns a tokenizer.json with these tokens and other parts."""
     values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": _as_values(tokens)} | parts
     return json.dumps(values, ensure_ascii=False).encode()
 

@@ -161,7 +161,7 @@ def _is_of_letters(tokenizer: Any, number: int) -> bool:
 
 
 def _cut_words(tokenizer: Tokenizer, lines: Sequence[str], letters: np.ndarray) -> Iterable[bytes]:
-    """The ids, as bytes, of every word of letters that is more than one piece."""
+    """Ids, as bytes, of words of letters with several pieces."""
     if not lines:
         return
     ids, splits = tokenizer.encode_batch(lines)

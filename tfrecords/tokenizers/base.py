@@ -1,7 +1,6 @@
 """The base class of tokenizers: a fast Python side and a TensorFlow graph that give the same ids for the same text.
 
-They differ only in ties of SentencePiece (see `unigram`). The kinds are `sentencepiece` (ALBERT), `wordpiece` (BERT and
-the Chinese ALBERTs) and `bpe` (RoBERTa); `loading` reads each from a file or folder.
+They differ only in ties of SentencePiece (see `unigram`).
 """
 
 import abc
@@ -25,7 +24,7 @@ BY_IDS = "tokenize with transformers, and ask the model by ids"
 
 
 class UnknownTokenizer(UserError):
-    """A published model's tokenizer is of an unsupported kind; the model itself may be supported."""
+    """A published tokenizer's kind is unsupported; its model may be supported."""
 
 
 class Tokenizer(abc.ABC):
@@ -80,7 +79,7 @@ class Tokenizer(abc.ABC):
         return type(self), made_of, {name: getattr(self, name) for name in ("cls_last", "lowers_first", "table_rows")}
 
     def with_cls_last(self, cls_last: bool) -> Self:
-        """Returns a tokenizer of the same ids whose rows end with `cls_id`, or begin with it."""
+        """Returns the tokenizer with `cls_id` at the end, or the beginning, of rows."""
         return self if cls_last == self.cls_last else self._with(cls_last=cls_last)
 
     def with_lowers_first(self) -> Self:
@@ -91,7 +90,7 @@ class Tokenizer(abc.ABC):
         return self if self.lowers_first else self._with(lowers_first=True)
 
     def with_table_rows(self, rows: int) -> Self:
-        """Returns a tokenizer for a model whose table has fewer rows than there are pieces."""
+        """Returns a tokenizer for a model with fewer rows than pieces."""
         return self._with(table_rows=rows)
 
     def check_ids(self, ids: np.ndarray) -> None:
@@ -117,7 +116,7 @@ class Tokenizer(abc.ABC):
         return [text.lower() for text in texts] if self.lowers_first else texts
 
     def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Converts offsets in texts `as_read` to offsets in the original texts, which an İ can make shorter."""
+        """Converts offsets in texts `as_read` to offsets in the original texts, which are shorter by one for each İ."""
         for row, text in enumerate(texts if self.lowers_first else ()):
             if len(text.lower()) > len(text):
                 origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
@@ -142,7 +141,7 @@ class Tokenizer(abc.ABC):
     @property
     @abc.abstractmethod
     def word_starts(self) -> np.ndarray:
-        """bool [vocab_size]: whether a piece begins a word by the published rule, for whole-word masks."""
+        """bool [vocab_size]: whether a piece begins a word by the published rule."""
 
     @cached_property
     def script_word_starts(self) -> np.ndarray:
@@ -168,10 +167,8 @@ class Tokenizer(abc.ABC):
         """Returns the ids as `encode_batch` does, and each token's span in its text.
 
         Returns (ids, row_splits, offsets int32 [tokens, 2]): text[begin:end], in characters, became the token. Both
-        columns
-        never decrease within a text. White space before a word may belong to its first token. If one character became
-        several
-        tokens, SentencePiece assigns it to the last, and the others are empty.
+        columns never decrease within a text. White space before a word may belong to its first token. If one character
+        became several tokens, SentencePiece assigns it to the last, and the others are empty.
         """
 
     @abc.abstractmethod
@@ -228,7 +225,7 @@ class Tokenizer(abc.ABC):
 
 
 def description_in(folder: str | os.PathLike) -> Path | None:
-    """Returns the path of the description that this library saved with a tokenizer in a folder, or None.
+    """Returns the path of the description that this library saved with a tokenizer, or None.
 
     A tokenizer.json is one, unless the `tokenizers` library ("model" in it) or keras-hub ("class_name") wrote it.
     """

@@ -81,7 +81,7 @@ class ByteBPETokenizer(Tokenizer):
         return _made_again, made_of, super().__reduce__()[2]
 
     def reading_special_strings(self) -> "ByteBPETokenizer":
-        """Returns a tokenizer that reads special tokens' strings in a text, such as `<mask>`, as those tokens."""
+        """Returns a tokenizer with `special_in_text`."""
         other = _made_again(type(self), self.vocabulary, self.rules.roles, True)
         return other.with_lowers_first() if self.lowers_first else other
 
@@ -105,7 +105,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def cut_tokens(self) -> list[AddedToken]:
-        """Added tokens whose strings are cut out of a text, longest first."""
+        """Longest first."""
         control = CONTROL_TOKENS | set(self.rules.roles.values())
         is_text = {token.content for token in self.rules.added if token.special and token.content in control}
         added = [token for token in self.rules.added if self.special_in_text or token.content not in is_text]
@@ -128,7 +128,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def merged_of(self) -> dict[int, tuple[int, int]]:
-        """The two pieces that each merged piece is made of, by id."""
+        """The two parts of each merged piece, by id."""
         made = np.flatnonzero(self.merge_ranks >= 0)
         return {int(number): tuple(self._merges[self.merge_ranks[number], :2].tolist()) for number in made}
 

@@ -103,8 +103,7 @@ def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> By
     """Reads a tokenizer.json's values.
 
     roles: strings of special tokens in other files; the post-processor's come first. where: for errors. Raises
-    UserError if
-    it is damaged, or UnknownTokenizer if it is no byte-level BPE or has a rule that the graph lacks.
+    UserError if it is damaged, or UnknownTokenizer if it is no byte-level BPE or has a rule that the graph lacks.
     """
     try:
         parting = other_files.steps_of(values, "pre_tokenizer")
@@ -186,8 +185,7 @@ def rules_of_files(
     """Reads the bytes of vocab.json and merges.txt as RoBERTa's tokenizer does.
 
     roles, added: special and added tokens in other files. where: for errors. settings: of the rules. Raises UserError
-    if
-    they are damaged or do not belong together.
+    if they are damaged or do not belong together.
     """
     try:
         ids = json.loads(vocabulary.decode("utf-8-sig"))

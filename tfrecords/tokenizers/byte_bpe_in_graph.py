@@ -125,7 +125,7 @@ class ByteBPEInGraph(tf.Module):
         return proto.SerializeToString(deterministic=True), mark
 
     def _image(self, content: str) -> str:
-        """The placeholder of a token that was cut out, until SentencePiece sees it."""
+        """The placeholder of a token that was cut out."""
         with tf.init_scope():
             return mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
 
@@ -135,7 +135,7 @@ def _groups(tokens: list) -> int:
 
 
 def _before_composing(texts: tf.Tensor, places: tf.RaggedTensor) -> tf.Tensor:
-    """Converts byte positions in the composed texts to positions in the original texts: int64."""
+    """Converts byte positions in composed texts to positions in the original texts: int64."""
     # The operation takes no text and no row that is empty: each gets one more.
     _, back = text.normalize_utf8_with_offsets_map(tf.strings.join([texts, "\n"]), "NFC")
     one = tf.zeros([places.nrows(), 1], tf.int64)

@@ -27,9 +27,8 @@ from tfrecords.tokenizers.word_cache import (
 class ByteSegmenter:
     """Converts characters to ids; thread-safe.
 
-    Args:
-        byte_ids: the id of each byte, int32 [256]; -1 for a byte in no text.
-        merges: int32 [merges, 3], by rank: the ids of a left and a right part, and of their merge.
+    byte_ids: the id of each byte, int32 [256]; -1 for a byte in no text. merges: int32 [merges, 3], by rank: the ids of
+    a left and a right part, and of their merge.
     """
 
     def __init__(self, byte_ids: np.ndarray, merges: np.ndarray):
@@ -137,7 +136,7 @@ def _bytes_of(codes, byte_ids):
 
 @compiled
 def _merge(symbols, pair_keys, pair_ranks, new_ids):
-    """Merges the symbols of a word in place; returns its ids, and the rank of the last merge or -1."""
+    """Merges a word's symbols in place; returns its ids, and the last merge's rank or -1."""
     size, last = len(symbols), -1
     following, before = np.arange(1, size + 1), np.arange(-1, size - 1)
     # A pair is one number: its rank, and the place of its left part. One that is gone by its turn is passed over.

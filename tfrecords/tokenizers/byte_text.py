@@ -45,8 +45,7 @@ class TextReader:
         """Returns the codes as `read` does, and their spans.
 
         Returns (codes, splits, places: the begin and end in its text, int64 [codes, 2], blanks: white-space characters
-        at
-        both ends of a token that was cut out, int64 [codes, 2], 0 for characters).
+        at both ends of a token that was cut out, int64 [codes, 2], 0 for characters).
         """
         rows, splits = [np.zeros(0, np.uint32)], [0]
         places, blanks = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
@@ -110,8 +109,7 @@ def check_cut_tokens(tokens: Sequence[AddedToken], where: str) -> None:
     """Raises UnknownTokenizer if the `tokenizers` library could match other tokens than `cut_pattern` does.
 
     The library cuts out tokens that are not `normalized` first, then the others. Of each kind it matches the strings
-    alone,
-    the longest at a position, and then widens them by white space (lstrip, rstrip).
+    alone, the longest at a position, and then widens them by white space (lstrip, rstrip).
     """
     has_later = any(not token.is_cut_first for token in tokens)
     first = [token for token in tokens if token.lstrip or token.rstrip or (token.is_cut_first and has_later)]

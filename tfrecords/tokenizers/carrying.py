@@ -49,8 +49,7 @@ def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
     """Returns the former pieces of every piece of a new vocabulary.
 
     Special pieces are matched by role; a piece without an equal one is tokenized by the former tokenizer. Raises
-    UserError
-    for tokenizers of different kinds.
+    UserError for tokenizers of different kinds.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hepat", "##itis"]

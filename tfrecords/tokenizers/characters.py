@@ -102,8 +102,7 @@ def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarra
 
     Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
     character's text as code points, then zeros. ITSELF stands for the character itself, so that all Chinese ones share
-    a
-    line, and with it their pages; line 0 is ITSELF alone.
+    a line, and with it their pages; line 0 is ITSELF alone.
     """
     rows = np.zeros(0x110000, np.int32)
     expansions = {(ITSELF,): 0}
@@ -133,8 +132,7 @@ def build_trie(pieces: Iterable[tuple[str, int]]) -> tuple[np.ndarray, np.ndarra
     """Returns the trie of (piece, id); of equal pieces the last counts. An id of -1 makes a path where no piece ends.
 
     Returns edges int64 [power of two], -1 where empty; ids int32 [nodes], -1 where no piece ends; the node of each
-    piece.
-    Node 0 is the root.
+    piece. Node 0 is the root.
     """
     children: dict[tuple[int, str], int] = {}
     nodes, ids_of = [], {}

@@ -44,7 +44,7 @@ def difference(given: Tokenizer, own: Tokenizer) -> str:
 def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
     """Returns the first special piece with another id than expected, such as "[CLS] has the id 4, not 2", or "".
 
-    ids: by "cls", "sep", "mask", "pad" and "unk"; missing ones are not compared.
+    ids: by "cls", "sep", "mask", "pad" and "unk".
     """
     for role, expected in ids.items():
         found = getattr(tokenizer, f"{role}_id")
@@ -54,7 +54,7 @@ def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
 
 
 def _other_rules(given: Any, own: Any) -> str:
-    """Compares what decides the ids of equal pieces: merges and patterns of byte-level BPE, scores of SentencePiece."""
+    """Compares merges and patterns of byte-level BPE, scores of SentencePiece."""
     if given.kind == "bpe":
         names = (name for name in _RULES_OF_BYTES if getattr(given.rules, name) != getattr(own.rules, name))
         return "".join(f"other {name.replace('_', ' ')}" for name in [*names][:1])

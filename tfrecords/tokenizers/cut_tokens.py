@@ -20,8 +20,7 @@ class TokenCutter:
     """Cuts tokens out of texts, the longest first.
 
     rules: how the rest of a text is normalized. where: for errors. Raises UnknownTokenizer if the `tokenizers` library
-    may
-    match other tokens in some text.
+    may match other tokens in some text.
 
     Attributes:
         first: tokens to match in the original text.
@@ -52,8 +51,7 @@ class TokenCutter:
         """Returns (codes, splits, places) of texts.
 
         codes: the characters and tokens of all texts, uint32, normalized if there are `later` tokens. splits: where
-        each text's
-        begin, int64 [texts + 1]. places: the span of each code in its text, int32 [codes, 2].
+        each text's begin, int64 [texts + 1]. places: the span of each code in its text, int32 [codes, 2].
         """
         rows, splits = list[tuple[int, int, int]](), [0]
         for text in texts:

@@ -67,7 +67,7 @@ def characters_and_tokens(
 
 
 def _pattern(tokens: Sequence[AddedToken]) -> str:
-    """A regular expression of RE2. White space next to a token ends words anyway, and needs no mark."""
+    """White space next to a token ends words anyway, and needs no mark."""
     return "|".join(re.escape(token.content) for token in tokens)
 
 

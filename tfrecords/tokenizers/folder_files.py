@@ -83,14 +83,11 @@ class FolderFiles:
                 logging.warning("'%s': no post_processor frames rows; they get [CLS] and [SEP] here", self.where)
 
     def steps(self, part: str) -> list[dict[str, Any]]:
-        """Returns the steps of a part of the tokenizer.json; none without the file."""
+        """Returns the steps of a part of the tokenizer.json."""
         return other_files.steps_of(self.described, part) if self.described else []
 
     def said(self, key: str) -> bool | None:
-        """Returns the value of a normalization rule in tokenizer_config.json or tokenizer.json, or None.
-
-        A warning names both files if they differ.
-        """
+        """Returns a normalization rule of tokenizer_config.json or tokenizer.json, or None; warns if they differ."""
         of_bert, step_type = _RULES[key]
         steps = self.steps("normalizer")
         inside = steps[0].get(of_bert) if steps and "lowercase" in steps[0] else step_type in [s["type"] for s in steps]
@@ -176,7 +173,7 @@ def lowers_first(folder: Path) -> bool:
 
 
 def read_file(path: Path) -> bytes:
-    """Reads a vocabulary's file; raises UserError if it is unreadable or a pointer of Git LFS."""
+    """Reads a file; raises UserError if it is unreadable or a pointer of Git LFS."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -186,6 +183,6 @@ def read_file(path: Path) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; {} if there is no file or another value in it."""
+    """Reads a JSON object; {} for a missing file or another value."""
     values = files.read_json(path) if path.is_file() else {}
     return values if isinstance(values, dict) else {}

@@ -36,7 +36,6 @@ class SentencePieceInGraph(tf.Module):
         self._values, self._splits = stored_once(expansion_values), stored_once(expansion_splits)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids; ALBERT's digit-comma rule is a table over the vocabulary."""
         texts = valid(texts)
         ids = self._tokenizer.tokenize(self._with_first_blanks(texts))
         ids = ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
@@ -49,7 +48,6 @@ class SentencePieceInGraph(tf.Module):
         return tf.where(has_none, texts, tf.strings.join([" ", texts]))
 
     def _with_last_blanks(self, texts: tf.Tensor, rows: tf.RaggedTensor, value: tf.Tensor | int) -> tf.RaggedTensor:
-        """Appends a value to rows whose text ends with a blank, where that is a token."""
         if not self._blanks.last_blank:
             return rows
         more = tf.strings.regex_full_match(texts, self._blanks.last_blank)
@@ -232,13 +230,13 @@ class Characters:
         self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _SPACES)))[:, 0]
 
     def places(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Converts byte spans [n] of the rows' texts to spans of the characters that they touch; all int64."""
+        """Converts byte spans [n] to spans of the characters that they touch; all int64."""
         starts, ends = self._touched(rows, begins, ends)
         first = tf.gather(self.codes.row_starts(), rows)
         return starts - first, ends - first
 
     def widened(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Widens byte spans [n] of the rows' texts to the whole characters that they touch; all int64."""
+        """Widens byte spans [n] to the whole characters that they touch; all int64."""
         limits = tf.concat([self._bytes, [tf.reduce_sum(self._row_sizes)]], axis=0)
         base = tf.gather(self._row_bytes, rows)
         starts, ends = (tf.gather(limits, part) - base for part in self._touched(rows, begins, ends))
@@ -251,7 +249,7 @@ class Characters:
         return tf.maximum(starts, 0), tf.maximum(starts, ends)
 
     def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Converts byte spans [n] of the rows' texts to character spans without outer white space; all int64."""
+        """Converts byte spans [n] to character spans without outer white space; all int64."""
         starts, ends = self._touched(rows, begins, ends)
         # A span of nothing but white space stays what it is.
         after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)

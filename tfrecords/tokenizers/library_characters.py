@@ -30,7 +30,7 @@ def characters(chinese: bool = True) -> list[str]:
 
 @functools.cache
 def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case: bool) -> dict[str, str]:
-    """Returns the characters outside of `CHINESE` that BertNormalizer changes, each alone, and their results."""
+    """Returns what BertNormalizer makes of single characters outside of `CHINESE`."""
     from tokenizers import normalizers
 
     step = normalizers.BertNormalizer(clean, chinese, strip_accents, lower_case)
@@ -50,8 +50,7 @@ def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
     """Returns the step Precompiled's results for the sequences in a SentencePiece model's rules.
 
     It reads a grapheme at a time, uses a rule for all of it if it has fewer than 6 bytes, and else the rule of the
-    shortest
-    source that the grapheme begins with (tokenizers/normalizers/precompiled.rs).
+    shortest source that the grapheme begins with (tokenizers/normalizers/precompiled.rs).
     """
     short = [source for source in rules if len(source) > 1 and len(source.encode()) < 6]
     return {

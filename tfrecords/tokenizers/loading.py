@@ -150,7 +150,7 @@ def tokenizer_in(
 
 
 def own_sha256(folder: str | os.PathLike) -> str | None:
-    """Returns the SHA-256 of the tokenizer that a folder's model was trained with; None if another library wrote it."""
+    """Returns the SHA-256 of the tokenizer that this library trained a folder's model with, or None."""
     path = description_in(folder)
     return None if path is None else files.read_json(path).get("sha256")
 

@@ -25,12 +25,12 @@ LIBRARY_RULES = "tokenizers"
 
 
 def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
-    """Returns the name under which rules are stored; it marks a model as rewritten."""
+    """Returns the name of rules; it marks a model as rewritten."""
     return ("albert_lower" if lower_case else "albert_cased") + (_ACCENTS if keep_accents else "")
 
 
 def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
-    """Returns whether a serialized SentencePiece model's own rules lower-case, and keep accents; None for others."""
+    """Returns whether a serialized model's own rules lower-case, and keep accents; None for others."""
     name = model_pb2.ModelProto.FromString(model).normalizer_spec.name
     first, *flags = name.split() or [""]
     if first == LIBRARY_RULES:

@@ -190,8 +190,7 @@ CONTROL_TOKENS |= {"<|padding|>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
     """Checks a tokenizer_config.json or special_tokens_map.json; warns of unknown keys.
 
-    settings: the file's values. kind: as `Tokenizer.kind`. where: the file's name. Raises UnknownTokenizer for an
-    unsupported value.
+    Raises UnknownTokenizer for an unsupported value.
     """
     table = CONFIG | {"tokenizer_class": Known(_ONLY, CLASSES[kind]), "auto_map": Known(_ONLY, ())}
     for key, value in settings.items():
@@ -203,14 +202,14 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
 
 def kind_of(values: dict[str, Any]) -> str:
-    """Returns the kind of a tokenizer.json's model, which files of the first versions do not name."""
+    """Returns the kind of a tokenizer.json's model; early files do not name it."""
     model = values["model"]
     unnamed = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
     return model.get("type") or unnamed
 
 
 def check_file(values: dict[str, Any], where: str) -> None:
-    """Checks a tokenizer.json; raises UnknownTokenizer that names an unsupported part, step or key and its value."""
+    """Raises UnknownTokenizer for an unsupported part, step or key of a tokenizer.json."""
     kind = kind_of(values)
     if kind not in STEPS:
         raise UnknownTokenizer(

@@ -35,8 +35,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     """Reads a tokenizer.json, including its vocabulary.
 
     lower_case, keep_accents: None for the file's own. Raises UserError if it is damaged, or UnknownTokenizer if its
-    kind
-    or a step is not supported.
+    kind or a step is not supported.
     """
     values = files.read_json(path)
     near, kind = FolderFiles(path.parent, values, str(path)), other_files.kind_of(values)
@@ -70,7 +69,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
 
 
 def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
-    """Reads a byte-level BPE's vocab.json, and merges.txt next to it.
+    """Reads a byte-level BPE's vocab.json and merges.txt.
 
     Raises UserError if merges.txt is missing, or they are damaged or do not belong together.
     """
@@ -106,7 +105,7 @@ def make_tokenizer(
     path: Path,
     rules: WordPieceRules = BERT_RULES,
 ) -> Tokenizer:
-    """Returns a tokenizer of the kind "sentencepiece" or "wordpiece"; lower-cases by default."""
+    """Returns a "sentencepiece" or "wordpiece" tokenizer; lower-cases by default."""
     # Only where there is a tokenizer: numba, which they compile with, takes half a second to import.
     if kind == "sentencepiece":
         from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -158,7 +157,7 @@ def wordpiece(
 
 
 def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
-    """Warns if no file has do_lower_case and transformers would treat capital letters differently."""
+    """Warns if no file has do_lower_case and capital letters are lower-cased, here or by transformers alone."""
     if "do_lower_case" in near.settings or not is_cased(tokenizer):
         return
     if near.of_model and not lower:

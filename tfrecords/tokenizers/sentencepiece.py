@@ -109,9 +109,8 @@ class SentencePieceTokenizer(Tokenizer):
     def digit_comma_splits(self) -> dict[int, list[int]]:
         """The ids that ALBERT uses instead of each piece that ends in a digit and a comma.
 
-        The rule of tokenization.py:53-88 as intended: the piece without its comma is encoded anew, with or without a
-        word
-        boundary as before, and then the comma. (In Python 3 the original compares str with bytes and adds a boundary.)
+        The rule of tokenization.py:53-88 as intended: the piece without its comma is encoded anew, with the same word
+        boundary, and then the comma. (In Python 3 the original compares str with bytes and adds a boundary.)
         """
         if self._blanks is not None:  # The `tokenizers` library has no such rule.
             return {}
@@ -143,7 +142,7 @@ class SentencePieceTokenizer(Tokenizer):
         return blanks_of(self.vocabulary)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As in `Tokenizer`; of two segmentations with equal scores, the graph and the offsets may have the other."""
+        """As in `Tokenizer`; the graph and the offsets may have another segmentation of equal score."""
         texts = self.as_read(texts)
         ids, splits = self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
         return self._with_last_blanks(texts, ids, splits)[:2]

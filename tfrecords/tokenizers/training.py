@@ -70,9 +70,8 @@ def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = Tr
     """Returns a byte-level BPE trained on the lines, as a tokenizer.json.
 
     Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and their merges. The same lines and settings give
-    the
-    same file. Raises UserError for too little text for `vocab_size` pieces (with `hard_vocab_limit` off there are fewer
-    instead), or a `vocab_size` too small for the bytes.
+    the same file. Raises UserError for too little text for `vocab_size` pieces (with `hard_vocab_limit` off there are
+    fewer instead), or a `vocab_size` too small for the bytes.
     """
     # Only here: reading and using a vocabulary need no more than its file.
     import tokenizers

@@ -63,7 +63,7 @@ class UnigramSegmenter:
         self._slots, self._records = empty_cache()
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (ids of all texts: int32 [tokens], row_splits: int64 [len(texts) + 1])."""
+        """As `Tokenizer.encode_batch`."""
         normal = self._normalizer.normalize(list(texts)) if len(texts) else []
         codes = np.frombuffer("".join(normal).encode("utf-32-le"), np.uint32)
         text_splits = np.cumsum([0, *map(len, normal)], dtype=np.int64)
@@ -72,7 +72,7 @@ class UnigramSegmenter:
 
 
 def can_segment(proto: model_pb2.ModelProto) -> bool:
-    """Returns whether every text's best segmentation is that of its words, as `normalizer_of` separates them."""
+    """Returns whether every text's best segmentation is that of its words by `normalizer_of`."""
     spec, pieces = proto.normalizer_spec, proto.pieces
     own = {piece.piece for piece in pieces if piece.type == _PIECE.USER_DEFINED}
     normalizer = normalizer_of(spec.precompiled_charsmap)
@@ -163,8 +163,7 @@ def _segment(codes, begin, length, edges, piece_ids, scores, is_single, unknown,
     """Writes the best path of a word after its boundary into path[RESULT : length + 1].
 
     On equal sums the first wins. They are of single precision (`is_single`) as in SentencePiece, or of double precision
-    as
-    in the `tokenizers` library.
+    as in the `tokenizers` library.
     """
     length += 1
     origins[: length + 1] = -1

@@ -142,7 +142,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def _model_ids(self) -> dict[str, int]:
-        """The ids of the pieces that WordPiece looks for; of equal ones the last counts."""
+        """Ids of the pieces that WordPiece looks for; of equal ones the last counts."""
         return {piece: number for piece, number in self._ids.items() if piece not in self.rules.outside}
 
     @cached_property
@@ -233,7 +233,7 @@ def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk
 
 @compiled
 def _put_word(word, places, out, offsets, count, edges, ids, suffix, unk_id, longest):
-    """Appends the pieces of a word, longest first; a word with a part that is no piece is one [UNK]."""
+    """Appends a word's pieces, longest first; [UNK] if a part is no piece."""
     first = count
     start = 0
     while start < len(word):

@@ -63,8 +63,7 @@ class WordPieceRules:
         """Returns the rules' part of a tokenizer's SHA-256.
 
         The two usual sets of rules are not part of it: the same vocabulary with and without a tokenizer.json is one
-        tokenizer,
-        though the two read private characters and words of more than 100 characters differently.
+        tokenizer, though the two read private characters and words of more than 100 characters differently.
         """
         return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
 

@@ -75,8 +75,7 @@ def word_begins(ids, starts, data, splits, unspaced):
     """Returns bool [tokens]: which tokens of one row begin a word.
 
     A token begins a word where `starts` is set; where its first byte begins a character of a script without white
-    space;
-    and where its first byte begins the character after one of those.
+    space; and where its first byte begins the character after one of those.
 
     Args:
         ids: int32 [tokens].
