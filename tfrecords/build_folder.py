@@ -1,10 +1,9 @@
 """The output folder of a build: detects what is already built, and completes it or starts anew.
 
 An unfinished build lies in `.parts`: run.json (its description, and the shards still needed if not all), spill files,
-and reports. A shard is done when its report exists and its file has the reported size. While the files get their final
-names, assembly.json holds the future manifest; an interrupted assembly is undone.
-
-inputs.tsv lists the input files with their digests.
+and reports. A shard is done when its report exists and its file has the reported size. While files get their final
+names, assembly.json holds the future manifest; an interrupted assembly is undone. inputs.tsv lists input files and
+digests.
 """
 
 import collections

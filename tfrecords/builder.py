@@ -271,7 +271,7 @@ def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) ->
 def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSettings) -> tuple[Deal, bool]:
     """Returns a deal that leaves no split empty, and whether it changed.
 
-    It holds out the likeliest document if chance chose none, or all but the least likely if chance left nothing else.
+    It holds out the likeliest document if none was, or all but the least likely if all were.
     """
     documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
     if not settings.held_out_fraction or documents < 2 or 0 < held_out < documents:

@@ -1,8 +1,8 @@
 """Streams files of plain text or JSON lines, plain or gzipped, as documents of sentences.
 
 Plain text: a blank line, or the end of a file, ends a document. JSON lines (endings: `JSON_LINES`): a document a line,
-its text under `text_field`. A line of text is one sentence, or a paragraph of them with `split_sentences`; with
-`line_documents` it is a document.
+its text under `text_field`. A line of text is one sentence, with `split_sentences` a paragraph of them, with
+`line_documents` a document.
 """
 
 import json

@@ -1,14 +1,13 @@
 """Assigns documents to shards by a hash of their content, so that every shard is a fair sample of the corpus.
 
-A first pass reads the corpus and appends each document to the others of its shard ("spills" it); a second pass reads
-a shard's documents together. A document's shard and split depend on the seed and its text alone, not on the files,
-their order or the number of workers. Copies of a document near each other go to different shards of the same split.
+A first pass over the corpus appends each document to the others of its shard ("spills" it); a second pass reads a
+shard's documents together. A document's shard and split depend on the seed and its text alone, not on files, order or
+number of workers. Copies of a document near each other go to different shards of the same split.
 
 A spill file holds documents by group: a header int64 [2, groups + 1] (where each group begins, in bytes and in
 documents), and for each group the columns hash, shard and length (int64) and the text (UTF-8). Up to `FAN_OUT` shards
-are a group each; more take two rounds, so that no file has more than `FAN_OUT` groups and no group is tiny. Files of
-the first round end with the keys of all documents read, needed or not (int64): the number held out, their keys, the
-other keys.
+are a group each; more take two rounds, so that no file has more groups and no group is tiny. Files of the first round
+end with the keys of all documents (int64): the number held out, their keys, the other keys.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
 """The training order over files that are each a fair sample of the corpus, in which a worker reads only its own lanes.
 
-An epoch is its files in random order, end to end, cut into `lanes` stretches of equal length, which are read in
-parallel: row q of the epoch is row q // lanes of lane q % lanes. Each lane is shuffled in windows of its own. To resume
-within an epoch, a worker rereads at most a file and a window a lane; yet the order of all rows does not depend on the
-number of workers.
+An epoch is its files in random order, end to end, cut into `lanes` stretches of equal length for parallel reading: row
+q of the epoch is row q // lanes of lane q % lanes. Each lane is shuffled in windows of its own. To resume within an
+epoch, a worker rereads at most a file and a window a lane. The order does not depend on the number of workers.
 """
 
 from collections.abc import Callable
@@ -77,8 +76,8 @@ class Lanes:
     def _plan(self, epoch: int, first: int, step: int) -> tuple[np.ndarray, ...]:
         """Returns what to read of an epoch, in the order of the lanes' turns.
 
-        Int64 arrays: each lane's number, its first window, rows to skip in that, where its stretches begin and end, and
-        the stretches [stretches, 3]: index of a file, rows of it to skip, rows.
+        Int64 arrays: each lane's number, its first window, rows to skip in that, bounds of its stretches, and the
+        stretches [stretches, 3]: index of a file, rows of it to skip, rows.
         """
         files = np.argsort(derive(self._seed, _ORDER, epoch, np.arange(len(self._names))))
         splits = np.concatenate([[0], np.cumsum(self._counts[files])])

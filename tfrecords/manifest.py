@@ -22,7 +22,7 @@ def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> lis
 
     If a folder's manifest (or, without one, the files' names) assigns the files to both splits, only those of `split`
     are returned, so that data/*.tfrecord never trains on held-out data. Raises UserError if there are none, or none of
-    `split` in a folder: only explicitly named files serve both purposes.
+    `split` in a folder: only explicitly named files serve both.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):

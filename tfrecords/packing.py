@@ -2,10 +2,10 @@
 
 A packed batch has the examples of an unpacked one in fewer rows: a step learns the same, except for dropout, with less
 padding. Additional features: `sequence_ids` int32 [batch, sequence], 1 for the row's first example, 2 for the next, 0
-for padding (tokens attend within their number only); `position_ids` int32 [batch, sequence], counted from 0 in each
-example; `sequence_starts` int32 [batch, examples_per_row], the position of each [CLS]; `pair_weights` float32 [batch,
-examples_per_row], 0 where a row has fewer examples. next_sentence_labels is [batch, examples_per_row], and masked_lm_*
-hold the predictions of all examples of the row, then their padding.
+for padding (tokens attend within their number only); `position_ids` int32 [batch, sequence], from 0 in each example;
+`sequence_starts` int32 [batch, examples_per_row], the position of each [CLS]; `pair_weights` float32 [batch,
+examples_per_row], 0 where a row has fewer examples. next_sentence_labels is [batch, examples_per_row]; masked_lm_* hold
+the predictions of all examples of the row, then padding.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Random numbers that depend only on their purpose.
 
 SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators") as a counter-based generator:
-draw number i of a stream is a hash of (key, i), and a key is a hash of (seed, copy, document, ...). No draw depends on
-earlier ones, so any division of the work among workers gives the same bytes.
+draw number i of a stream is a hash of (key, i), and a key is a hash of (seed, copy, document, ...). So any division of
+the work among workers gives the same bytes.
 """
 
 import numpy as np

@@ -3,9 +3,9 @@
     files -> records -> shuffled in windows -> skip, shard -> batches -> parsed (-> masked, -> packed) features
 
 If each file is a fair sample of the corpus, each worker reads its own files, in `lanes`; of folders that 0.1.0 wrote,
-and of other programs' files, every worker reads all. The order, and the masks of dynamic records, depend on (seed,
-position) alone; the position counts records since the start of training over all epochs and workers. So training
-resumes after `skip_batches` batches with the data of an uninterrupted run.
+and of other programs' files, it reads all. The order, and the masks of dynamic records, depend on (seed, position)
+alone; the position counts records over all epochs and workers. So training resumes after `skip_batches` batches with
+the data of an uninterrupted run.
 """
 
 import functools

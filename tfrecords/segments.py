@@ -63,7 +63,7 @@ def single_spans(sentence_splits, document_splits, keys, max_tokens, short_proba
     That is "doc-sentences", and "full-sentences" after `join_documents`: RoBERTa (Liu et al. 2019), section 4.2.
 
     keys: uint64 [documents]. Returns (spans int64 [examples, 4] with an empty second span, labels int32 [examples],
-    example keys uint64 [examples]).
+    keys uint64 [examples]).
     """
     spans = np.zeros((len(sentence_splits), 4), np.int64)
     example_keys = np.zeros(len(sentence_splits), np.uint64)

@@ -24,7 +24,7 @@ def train_by_onednn(cpu_info: Path = OWN_CPU_INFO) -> None:
     """Makes TensorFlow, before it starts, multiply by oneDNN, unless TF_ENABLE_ONEDNN_OPTS is set.
 
     By default it does so only with AVX-512. With AVX2 alone Eigen takes three to four times as long for attention's
-    many small products, and little longer for large ones: docs/results/training_speed.md.
+    many small products, little longer for large ones: docs/results/training_speed.md.
     """
     if has_only_avx2(cpu_info):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

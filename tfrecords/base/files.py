@@ -22,7 +22,7 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
     """Yields a temporary name next to `path`; renames it to `path` on success, removes it on any exception.
 
     After a power cut `path` is the whole old or new file, unless `durable` is off. The temporary name has the suffix of
-    `path`, since some writers choose the format by it.
+    `path`, which decides some writers' format.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
@@ -139,8 +139,7 @@ def make_output_dir(path: str | os.PathLike) -> Path:
 def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
     """Yields a new folder in `output_dir`; then removes it and any empty folder made for it.
 
-    Raises:
-        UserError: as `make_output_dir`, or the folder exists; it is then left unchanged.
+    Raises UserError as `make_output_dir` does, and if the folder exists; it is then left unchanged.
     """
     path = Path(output_dir) / name
     made = [folder for folder in path.parents if not folder.exists()]

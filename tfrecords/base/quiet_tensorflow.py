@@ -1,7 +1,7 @@
 """Starts TensorFlow without the dozen lines about CPU flags and absent GPUs; import this first.
 
-Those lines come from C++ before any logging level is read, some as errors. They are shown if the start fails. Commands
-import this under every Keras backend, since TensorFlow reads their data.
+Those lines come from C++ before any logging level is read. They are shown if the start fails. Commands import this
+under every Keras backend, since TensorFlow reads their data.
 """
 
 import os

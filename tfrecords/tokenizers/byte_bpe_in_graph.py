@@ -1,10 +1,10 @@
 """Byte-level BPE as a TensorFlow graph: marks between words, a change of encoding, and SentencePiece's merges.
 
-Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character, and a SentencePiece model of the
-kind BPE, with pieces written likewise, merges all words of a text; no merge contains a mark.
+Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character, and a SentencePiece BPE model with
+such pieces merges all words of a text; no merge contains a mark.
 
 SentencePiece merges any two parts that make a piece, not just those of its merge. The ids are equal as long as every
-piece, tokenized alone, is itself. Other pieces result from no text; the model leaves them out.
+piece, tokenized alone, is itself. Other pieces result from no text; the model omits them.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """Byte-level BPE over whole batches, compiled, with a cache of recent words.
 
-A word's bytes are merged, the earliest merge first and of equal ones the leftmost, as in the `tokenizers` library. Its
-ids do not depend on the words around it.
+A word's bytes are merged alone, the earliest merge first and of equal ones the leftmost, as in the `tokenizers`
+library.
 """
 
 import threading

@@ -1,8 +1,8 @@
 r"""The words of byte-level BPE in a graph: RE2's regular expressions put marks between them.
 
-The mark is the byte 0xFF, which neither UTF-8 nor any expression contains: a word never holds one. RE2 cannot look
-ahead, as GPT-2's pattern does in `\s+(?!\S)`: the last of several spaces belongs to the next word. A mark before such a
-space has the same effect.
+The mark is the byte 0xFF, which neither UTF-8 nor any expression contains. RE2 cannot look ahead, as GPT-2's pattern
+does in `\s+(?!\S)`: the last of several spaces belongs to the next word. A mark before such a space has the same
+effect.
 """
 
 import tensorflow as tf

@@ -1,8 +1,8 @@
 """Maps characters as BERT does before WordPiece, and builds tries over pieces.
 
 google-research/bert tokenization.py: control characters dropped, Chinese characters and punctuation words of their own,
-lower case and no accents. As each character is mapped alone, one table serves the compiled tokenizer and the graph.
-(Python's own lower() looks at neighbours for the capital sigma that ends a word: here it is always a middle one.)
+lower case and no accents. Each character is mapped alone, so one table serves the compiled tokenizer and the graph.
+(Python's lower() has another small sigma at the end of a word: here it is always the middle one.)
 """
 
 import dataclasses

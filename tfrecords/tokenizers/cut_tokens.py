@@ -1,7 +1,4 @@
-"""Cuts added tokens out of a text before WordPiece reads the rest, as the `tokenizers` library does.
-
-Some strings are matched in the original text first, the others in the rest after normalization.
-"""
+"""Cuts added tokens out of a text before WordPiece reads the rest, as the `tokenizers` library does."""
 
 import dataclasses
 import re

@@ -1,7 +1,7 @@
 """WordPiece's expansion of characters as a TensorFlow graph, which leaves added tokens whole.
 
-During the expansion a token that is cut out of a text is between two marks: code points that Unicode will never assign
-(U+FDD0 and its neighbours).
+During the expansion a token that was cut out is between two marks: code points that Unicode will never assign (U+FDD0
+and its neighbours).
 """
 
 import re

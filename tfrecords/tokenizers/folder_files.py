@@ -1,7 +1,7 @@
 """Tokenizer settings in the files of a folder, read by the rules of the program that wrote it.
 
-transformers makes the steps of a class such as BertTokenizer from tokenizer_config.json alone, with a default for every
-missing key; for a class without steps of its own, such as PreTrainedTokenizerFast, it reads tokenizer.json
+transformers makes the steps of a class such as BertTokenizer from tokenizer_config.json alone, with defaults for
+missing keys; for a class without steps of its own, such as PreTrainedTokenizerFast, it reads tokenizer.json
 (transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
 """
 

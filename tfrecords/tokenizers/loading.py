@@ -118,7 +118,7 @@ def read_tokenizer(
     a vocabulary without capital letters is lower-cased, and accents are stripped.
 
     Raises UserError if there is no tokenizer or more than one, it is damaged, of an unknown kind (UnknownTokenizer), or
-    `lower_case` differs from a value stored by this library or in a SentencePiece model.
+    `lower_case` differs from a stored value.
     """
     path = Path(path)
     if path.is_dir():

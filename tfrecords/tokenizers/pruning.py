@@ -25,16 +25,9 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
     Special pieces and single characters of the pieces that occur (in byte-level BPE, all bytes) always stay; so do the
     parts that a byte-level BPE piece is merged from. Text of remaining pieces has the same pieces as before.
 
-    Args:
-        tokenizer: WordPiece, byte-level BPE, or a SentencePiece unigram model.
-        counts: of each piece, [vocab_size].
-        size: largest number of pieces, the most frequent first; 0 for all that occur.
-
-    Returns:
-        The tokenizer, and its pieces' former ids, ascending: int64 [pieces].
-
-    Raises:
-        UserError: another kind of vocabulary, or a size too small for the characters.
+    counts: of each piece, [vocab_size]. size: largest number of pieces, the most frequent first; 0 for all that occur.
+    Returns the tokenizer, and its pieces' former ids, ascending: int64 [pieces]. Raises UserError for a kind of
+    vocabulary besides WordPiece, byte-level BPE and SentencePiece unigram, or a size too small for the characters.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] film fi ##lm f ##i ##l ##m dull".split()

@@ -122,7 +122,7 @@ def wordpiece(
     """Returns a WordPiece tokenizer with the settings next to its vocabulary.
 
     vocabulary: a piece a line. near: those settings. lower_case: None for theirs, else whether no piece has capital
-    letters. keep_accents: None for theirs, else no. path: for errors.
+    letters. keep_accents: None for theirs, else no.
 
     Raises UserError if it is damaged, or UnknownTokenizer for an unsupported setting.
     """

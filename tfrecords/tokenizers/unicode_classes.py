@@ -1,7 +1,7 @@
 """Tables of letters, numbers and white space as in the `tokenizers` library: Unicode 16.
 
-The tables of Python, RE2 and that library are of different versions of Unicode; ids depend on none of them.
-`python -m scripts.unicode_classes` writes these.
+Python, RE2 and that library have other versions of Unicode, on which ids do not depend.
+`python -m scripts.unicode_classes` writes the tables.
 """
 
 import functools

@@ -1,9 +1,9 @@
 """SentencePiece's unigram model over whole batches, compiled, with a cache of recent words.
 
-Where no piece spans a space, the best segmentation of a text is that of its words one after another. The arithmetic is
-SentencePiece's own (unigram_model.cc, EncodeOptimized), so a single word gets the same ids. In a longer text
-SentencePiece sums scores from its start, so that rounding decides between segmentations of equal score (8|88 and 88|8):
-6 of 47,557 paragraphs of Wikipedia differ. Here a word's ids never depend on the words around it.
+Where no piece spans a space, words can be segmented one by one. The arithmetic is SentencePiece's own
+(unigram_model.cc, EncodeOptimized), so a single word gets the same ids. In a longer text SentencePiece sums scores from
+its start, so that rounding decides between segmentations of equal score (8|88 and 88|8): 6 of 47,557 paragraphs of
+Wikipedia differ. Here a word's ids never depend on other words.
 """
 
 import functools
@@ -162,8 +162,8 @@ def _encode(
 def _segment(codes, begin, length, edges, piece_ids, scores, is_single, unknown, best, origins, pieces, path):
     """Writes the best path of a word after its boundary into path[RESULT : length + 1].
 
-    On equal sums the first wins. They are of single precision (`is_single`) as in SentencePiece, or of double precision
-    as in the `tokenizers` library.
+    The first of equal sums wins. They are of single precision (`is_single`) as in SentencePiece, else of double
+    precision as in the `tokenizers` library.
     """
     length += 1
     origins[: length + 1] = -1

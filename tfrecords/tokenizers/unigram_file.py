@@ -1,7 +1,7 @@
 """Converts a Unigram tokenizer.json to a SentencePiece model with the file's normalization.
 
 All supported steps change single characters (except ALBERT's doubled quotes), so together they are one set of
-SentencePiece's rules. SentencePiece has no rule for a blank at the end of a text; the name of the rules stores it.
+SentencePiece's rules. It has no rule for a blank at the end of a text; the name of the rules stores that.
 """
 
 import base64

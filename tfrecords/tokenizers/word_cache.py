@@ -1,8 +1,8 @@
 """A cache of recent words' ids for compiled code: a hash table that is emptied when full.
 
 A record is [characters, ids, the characters, the ids]; a slot is the upper bits of its word's digest and the record's
-position, so that a known word takes two reads of memory. The first two of `records` are the next free position and the
-number of records; no slot in use is 0.
+position, so that a known word takes two reads of memory. `records` begins with the next free position and the number of
+records; no slot in use is 0.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """WordPiece as in BERT and the Chinese ALBERTs.
 
-Text is mapped by the table of `characters` and split at spaces; in each word the longest piece of the vocabulary comes
-first (google-research/bert tokenization.py).
+Text is mapped by the table of `characters` and split at spaces; in each word the longest piece comes first
+(google-research/bert tokenization.py).
 """
 
 import dataclasses

@@ -62,7 +62,7 @@ class WordPieceRules:
     def digest_text(self) -> str:
         """Returns the rules' part of a tokenizer's SHA-256.
 
-        The two usual sets of rules are not part of it: the same vocabulary with and without a tokenizer.json is one
+        It leaves out the two usual sets of rules: the same vocabulary with and without a tokenizer.json is one
         tokenizer, though the two read private characters and words of more than 100 characters differently.
         """
         return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)

@@ -1,8 +1,7 @@
 """Decides which tokens of a row begin a word, for whole-word masks.
 
 The rule "published" is a table over the vocabulary, as in the published models' code. By the rule "script" white space
-ends words, and in scripts without it, such as Chinese and Thai, each token is a word. Tokens that share a character are
-one word.
+ends words, and in scripts without it, such as Chinese and Thai, each token is a word, unless tokens share a character.
 """
 
 import functools
