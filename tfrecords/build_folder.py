@@ -30,7 +30,7 @@ from tfrecords.worker import part_path, report_path, spill_path
 _INPUTS, _BAD_LINES = "inputs.tsv", "bad_lines.txt"
 _HEADER = "sha256 of the sections' sha256\tbytes\tname\n"
 _RUN, _ASSEMBLY = "run.json", "assembly.json"
-# In the manifest but no part of the description.
+# Manifest entries that are not part of the description.
 _RESULTS = ("shards", "inputs", "bad_lines", "splits")
 
 
@@ -77,7 +77,7 @@ class BuildFolder:
             if (self.parts / _ASSEMBLY).exists():
                 self._put_back()
             if run["needed"] is not None and run["stamp"] == stamp and run["shards"] == [deal.train, deal.eval]:
-                # A power cut may have taken others that stood then.
+                # A power cut may have destroyed others that existed then.
                 needed = sorted({*run["needed"], *self._missing(deal)})
         self._drop_other_shards(deal)
         self.parts.mkdir(exist_ok=True)
@@ -157,7 +157,7 @@ class BuildFolder:
     def clear(self, manifest: dict[str, Any] | None = None) -> None:
         """Removes a build, and only files that it wrote."""
         manifest = manifest or (files.read_json(self.parts / _ASSEMBLY) if (self.parts / _ASSEMBLY).exists() else None)
-        # The manifest first: without it nobody trusts the rest.
+        # The manifest first: without it the folder is not complete.
         (self.folder / MANIFEST).unlink(missing_ok=True)
         if manifest:
             names = [file["name"] for file in _files(manifest)] + [_INPUTS, _BAD_LINES]

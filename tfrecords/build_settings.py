@@ -13,13 +13,13 @@ from tfrecords.tokenizers.words import PUBLISHED, RULES, SCRIPT
 
 OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
-# Said in the manifest of permutation records only: those of masked words are described as before these settings were.
+# Only in manifests of permutation records: others are unchanged from before these settings existed.
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
 # Values by which folders were built before these settings existed. A manifest leaves them out.
 UNSAID = {"line_documents": False, "min_sentences": 1, "word_rule": PUBLISHED}
-# Tokens of A and of B at least, and [SEP] twice and [CLS].
+# The least tokens of A and B, two [SEP] and [CLS].
 _SHORTEST_PAIR = 5
-# Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
+# Default megabytes of text in a shard: more if there would be over a thousand shards.
 _SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
 _MANY_SHARDS = 1000
 
@@ -43,7 +43,7 @@ class BuildSettings(CheckedSettings):
     objective: str = setting(
         "masked", help="What the records are for; permutation: rows in the order of the text.", choices=OBJECTIVES
     )
-    # As the published recipes have it (512 tokens x 0.15: 77, and for permutations 512 / 6: 85).
+    # As in the published recipes (512 tokens x 0.15: 77, and for permutations 512 / 6: 85).
     max_predictions_per_seq: int | None = setting(
         None,
         help="Most tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded up, if unset; in "
@@ -184,7 +184,7 @@ class BuildSettings(CheckedSettings):
         values = dataclasses.asdict(self)
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}
-        # Folders of before they were there stay what they were.
+        # Folders from before these settings stay valid.
         return {name: value for name, value in values.items() if name not in UNSAID or value != UNSAID[name]}
 
     @property

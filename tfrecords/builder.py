@@ -27,9 +27,9 @@ from tfrecords.worker import Worker, spill_path, too_many
 # 3: the documents' hashes are of their sentences; 2: of their bytes in the files, with which other ones are held out.
 _FORMAT_VERSION = 3
 _SEEK_BYTES = 1 << 16
-# Bytes that a worker process builds in about the time in which it starts.
+# Bytes that a process builds in about its start-up time.
 _SMALL_TEXT = 12_000_000
-# Labels this far to one side teach a pair task nothing.
+# A pair task learns nothing from labels with so large a majority.
 _ONE_SIDED = 0.15
 
 
@@ -104,7 +104,7 @@ class _Build:
     ):
         self._folder, self._parts, self._deal = folder, folder.parts, deal
         self._settings, self._run, self._max_bad_lines = settings, run, max_bad_lines
-        # Large enough that what a piece holds of a group is worth the seek.
+        # Large enough that a group's part of a piece is worth the seek.
         worthwhile = min(deal.groups * _SEEK_BYTES, settings.chunk_bytes * deal.groups // 128)
         self._piece_bytes = max(settings.chunk_bytes, worthwhile)
         self._pieces = sections.plan_pieces(paths, self._piece_bytes)
@@ -229,7 +229,7 @@ class _Build:
         try:
             _check_filled(splits, self._settings)
         except UserError:
-            # Another corpus or other settings are needed, and for them the parts are of no use.
+            # Another corpus or other settings are needed, for which the parts are useless.
             folder.clear()
             raise
         found = count_also_in_training(self._blocks())
@@ -338,7 +338,7 @@ def _warn_of_one_sided_labels(manifest: dict[str, Any]) -> None:
         return
     for split in SPLITS:
         examples, ones = manifest["splits"][split]["examples"], manifest["splits"][split]["label_1"]
-        # Few examples may fall to one side by chance.
+        # With few examples, one label may prevail by chance.
         if examples >= 20 and not _ONE_SIDED < ones / examples < 1 - _ONE_SIDED:
             files_of = len(manifest["splits"][split]["files"])
             print(

@@ -172,7 +172,7 @@ def batches(texts: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
     batch, filled = [], 0
     for text in texts:
         batch.append(text)
-        # The list itself takes memory too, where documents are short.
+        # Short documents: the list itself takes memory too.
         filled += len(text) + 64
         if filled >= size:
             yield batch

@@ -17,7 +17,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 # Tokens of question and choice together (google-research/albert:run_race.py, --max_qa_length).
 MAX_CHOICE_LENGTH = 128
-# Of a [CLS] that is last.
+# Segment id of a [CLS] at the end of a row.
 CLS_SEGMENT = 2
 
 
@@ -36,7 +36,7 @@ class TokenBatch(NamedTuple):
 
     @property
     def lengths(self) -> tf.Tensor:
-        """int32 [batch]."""
+        """Tokens in each row, int32 [batch]."""
         return tf.reduce_sum(self.mask, axis=1)
 
 
@@ -56,7 +56,7 @@ class FramedRows(NamedTuple):
 
     def padded(self) -> TokenBatch:
         """Pads all rows to the length of the longest."""
-        # The longest of no rows would be the smallest integer.
+        # reduce_max of no rows is the smallest integer.
         size = tf.maximum(self.input_ids.bounding_shape(), [0, 1])
         mask = tf.sequence_mask(self.input_ids.row_lengths(), size[1], tf.int32)
         return TokenBatch(
@@ -177,7 +177,7 @@ class Framer:
         unknown = tf.fill([tf.reduce_sum(nothing)], tf.constant(self.tokenizer.unk_id, tf.int32))
         words = tf.concat([words, tf.RaggedTensor.from_row_lengths(unknown, nothing, validate=False)], axis=1)
         pieces = pieces.with_values(words)
-        # Behind [CLS], if it is first, a word begins where all words before it end.
+        # After a first [CLS], each word begins where the one before ends.
         before = words.row_starts() - tf.gather(words.row_splits, tf.gather(pieces.row_starts(), pieces.value_rowids()))
         before = tf.cast(before, tf.int32)
         columns = before + tf.where(before < self.max_seq_length - 2, self._first_column, 1)
@@ -186,7 +186,7 @@ class Framer:
     def masked(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
         """Joins the parts of each text with the mask's id: ragged int32 [batch, parts, tokens] to [batch, tokens]."""
         mask = _column(parts.values, self.tokenizer.mask_id)
-        # One mask behind every part is one too many.
+        # Removes the mask after the last part.
         return parts.with_values(tf.concat([parts.values, mask], axis=1)).merge_dims(1, 2)[:, :-1]
 
     def windows(
@@ -250,7 +250,7 @@ class Framer:
         return ids.with_values(segments)
 
     def _between(self, middle: Sequence[int], *texts: tf.RaggedTensor, special: int | None = None) -> tf.RaggedTensor:
-        """`special` replaces the ids of [CLS] and the last [SEP]."""
+        """Joins texts; `special` replaces the ids of [CLS] and the last [SEP]."""
         cls, sep = (self.tokenizer.cls_id, self.tokenizer.sep_id) if special is None else (special, special)
         parts = [] if self.tokenizer.cls_last else [_column(texts[0], cls)]
         for number, text in enumerate(texts, 1):
@@ -280,7 +280,7 @@ class TextFramer(tf.Module, Framer):
     def describe(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
         """Returns rows as the model sees them.
 
-        `input_ids`, `segment_ids` int32 and `pieces` string, all [batch, length], and `lengths` int32 [batch].
+        They are `input_ids`, `segment_ids` int32 and `pieces` string, all [batch, length], and `lengths` int32 [batch].
         """
         pieces = tf.where(rows.mask > 0, tf.gather(self.pieces, rows.input_ids), "")
         return {
@@ -307,10 +307,10 @@ def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, co
     window = tokens.value_rowids()
     place = tokens.values - tf.gather(first, window)
     size = tf.gather(size, window)
-    # In hundredths, so that equal is equal; below that, how early the window is.
+    # Hundredths keep ties exact; the remainder prefers earlier windows.
     score = tf.cast(tf.minimum(place, size - 1 - place) * 100 + size, tf.int64) * windows + windows - 1 - window
     best = tf.math.unsorted_segment_max(score, tokens.values, count)
-    # Passages without a single token gather nothing but must have something to gather from.
+    # tf.gather needs a non-empty source even if all passages are empty.
     return tf.concat([windows - 1 - best % windows, [0]], axis=0)
 
 

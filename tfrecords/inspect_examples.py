@@ -39,7 +39,7 @@ def main(settings: InspectSettings) -> None:
     """Prints some examples and the statistics of a sample, and optionally writes the latter."""
     folder = files.make_output_dir(settings.output_dir) if settings.output_dir else None
     paths = find_records(settings.input, settings.split)
-    # Only here: --help and wrong flags need no TensorFlow.
+    # Imported here: --help and wrong flags need no TensorFlow.
     from tfrecords.reader import describe_records, read_examples
 
     manifest, counts = describe_records(paths, settings.split)

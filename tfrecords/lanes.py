@@ -50,7 +50,7 @@ class Lanes:
                     epoch, lanes[place], windows[place], skips[place], stretches[splits[place] : splits[place + 1]]
                 )
 
-            # The lanes that this worker reads are as many in every epoch.
+            # This worker reads equally many lanes in every epoch.
             return tf.data.Dataset.range(self._lanes // step).interleave(
                 of_lane, cycle_length=self._lanes // step, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
             )

@@ -13,7 +13,7 @@ from tfrecords.tokenizers.words import PUBLISHED
 
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
-# Where the parts of a build lie that is not finished.
+# The folder of an unfinished build's parts.
 PARTS = ".parts"
 
 
@@ -152,7 +152,7 @@ _SAME = (
     "streams",
     "bi_data",
 )
-# What the reader's masks hang on.
+# Entries that the reader's masks depend on.
 _MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")
 
 

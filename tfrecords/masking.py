@@ -172,7 +172,7 @@ def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_pred
 
 @compiled
 def _words(ids, starts, cls_id, sep_id):
-    """[CLS] and [SEP] end a word and are none."""
+    """Begins and ends of words; [CLS] and [SEP] end a word and are no words."""
     begins, ends = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     count, inside = 0, False
     for position in range(len(ids)):

@@ -19,7 +19,7 @@ from tfrecords.segments import target_length
 PAIR_TASKS = ("sop", "sop_legacy", "nsp", "none")
 SOP, SOP_LEGACY, NSP, NONE = range(4)
 _TRIES = 10
-# Draws of an example's stream; below 1 << 20 lie those of the cut, the label, the partner and the truncation, and up to
+# Draws of an example's stream: below 1 << 20 those of the cut, the label, the partner and the truncation, and up to
 # 5 << 20 those of `masking`.
 _SHORT, _MIRROR = (purpose << 20 for purpose in (5, 6))
 
@@ -88,7 +88,7 @@ def pair_spans(
 
 @compiled
 def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
-    """For sop, a chunk has two sentences if possible."""
+    """End of a chunk; for sop it has two sentences if possible."""
     if single_sentences:
         return min(first + 2, last)
     minimum = 2 if task == SOP else 1

@@ -64,7 +64,7 @@ class Rows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [rows]."""
+        """Tokens in each row, int64 [rows]."""
         return np.full(len(self.input), self.input.shape[1])
 
     def encode(self) -> bytes:
@@ -102,7 +102,7 @@ def make_streams(
     ids, begins = (values[: forward * tokens].reshape(forward, tokens) for values in (ids, begins))
     backwards = np.arange(settings.streams) >= forward
     if settings.bi_data:
-        # Backwards, a sentence begins where forwards the one before ended.
+        # A sentence that runs backwards begins at its end.
         ends = np.roll(begins, -1, axis=1)
         ids, begins = (np.concatenate([one, other[:, ::-1]]) for one, other in ((ids, ids), (begins, ends)))
     return Streams(np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(begins), backwards)
@@ -189,7 +189,7 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
                 return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
             labels[row] = label
             _fill(text, begin, a_end, b_begin, b_end, special, inputs[row], targets[row], segments[row])
-            # As the text is read forwards.
+            # In forward order.
             if backwards[stream]:
                 begun = word_begins(inputs[row, ::-1].copy(), *words)[::-1].copy()
             else:
@@ -231,13 +231,13 @@ def _cut_pair(begins, begin, room, key):
             b_begin -= 1
         while b_end < tokens - 1 and not begins[b_end]:
             b_end += 1
-    # At the end only: what is behind the reused part must go on from it.
+    # Only at the end: the part after the reused one must continue it.
     while a_end - begin + b_end - b_begin > room:
         if a_end - begin > b_end - b_begin:
             a_end -= 1
         else:
             b_end -= 1
-    # The last token's target is the one behind it.
+    # A row needs one more token of the stream: the target of its last one.
     return (label if max(a_end, b_end) < tokens else -1), a_end, b_begin, b_end
 
 

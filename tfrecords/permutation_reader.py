@@ -96,7 +96,7 @@ class _Plan:
     ):
         self._streams, self._training, self._seed = manifest["streams"], training, seed
         self._names = [str(path) for path in paths]
-        # Of every file: its rows come a step's streams together.
+        # Steps of every file: its rows are ordered by step, a row of each stream.
         self._counts = np.array(counts, np.int64) // self._streams
         self._lanes, rest = divmod(batch_size, self._streams)
         if rest or not self._lanes:
@@ -112,7 +112,7 @@ class _Plan:
             )
 
     def steps(self, skip: int) -> tf.data.Dataset:
-        """string [lanes, streams] from step `skip` on."""
+        """Records from step `skip` on: string [lanes, streams]."""
         names = tf.constant(self._names)
         first_epoch, into_epoch = divmod(skip, self.length) if self._training else (0, skip)
 
@@ -199,7 +199,7 @@ class _Parser:
         orders = tf.numpy_function(self._orders, [positions], tf.int32)
         orders = tf.ensure_shape(orders, input_ids.shape)
         perm_mask, is_target = permutation_masks(input_ids, is_masked > 0, orders, self._reuse, self._special)
-        # Ascending, with what is no position behind.
+        # Ascending, then the entries that are no positions.
         places = tf.sort(tf.where(is_target, tf.range(self._sequence), self._sequence))[:, : self._predictions]
         present = places < self._sequence
         places = tf.where(present, places, 0)

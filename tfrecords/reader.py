@@ -186,7 +186,7 @@ class _Parser:
         self._predictions = manifest["max_predictions_per_seq"]
         self._seed = seed
         self._examples_per_row, self._row_multiple = examples_per_row, row_multiple
-        # Other programs' files do not say it: [PAD] is 0 there.
+        # Other programs' manifests lack it: [PAD] is 0 there.
         self._pad_id = manifest.get("pad_id", 0)
         self._dynamic = manifest["masking"] == "dynamic"
         # Each example's share of its tokens, rounded up. Static records of several folders may differ in it.

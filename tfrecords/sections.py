@@ -115,7 +115,7 @@ def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
     if is_gzipped(path):
         yield Section(path), text_bytes(path)
         return
-    # No tiny one is left for the end.
+    # Avoids a tiny last section.
     starts = list(range(0, max(size - piece_bytes // 4, 1), piece_bytes))
     for start, end in zip(starts, [*starts[1:], size]):
         yield Section(path, start, end), end - start
@@ -164,7 +164,7 @@ def line_number(chunk: Chunk, line: int) -> int:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
-    """Errors become a UserError that names the file."""
+    """Opens a file; errors become a UserError that names it."""
     try:
         with _open(path) as file:
             yield file
@@ -223,7 +223,7 @@ def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterato
     waiting = bytearray()
     for block in blocks:
         waiting += block
-        # A quarter more is read before cutting, so that no tiny chunk is left for the end.
+        # Reads a quarter more before cutting, to avoid a tiny last chunk.
         while len(waiting) >= chunk_bytes + chunk_bytes // 4:
             end = waiting.rfind(separator, 0, chunk_bytes)
             end = end if end >= 0 else waiting.rfind(b"\n", 0, chunk_bytes)

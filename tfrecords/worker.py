@@ -76,7 +76,7 @@ class Worker:
         }
         for batch in batches(self._texts(piece, bad_lines, max_bad_lines, report["not_utf8"]), piece_bytes):
             hashes, of_split = hash_texts(batch), split_hashes(batch)
-            # Where nothing is held out, nothing is compared.
+            # Without held-out documents there is nothing to compare.
             keys = loose_hashes(batch) if deal.threshold > 0 else np.zeros(len(batch), np.int64)
             shards, chance = deal.shard_of(hashes, of_split), deal.chance(of_split)
             held_out = chance < deal.threshold
@@ -213,7 +213,7 @@ class Worker:
 
 
 class _Tokenized:
-    """Tokenized documents. numbers: int64 [documents], which seed their random choices."""
+    """Tokenized documents. numbers: int64 [documents], seeds of their random choices."""
 
     def __init__(self):
         self.numbers = np.zeros(0, np.int64)

@@ -63,7 +63,7 @@ def _is_other_process(pid: str | None) -> bool:
     return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
-# What flock says where a file system, often one over a network, has no locks.
+# Errors of flock on file systems without locks, often over a network.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 

@@ -7,7 +7,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
 
-# Of a name, in letters; a Chinese character is two wide.
+# Width of a line in letters; a Chinese character counts two.
 _LINE = 40
 _DEFAULT = "DejaVu Sans"
 # matplotlib's own last resort has a box for every character.

@@ -26,7 +26,7 @@ def interrupts_deferred() -> Iterator[threading.Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-    # It came after the last wait.
+    # Ctrl-C came after the last wait.
     if interrupted.is_set():
         raise KeyboardInterrupt
 

@@ -100,7 +100,7 @@ class CheckedSettings:
     def _check_bounds(self, field: dataclasses.Field, value: Any) -> None:
         bounds = {name: bound for name, bound in field.metadata["bounds"].items() if bound is not None}
         numbers = {name: getattr(self, bound) if isinstance(bound, str) else bound for name, bound in bounds.items()}
-        # `not` around each: NaN is nowhere.
+        # `not`, so that NaN fails every check.
         if all(_HOLDS[name](value, number) for name, number in numbers.items()):
             return
         names = {other.name: flag_name(other) for other in settings_of(type(self))}

@@ -43,7 +43,7 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_ASCII = re.compile("[^\0-\x7f]")
 _MOST_NOT_UTF8 = 8
 _PART_BYTES = 1 << 14
-# Of a text whose encoding is looked for.
+# Bytes of a text that are read to detect its encoding.
 _SAMPLE_BYTES = 1 << 16
 
 # What is common in texts of an encoding: the accented small letters, or the most frequent characters.
@@ -146,7 +146,7 @@ def count_not_utf8(data: bytes) -> int:
     """Returns the number of bytes that are not UTF-8."""
     count = start = 0
     while start < len(data):
-        # Some lines at a time: of all at once, memory would take longer than the work.
+        # A few lines at a time, since copying all at once takes longer.
         end = data.find(b"\n", start + _PART_BYTES) + 1 or len(data)
         part = data[start:end]
         if not part.isascii() and first_not_utf8(part) >= 0:

@@ -92,7 +92,7 @@ def _add_to_sentencepiece(tokenizer: Any, words: list[str]) -> Tokenizer:
         name = processor.normalize(word)
         if name not in known:
             known[name] = proto.pieces.add(piece=name)
-        # There may be such a piece that other pieces win over.
+        # An existing piece may lose to others: its score rises too.
         former = sum(scores[number] for number in processor.encode(word))
         known[name].score = former + _MARGIN * len(name)
     proto.trainer_spec.vocab_size = len(proto.pieces)
@@ -107,7 +107,7 @@ def _add_to_bytes(tokenizer: Any, words: list[str]) -> Tokenizer:
     last = max(ids.values())
     for word in words:
         text = f" {unicodedata.normalize('NFC', word) if rules.compose else word}".encode()
-        # Behind all former merges, so that other words have the pieces that they had.
+        # After all former merges, so that other words have the same pieces.
         first, *rest = merged([characters[byte] for byte in text], ranks)
         for piece in rest:
             ranks[first, piece] = len(merges)

@@ -17,7 +17,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.added_tokens import AddedToken
 
-# The name until version 0.2 is that of another file of the `tokenizers` library, too.
+# The name until version 0.2 is also that of a file of the `tokenizers` library.
 DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
 
 BY_IDS = "tokenize with transformers, and ask the model by ids"
@@ -105,7 +105,7 @@ class Tokenizer(abc.ABC):
         )
 
     def _with(self, **values: bool | int) -> Self:
-        # Not copy.copy, which makes a tokenizer anew from its vocabulary.
+        # copy.copy would make a tokenizer anew from its vocabulary.
         other = object.__new__(type(self))
         other.__dict__ |= self.__dict__ | values
         other.__dict__.pop("sha256", None)
@@ -133,7 +133,7 @@ class Tokenizer(abc.ABC):
     @cached_property
     def sha256(self) -> str:
         """Digest of kind, lower_case, keep_accents and the vocabulary: equal if and only if the ids are."""
-        # Those from before accents could be kept stay what they were.
+        # Digests from before `keep_accents` existed stay valid.
         rules = f"{self.kind} {self.lower_case}{' keep_accents' * self.keep_accents}"
         rules += f"{' lowers_first' * self.lowers_first}\n"
         return hashlib.sha256(rules.encode() + self.vocabulary).hexdigest()

@@ -73,7 +73,7 @@ class ByteBPETokenizer(Tokenizer):
         )
         self.separators_between, self.second_segment_id = self.rules.separators_between, self.rules.second_segment_id
         names = {number: piece for piece, number in ids.items()}
-        # A number that no piece has must not move those behind it.
+        # An unused id must not shift later ones.
         self.pieces = [names.get(number, f"[unused{number}]") for number in range(max(names) + 1)]
 
     def __reduce__(self):
@@ -105,7 +105,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def cut_tokens(self) -> list[AddedToken]:
-        """Longest first."""
+        """Tokens that are cut out of a text, longest first."""
         control = CONTROL_TOKENS | set(self.rules.roles.values())
         is_text = {token.content for token in self.rules.added if token.special and token.content in control}
         added = [token for token in self.rules.added if self.special_in_text or token.content not in is_text]
@@ -207,7 +207,7 @@ class ByteBPETokenizer(Tokenizer):
         if self.rules.trim_offsets:
             trims = np.where(is_token[first][:, None], blanks[first], trims)
         lead, trail = trims.T
-        # One blank may be the one that was put before the text.
+        # One blank may be the added prefix.
         if self.rules.keep_first_space:
             lead = np.where((starts == 0) & (lead == 1), 0, lead)
         starts = np.minimum(starts + lead, ends)
@@ -222,7 +222,7 @@ class ByteBPETokenizer(Tokenizer):
         return super().description() | own
 
     def published_files(self) -> dict[str, bytes]:
-        """The files of both the fast and the slow tokenizer."""
+        """As in `Tokenizer`, for both the fast and the slow tokenizer of transformers."""
         vocabulary = dict(sorted(self.rules.ids.items(), key=lambda item: item[1]))
         merges = "".join(f"{left} {right}\n" for left, right in self.rules.merges)
         return {

@@ -63,14 +63,14 @@ class ByteBPEInGraph(tf.Module):
         before = tf.gather(tf.concat([starts, [0]], axis=0), tf.gather(ids.row_starts(), rows))
         if self._rules.add_prefix_space:
             before += tf.cast(_lacks_blank(tf.gather(composed, rows)), tf.int64)
-        # The blank put before a text stands for its first character, too.
+        # The prefix has the span of the first character.
         starts, ends = tf.maximum(starts - before, 0), tf.maximum(ends - before, 1)
         if self._rules.compose:
             whole = Characters(composed).widened(rows, starts, ends)
             starts, ends = (_before_composing(texts, ids.with_values(part)) for part in whole)
         starts, ends = Characters(texts).places(rows, starts, ends)
         lead, trail = (tf.gather(self._trims[:, side], ids.values) for side in (0, 1))
-        # One blank may be the one that was put before the text.
+        # One blank may be the added prefix.
         if self._rules.keep_first_space:
             lead = tf.where((starts == 0) & (lead == 1), tf.zeros_like(lead), lead)
         starts = tf.minimum(starts + lead, ends)

@@ -139,7 +139,7 @@ def _merge(symbols, pair_keys, pair_ranks, new_ids):
     """Merges a word's symbols in place; returns its ids, and the last merge's rank or -1."""
     size, last = len(symbols), -1
     following, before = np.arange(1, size + 1), np.arange(-1, size - 1)
-    # A pair is one number: its rank, and the place of its left part. One that is gone by its turn is passed over.
+    # A pair is one number: its rank and its left part's position. Outdated pairs are skipped.
     heap = [np.int64(0) for _ in range(0)]
     for place in range(size - 1):
         rank = pair_ranks[_slot(symbols[place], symbols[place + 1], pair_keys)]

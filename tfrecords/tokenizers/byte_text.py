@@ -13,7 +13,7 @@ from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
 _SPACES = "".join(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1))
-# Between the brackets of a class of a regular expression of Python.
+# The content of a character class of Python's regular expressions.
 SPACES = re.escape(_SPACES)
 
 
@@ -54,7 +54,7 @@ class TextReader:
             size = 0
             for codes, begin, end in self._parts(composed):
                 is_token = codes[0] >= FIRST_TOKEN
-                # A blank before all stands for the first character too, a token for the whole of its string.
+                # A blank put first has the span of the first character, a token that of its string.
                 first = begin if is_token else np.maximum(np.arange(end - len(codes), end), begin)
                 last = end if is_token else first + 1
                 rows.append(codes)
@@ -154,7 +154,7 @@ def _composed(text: str) -> tuple[str, np.ndarray | None]:
     """The composed text, and each character's span in the original: int64 [characters, 2]."""
     if unicodedata.is_normalized("NFC", text):
         return text, None
-    # Parts that no character behind them can change any more.
+    # Parts that no later character can change.
     parts, begins = [], []
     for place, character in enumerate(text):
         if parts and (

@@ -6,7 +6,7 @@ No word contains part of a token that was cut out of a text.
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE
 
-# Codes from here on are no characters but tokens: this number and the token's id.
+# Codes from here on are tokens: this number plus the token's id.
 FIRST_TOKEN = 0x110000
 _TOKEN = SPACE + 1
 _BLANK, _APOSTROPHE = ord(" "), ord("'")
@@ -35,7 +35,7 @@ def word_end(codes, begin, end, classes):
     stop = first + 1
     while stop < end and _kind(codes[stop], classes) == kind:
         stop += 1
-    # The last of several spaces stays for the word behind them.
+    # The last of several spaces belongs to the next word.
     if kind == SPACE and stop - begin > 1 and stop < end and codes[stop] < FIRST_TOKEN:
         stop -= 1
     return stop

@@ -112,7 +112,7 @@ def _of_wordpiece(former: Any) -> _Parts:
 
 def _of_sentencepiece(former: Any) -> _Parts:
     proto = model_pb2.ModelProto.FromString(former.vocabulary)
-    # A piece from inside a word gets no boundary put before it, and one that begins a word keeps its own.
+    # A piece within a word gets no boundary, and one that begins a word has its own.
     proto.normalizer_spec.add_dummy_prefix = proto.normalizer_spec.remove_extra_whitespaces = False
     processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
     return lambda tokenizer, number: processor.encode(tokenizer.pieces[number].replace(WORD_BOUNDARY, " "))
@@ -126,7 +126,7 @@ def _of_bytes(former: Any) -> _Parts:
         data = tokenizer.piece_bytes[number]
         if tokenizer.merge_ranks[number] == -2:  # A token that is cut out of texts, or no text.
             return former.encode(data.decode())
-        # Not former.encode: the piece may be a part of a character, or stand inside a word.
+        # former.encode cannot take part of a character or a piece within a word.
         return [ids.get(piece, former.unk_id) for piece in merged([characters[byte] for byte in data], ranks)]
 
     return parts

@@ -15,7 +15,7 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers import library_characters as library
 
-# An edge is one number, node | character | child: a step of the walk reads one place of memory.
+# An edge is one number, node | character | child: a step reads memory once.
 _CHARACTER_BITS, _CHILD_BITS = 21, 21
 _LARGEST_CHILD = (1 << _CHILD_BITS) - 1
 _CHINESE = (

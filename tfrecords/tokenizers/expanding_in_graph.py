@@ -48,14 +48,14 @@ def characters_and_tokens(
     places = ends - tf.cast(of_text, tf.int64), ends
     for step, table in enumerate(tables):
         if step:
-            # What is cut out already is found first, and stays as it is.
+            # Matches tokens already cut out first, to leave them unchanged.
             pattern = f"({_OPEN}[^{_CLOSE}]*{_CLOSE})|({_pattern(later)})"
             texts = tf.strings.unicode_encode(codes, "UTF-8")
             texts = tf.strings.regex_replace(texts, pattern, rf"\1{_LATER_BEFORE}{_LATER_OPEN}\2{_LATER_CLOSE}")
             texts = tf.strings.regex_replace(texts, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE, "")
             codes = tf.strings.unicode_decode(texts, "UTF-8")
             is_old = ~_is_in(codes.flat_values, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE)
-            # A mark is where the character after it is.
+            # A mark has the span of the character after it.
             former = tf.math.cumsum(tf.cast(is_old, tf.int64), exclusive=True)
             former = tf.minimum(former, tf.size(places[0], out_type=tf.int64) - 1)
             places = tuple(tf.gather(place, former) for place in places)
@@ -67,7 +67,7 @@ def characters_and_tokens(
 
 
 def _pattern(tokens: Sequence[AddedToken]) -> str:
-    """White space next to a token ends words anyway, and needs no mark."""
+    """RE2's pattern of tokens. White space next to a token ends words anyway, and needs no mark."""
     return "|".join(re.escape(token.content) for token in tokens)
 
 

@@ -29,7 +29,7 @@ _RULES = {
     "tokenize_chinese_chars": ("handle_chinese_chars", ""),
     "clean_text": ("clean_text", ""),
 }
-# What transformers takes where the key is missing.
+# Defaults of transformers for missing keys.
 _DEFAULTS = {"do_lower_case": True, "tokenize_chinese_chars": True, "clean_text": True}
 
 

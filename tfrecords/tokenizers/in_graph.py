@@ -10,7 +10,7 @@ import tensorflow_text as text
 from tfrecords.tokenizers.expanding_in_graph import characters_and_tokens, expand, word_of
 from tfrecords.tokenizers.normalization import Blanks
 
-# What str.split and str.strip go by.
+# White space of str.split and str.strip.
 _SPACES = [code for code in range(0x3001) if chr(code).isspace()]
 _SPACE = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACES) + "]"
 
@@ -113,7 +113,7 @@ class WordPieceInGraph(tf.Module):
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """As in `SentencePieceInGraph`."""
         codes, *origins = self._characters(texts)
-        # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
+        # The characters that are no spaces are those of all words, end to end.
         visible = codes.flat_values != ord(" ")
         first, after = (tf.boolean_mask(origin, visible) for origin in origins)
         words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
@@ -161,7 +161,7 @@ class LoweredInGraph(tf.Module):
         texts = valid(texts)
         codes = tf.strings.unicode_decode(texts, "UTF-8")
         ids, starts, ends = self._graph.with_offsets(tf.strings.lower(texts, encoding="utf-8"))
-        # Of all characters, the capital İ alone becomes two.
+        # Only the capital İ becomes two characters.
         columns = tf.repeat(_columns(codes), tf.where(codes.values == ord("İ"), 2, 1))
         sizes = tf.reduce_sum(tf.ones_like(codes) + tf.cast(codes == ord("İ"), tf.int32), axis=1)
         before = tf.gather(tf.math.cumsum(sizes, exclusive=True), ids.value_rowids())
@@ -251,7 +251,7 @@ class Characters:
     def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Converts byte spans [n] to character spans without outer white space; all int64."""
         starts, ends = self._touched(rows, begins, ends)
-        # A span of nothing but white space stays what it is.
+        # A span of only white space is unchanged.
         after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)
         before = tf.searchsorted(self._visible, ends, side="left", out_type=tf.int64)
         padded = tf.concat([self._visible, [0]], axis=0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
-# A sign that no step changes, and nothing becomes, goes between two others.
+# A separator that no step changes or produces.
 BETWEEN = "\u4dc0"
 
 # The first and last of the runs that `clean_text` of BertNormalizer drops: zero, halves of pairs, private characters.

@@ -15,7 +15,7 @@ from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowe
 from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
 from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
 
-# By precedence: a folder may hold copies under other names.
+# In order of precedence: a folder may hold copies under other names.
 _VOCABULARIES = (
     "spiece.model",
     "30k-clean.model",
@@ -23,7 +23,7 @@ _VOCABULARIES = (
     "assets/tokenizer/vocabulary.spm",
     "assets/tokenizer/vocabulary.txt",
 )
-# A byte-level BPE's, with merges.txt beside each; a tokenizer.json says more.
+# Files of byte-level BPE next to merges.txt; a tokenizer.json has more settings.
 _BPE_VOCABULARIES = ("vocab.json", "assets/tokenizer/vocabulary.json")
 
 
@@ -96,7 +96,7 @@ def _load_folder(folder: Path) -> Tokenizer:
             )
         expected = description["sha256"]
     except UnknownTokenizer as error:
-        # Whatever was saved was known.
+        # Saved tokenizers are always supported.
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
     except (KeyError, TypeError) as error:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error

@@ -55,7 +55,7 @@ def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = 
         if keep_accents:
             # U and a combining diaeresis, of which lower case changes one alone, are composed first: they are ü.
             rules[source] = base.normalize(target.lower() if lower_case else target)
-        # A sequence with a character that ALBERT's step changes can no longer occur when `base` comes to look.
+        # ALBERT's step comes first: sequences with a character that it changes cannot occur any more.
         elif not any(character in changed for character in source):
             rules[source] = target
     rules["``"] = rules["''"] = '"'
@@ -127,7 +127,7 @@ def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> Sen
     )
 
 
-# 0.8 s for each of the published ones, of which few are met in a process.
+# Takes 0.8 s for each published model; a process reads few.
 @functools.lru_cache(maxsize=8)
 def _with_albert_first(charsmap: bytes, lower_case: bool, keep_accents: bool) -> bytes:
     compiled = SentencePieceNormalizer(norm_map=normalization_rules(charsmap, lower_case, keep_accents))

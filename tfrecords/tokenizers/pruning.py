@@ -13,7 +13,7 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
-# What is dropped of the special pieces: places kept free for pieces that never came.
+# Special pieces that may be dropped: unused placeholders.
 _UNUSED = re.compile(r"\[unused_?\d+\]|<unused\d+>|madeupword\d+")
 _WORDPIECE_SUFFIX = "##"
 _TYPES = model_pb2.ModelProto.SentencePiece
@@ -52,7 +52,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
             " that the text needs; give more"
         )
     others = np.flatnonzero(~needed & (counts > 0))
-    # By number among equals, whatever the machine.
+    # Ties by id, to be the same on every machine.
     others = others[np.argsort(-counts[others], kind="stable")]
     merged_of = _merged_of(tokenizer)
     taken = set(np.flatnonzero(needed).tolist())
@@ -77,7 +77,7 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     """
     if small.kind != whole.kind or small.kind not in _PRUNERS:
         return None
-    # In the same order, so that one walk through the whole finds them all.
+    # Both are in the same order: one pass is enough.
     walk = ((number, whole.id_to_piece(number)) for number in range(whole.vocab_size))
     pieces = map(small.id_to_piece, range(small.vocab_size))
     found = [next((number for number, other in walk if other == piece), -1) for piece in pieces]

@@ -20,7 +20,7 @@ from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, Word
 _MERGES = "merges.txt"
 # Of a lower-cased vocabulary at most a few signs have such letters; of a cased English one about 4 in 10 pieces.
 _CASED_SHARE = 0.01
-# Longer words would not fit the graph's operations.
+# The graph's operations cannot take longer words.
 _LONGEST_WORD = 100_000
 
 
@@ -63,7 +63,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     if kind != "WordPiece":
         other_files.check_file(values, str(path))
     ids = {number: piece for piece, number in values["model"]["vocab"].items()}
-    # A number that no piece has must not move those behind it.
+    # An unused id must not shift later ones.
     pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
     return wordpiece("".join(f"{piece}\n" for piece in pieces).encode(), near, lower_case, keep_accents, path)
 

@@ -84,7 +84,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        # Where accents are kept, the ü within a German word must not part it.
+        # If accents stay, the ü within a German word must not split it.
         inside = _is_latin_letter if self.keep_accents else None
         return np.array([_starts_word(piece, inside) for piece in self.pieces])
 

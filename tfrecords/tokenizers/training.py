@@ -18,7 +18,7 @@ USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]  # noqa: RUF001
 # In the order of the ids, as in HuggingFace's recipes for a RoBERTa of one's own.
 BPE_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _ROLES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
-# A pair that stands in the text only once is no piece.
+# A pair must occur at least so often to be a piece.
 _LEAST_FREQUENCY = 2
 # SentencePiece leaves out lines of more bytes. Allowing longer ones would take memory for them as wholes.
 _MOST_BYTES = 4192
@@ -57,7 +57,7 @@ def train_tokenizer(
             unk_piece="<unk>",
             control_symbols=CONTROL_PIECES,
             user_defined_symbols=USER_PIECES,
-            # Whatever the machine: the number of threads decides in which order floats are summed.
+            # Fixed, since the number of threads decides the order in which floats are summed.
             num_threads=4,
             minloglevel=2,
         )
@@ -73,7 +73,7 @@ def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = Tr
     the same file. Raises UserError for too little text for `vocab_size` pieces (with `hard_vocab_limit` off there are
     fewer instead), or a `vocab_size` too small for the bytes.
     """
-    # Only here: reading and using a vocabulary need no more than its file.
+    # Imported here: only training needs it.
     import tokenizers
 
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())

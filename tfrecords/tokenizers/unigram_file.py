@@ -50,13 +50,13 @@ def as_model(
     """
     proto = model_pb2.ModelProto()
     for number, (piece, score) in enumerate(model["vocab"]):
-        # The library splits words before it looks for pieces, so that none goes over their ends.
+        # The library splits words first, so that no piece spans two.
         kind = _KINDS.CONTROL if piece in special else _KINDS.UNUSED if WORD_BOUNDARY in piece[1:] else _KINDS.NORMAL
         proto.pieces.add(piece=piece, score=score, type=_KINDS.UNKNOWN if number == model["unk_id"] else kind)
     proto.trainer_spec.model_type = model_pb2.TrainerSpec.UNIGRAM
     proto.trainer_spec.unk_id = model["unk_id"]
     proto.trainer_spec.unk_piece = model["vocab"][model["unk_id"]][0]
-    # Absent ones: the library must not look for its defaults <s> and </s>.
+    # Absent names, so that the library does not look for its defaults <s> and </s>.
     proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = proto.trainer_spec.pad_id = -1
     steps = _with_case_and_accents(steps, lower_case, keep_accents)
     types = {step["type"] for step in steps}
@@ -77,7 +77,7 @@ def as_model(
     return proto.SerializeToString(deterministic=True)
 
 
-# XLM-RoBERTa's ids before those of the model's pieces, and the step of words that its class makes.
+# XLM-RoBERTa's first ids, and the pre-tokenizer of its class.
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "always", "split": True}
 

@@ -12,7 +12,7 @@ from tfrecords.base.compiled import compiled
 # FNV-1a.
 FIRST_DIGEST = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
-# Words of at most so many characters are kept, in slots and 32-bit numbers for the records: 10 MB.
+# The longest stored word in characters, slots, and 32-bit numbers for the records: 10 MB.
 _LONGEST_KEPT = 32
 _SLOTS, _RECORDS = 1 << 18, 1 << 21
 

@@ -54,13 +54,13 @@ class WordPieceTokenizer(Tokenizer):
         keep_accents: bool = False,
         rules: WordPieceRules = BERT_RULES,
     ):
-        # Windows editors begin a file with a mark of its encoding.
+        # Windows editors write a byte-order mark.
         vocabulary = vocabulary.removeprefix(_MARK)
         # Without lower case BERT keeps them anyway.
         super().__init__(vocabulary, lower_case, keep_accents and lower_case)
         self.rules = rules
         try:
-            # Some editors begin a file with a byte-order mark.
+            # Some editors write a byte-order mark.
             lines = vocabulary.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             raise UserError(f"tokenizer '{path}' is not UTF-8 text; SentencePiece models end in .model") from error
@@ -104,7 +104,7 @@ class WordPieceTokenizer(Tokenizer):
         return super().description() | ({"rules": values} if values else {})
 
     def published_files(self) -> dict[str, bytes]:
-        """Includes a tokenizer.json if the ids depend on more than the vocabulary and its case."""
+        """As in `Tokenizer`, with a tokenizer.json if the ids depend on more than vocabulary and case."""
         if not self.rules.digest_text():
             return super().published_files()
         names = {f"{role}_token": piece for role, piece in self.rules.names}
@@ -136,7 +136,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def added_ids(self) -> set[int]:
-        """Includes unassigned numbers between those of added tokens, which are no text either."""
+        """As in `Tokenizer`, with unassigned numbers between added tokens, which are no text either."""
         named = {self._ids[piece] for piece in self.rules.outside if piece in self._ids}
         return named | {number for number, piece in enumerate(self.pieces) if piece.startswith("[unused")}
 
@@ -189,7 +189,7 @@ class WordPieceTokenizer(Tokenizer):
 def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk_id, longest):
     width = expansions.shape[1]
     word = np.empty(longest + 1, np.int64)
-    # Where in its text each character of the word begins and ends; dropped ones belong to the one before.
+    # Spans of the word's characters; dropped ones belong to the one before.
     places = np.empty((longest + 1, 2), np.int32)
     # A character gives at most as many pieces as it has characters after expansion.
     out = np.empty(len(codes) * width + 1, np.int32)

@@ -49,9 +49,9 @@ def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
     pieces: The text of each piece in UTF-8, possibly incomplete characters.
     """
-    # Of most pieces, no byte matters: one letter stands for them.
+    # Most pieces have no such character: one letter replaces them.
     short = [piece if _is_unspaced(piece) else b"a" for piece in pieces]
-    # A copy: compiled code takes an array that may not be written as one of another type.
+    # A copy, since numba treats a read-only array as another type.
     return np.frombuffer(b"".join(short), np.uint8).copy(), np.cumsum([0, *map(len, short)])
 
 
