@@ -2,7 +2,7 @@
 
 Documents are equal, and of the same split, if their sentences are, apart from white space inside a line and the normal
 form of composed characters. The check also counts those that are equal without case, accents, white space and line
-breaks.
+breaks: they may still teach a model each other's text.
 """
 
 import re

@@ -204,7 +204,7 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
 
 @compiled
 def _cut_pair(begins, begin, room, key):
-    """(label, end of A, begin and end of B); A and B have together `room` tokens; label -1 at the end of the stream.
+    """Returns label, end of A, begin and end of B, together `room` tokens; label -1 at the end of the stream.
 
     begins: bool [tokens]. begin: of A. Source: zihangdai/xlnet data_utils.py:255-319.
     """

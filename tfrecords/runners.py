@@ -1,6 +1,6 @@
 """Runs tasks in this process, in several on this machine, or on a Ray cluster, with the same results.
 
-A runner is a context manager that takes a worker (any picklable object) and gives a function of tasks (key, method of
+A runner is a context manager that takes a worker (any picklable object) and returns a function of tasks (key, method of
 the worker, arguments), which yields (key, result) as they finish; `small` tasks start no process. A killed worker ends
 the build in one line; the same command resumes it.
 """

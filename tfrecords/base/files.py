@@ -118,7 +118,7 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def check_content(path: str | os.PathLike, content: bytes) -> None:
-    """Raises UserError for a pointer of Git LFS."""
+    """Raises UserError if a file's content is only a pointer of Git LFS."""
     if content.startswith(_POINTER):
         raise UserError(f"'{path}' is a Git LFS pointer, not the file itself; run git lfs pull, or download it again")
 

@@ -31,7 +31,7 @@ class Tokenizer(abc.ABC):
     """Converts text to ids and back. Subclasses provide the pieces.
 
     Attributes:
-        kind: "sentencepiece", "wordpiece" or "bpe".
+        kind: "sentencepiece" (ALBERT), "wordpiece" (BERT, Chinese ALBERTs) or "bpe" (RoBERTa).
         lower_case: whether text is lower-cased.
         keep_accents: whether accents stay; ALBERT always strips them, BERT strips them from lower-cased text.
         vocabulary: the bytes of the vocabulary file; a SentencePiece file includes ALBERT's normalization.

@@ -131,7 +131,10 @@ class FolderFiles:
         return other_files.CLASS_ROLES.get(self._class, {}) | named
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
-        """Returns the tokens that the files add, by id, those without one last. ids: of the vocabulary's pieces."""
+        """Returns the tokens that the files add, by id; tokens without an id come last.
+
+        ids: of the vocabulary's pieces.
+        """
         listed = self.described.get("added_tokens") or []
         tokens = {token["content"]: added_token(token, token["id"]) for token in listed}
         for number, token in (self.settings.get("added_tokens_decoder") or {}).items():
