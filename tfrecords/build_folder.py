@@ -1,10 +1,9 @@
-"""The output folder of a build: empty, complete, or unfinished, and brought into one form before any work.
+"""The output folder of a build: detects what is already built, and completes it or starts anew.
 
-An unfinished build lies in `.parts`: run.json (its description, and the shards still needed where only some are),
-spill files, and reports. A shard is done when its report is there and its file has the size the report says. While the
-files get their final names, assembly.json holds the manifest to be; a build met in that state gets its parts back.
-
-inputs.tsv says what a folder was made from, a line a file, so that a file is known by its content.
+An unfinished build lies in `.parts`: run.json (its description, and the shards still needed if not all), spill files,
+and reports. A shard is done when its report exists and its file has the reported size. While files get their final
+names, assembly.json holds the future manifest; an interrupted assembly is undone. inputs.tsv lists input files and
+digests.
 """
 
 import collections
@@ -31,17 +30,14 @@ from tfrecords.worker import part_path, report_path, spill_path
 _INPUTS, _BAD_LINES = "inputs.tsv", "bad_lines.txt"
 _HEADER = "sha256 of the sections' sha256\tbytes\tname\n"
 _RUN, _ASSEMBLY = "run.json", "assembly.json"
-# In the manifest but no part of the description.
+# Manifest entries that are not part of the description.
 _RESULTS = ("shards", "inputs", "bad_lines", "splits")
 
 
 class BuildFolder:
     """The folder of one build.
 
-    Args:
-        folder: Where the records go.
-        description: The part of the manifest that is known before the work.
-        settings: Those of the build.
+    description: The part of the manifest that is known before the work.
     """
 
     def __init__(self, folder: Path, description: dict[str, Any], settings: BuildSettings):
@@ -49,18 +45,9 @@ class BuildFolder:
         self.parts = folder / PARTS
 
     def prepare(self, paths: list[str | Path], deal: Deal, overwrite: bool) -> Deal | None:
-        """Makes the folder ready for what is left to do.
+        """Returns the deal with the shards still needed, or None if nothing is left to do.
 
-        Args:
-            paths: The files of the corpus.
-            deal: The deal of a build from nothing.
-            overwrite: Whether another build may be removed.
-
-        Returns:
-            None when nothing is left, else the deal with the shards that are needed.
-
-        Raises:
-            UserError: the folder holds another build and `overwrite` is off.
+        deal: That of a build from nothing. Raises UserError if the folder holds another build and `overwrite` is off.
         """
         files.remove_unfinished(self.folder)
         manifest = read_folder(self.folder) if (self.folder / MANIFEST).exists() else None
@@ -90,7 +77,7 @@ class BuildFolder:
             if (self.parts / _ASSEMBLY).exists():
                 self._put_back()
             if run["needed"] is not None and run["stamp"] == stamp and run["shards"] == [deal.train, deal.eval]:
-                # A power cut may have taken others that stood then.
+                # A power cut may have destroyed others that existed then.
                 needed = sorted({*run["needed"], *self._missing(deal)})
         self._drop_other_shards(deal)
         self.parts.mkdir(exist_ok=True)
@@ -101,7 +88,6 @@ class BuildFolder:
     def _is_complete_of_version_2(
         self, manifest: dict[str, Any] | None, present: dict[str, Any], paths: list[str | Path]
     ) -> bool:
-        """Returns whether nothing is left of this build by the version before, and says what that means."""
         if manifest is None or present != self.description | {"format_version": 2}:
             return False
         complete = self._was_made_from(manifest["inputs"], paths) and is_whole(self.folder, manifest)
@@ -113,13 +99,13 @@ class BuildFolder:
         return complete
 
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
-        """What a finished task of an earlier run left; None where there is nothing, or a power cut left half of it."""
+        """Returns an earlier run's report; None if missing, or half-written at a power cut."""
         with contextlib.suppress(UserError):
             return files.read_json(report_path(self.parts, kind, number))
         return None
 
     def spilled(self, kind: str, number: int, key: str) -> dict[str, Any] | None:
-        """The report of a task whose spill files are as it left them."""
+        """Returns a task's report if its spill files are unchanged."""
         report = self.report(kind, number)
         if report is None or report["key"] != key:
             return None
@@ -128,20 +114,14 @@ class BuildFolder:
         return report if sizes == report["block_bytes"] else None
 
     def reports(self, deal: Deal) -> dict[int, dict[str, Any]]:
-        """Returns the reports of the shards that are done, by their numbers."""
+        """Returns the reports of finished shards, by number."""
         reports = ((shard, self.report("shard", shard)) for shard in range(deal.shards))
         return {shard: report for shard, report in reports if report and self._is_there(shard, report)}
 
     def write_inputs(self, pieces: list[list[Section]], digests: list[list[str]], piece_bytes: int) -> dict[str, Any]:
-        """Lists the files that the build is made from.
+        """Writes inputs.tsv and returns its entry in the manifest.
 
-        Args:
-            pieces: Sections of the corpus.
-            digests: Those of each piece's sections.
-            piece_bytes: The size that the pieces were planned with.
-
-        Returns:
-            What the manifest says of them.
+        digests: Of each piece's sections. piece_bytes: The size that the pieces were planned with.
         """
         of_file = collections.defaultdict(list)
         for piece, of_piece in zip(pieces, digests):
@@ -155,7 +135,7 @@ class BuildFolder:
         return {"files": len(of_file), "bytes": total, "section_bytes": piece_bytes, "list": files.sha256(path)}
 
     def write_bad_lines(self, bad_lines: list[str]) -> None:
-        """Lists the lines that were left out, where there are some."""
+        """Lists the lines that were left out, if any."""
         path = self.folder / _BAD_LINES
         path.unlink(missing_ok=True)
         if bad_lines:
@@ -164,7 +144,7 @@ class BuildFolder:
             print(f"left out {len(bad_lines)} bad lines; '{path}' lists them")
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Gives the parts the names that the manifest says, then writes it."""
+        """Renames the parts as the manifest says, then writes it."""
         files.write_json(self.parts / _ASSEMBLY, manifest)
         for file in _files(manifest):
             part = part_path(self.parts, file["shard"], self._settings.gzip)
@@ -175,9 +155,9 @@ class BuildFolder:
         shutil.rmtree(self.parts)
 
     def clear(self, manifest: dict[str, Any] | None = None) -> None:
-        """Removes a build, and nothing that it did not write."""
+        """Removes a build, and only files that it wrote."""
         manifest = manifest or (files.read_json(self.parts / _ASSEMBLY) if (self.parts / _ASSEMBLY).exists() else None)
-        # The manifest first: without it nobody trusts the rest.
+        # The manifest first: without it the folder is not complete.
         (self.folder / MANIFEST).unlink(missing_ok=True)
         if manifest:
             names = [file["name"] for file in _files(manifest)] + [_INPUTS, _BAD_LINES]
@@ -188,9 +168,9 @@ class BuildFolder:
         shutil.rmtree(self.parts, ignore_errors=True)
 
     def _was_made_from(self, described: Any, paths: list[str | Path]) -> bool:
-        """Whether files of this content, wherever they lie and in whatever order, are what the folder was made from.
+        """Whether the inputs have this content, under any names and in any order.
 
-        Those that the folder's list names, and that nobody touched since, are not read. described: see `write_inputs`.
+        Listed files that did not change since are not read. described: see `write_inputs`.
         """
         path = self.folder / _INPUTS
         if not isinstance(described, dict) or not path.exists() or files.sha256(path) != described["list"]:
@@ -214,7 +194,7 @@ class BuildFolder:
             return sorted(pool.map(digest_of, paths)) == sorted(digest for _, _, digest in rows)
 
     def _input_rows(self) -> list[tuple[int, str, str]]:
-        """(bytes, name, digest) of each file that the folder was made from."""
+        """(bytes, name, digest) of each input file."""
         lines = (self.folder / _INPUTS).read_text(encoding="utf-8").split("\n")[1:-1]
         rows = (line.split("\t", 2) for line in lines)
         return [(int(size), name, digest) for digest, size, name in rows]
@@ -248,7 +228,7 @@ class BuildFolder:
         )
 
     def _take_apart(self, manifest: dict[str, Any]) -> None:
-        """A complete build becomes an unfinished one of which every shard is done that is there."""
+        """Turns a complete build into an unfinished one."""
         self.parts.mkdir(exist_ok=True)
         run = {"needed": None, "stamp": "", "shards": manifest["shards"], "description": self.description}
         files.write_json(self.parts / _RUN, run)
@@ -276,7 +256,6 @@ class BuildFolder:
         return part.exists() and part.stat().st_size == report["bytes"]
 
     def _drop_other_shards(self, deal: Deal) -> None:
-        """Where the text fills another number of shards now, none of those that stand is of use."""
         if (self.parts / _RUN).exists() and files.read_json(self.parts / _RUN)["shards"] != [deal.train, deal.eval]:
             shutil.rmtree(self.parts)
 
@@ -286,7 +265,7 @@ def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def stamp_files(paths: Iterable[str | Path]) -> str:
-    """Returns a digest that is another after most changes of the files, without a look inside."""
+    """Returns a digest that changes with most changes of the files, without reading them."""
     states = [f"{path} {sections.size_of(path)} {sections.changed_at(path)}" for path in paths]
     return hashlib.sha256("\n".join(states).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Everything that decides the bytes of a folder of records, apart from the corpus and the tokenizer."""
+"""The settings that, with corpus and tokenizer, decide the bytes of records."""
 
 import dataclasses
 import math
@@ -13,22 +13,20 @@ from tfrecords.tokenizers.words import PUBLISHED, RULES, SCRIPT
 
 OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
-# Said in the manifest of permutation records only: those of masked words are described as before these settings were.
+# Only in manifests of permutation records: others are unchanged from before these settings existed.
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
 # Values by which folders were built before these settings existed. A manifest leaves them out.
 UNSAID = {"line_documents": False, "min_sentences": 1, "word_rule": PUBLISHED}
-# Tokens of A and of B at least, and [SEP] twice and [CLS].
+# The least tokens of A and B, two [SEP] and [CLS].
 _SHORTEST_PAIR = 5
-# Megabytes of text in a shard that nobody chose: more where there would be over a thousand shards.
+# Default megabytes of text in a shard: more if there would be over a thousand shards.
 _SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
 _MANY_SHARDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings(CheckedSettings):
-    """The settings of a build: what examples are made of a corpus, and into what files.
-
-    The manifest of the records says them all by these names.
+    """The settings of a build, which the manifest of the records lists by these names.
 
     >>> settings = BuildSettings(max_seq_length=128, masking="dynamic")
     >>> settings.max_predictions_per_seq, settings.short_seq_prob
@@ -47,7 +45,7 @@ class BuildSettings(CheckedSettings):
         help="Objective that the records are for; permutation: rows in the order of the text.",
         choices=OBJECTIVES,
     )
-    # As the published recipes have it (512 tokens x 0.15: 77, and for permutations 512 / 6: 85).
+    # As in the published recipes (512 tokens x 0.15: 77, and for permutations 512 / 6: 85).
     max_predictions_per_seq: int | None = setting(
         None,
         help="Largest number of tokens to predict in an example; --masked_lm_prob x --max_seq_length, rounded "
@@ -139,7 +137,7 @@ class BuildSettings(CheckedSettings):
     )
 
     def __post_init__(self) -> None:
-        """Raises UserError for a value that no build could have, and fills in those that depend on others."""
+        """Raises UserError for an invalid value, and fills in values that depend on others."""
         super().__post_init__()
         if self.objective == "permutation":
             self._settle_permutation()
@@ -162,7 +160,7 @@ class BuildSettings(CheckedSettings):
             object.__setattr__(self, name, value)
 
     def _settle_permutation(self) -> None:
-        """Raises UserError for what no permutation records can be, and fills in the published values."""
+        """Raises UserError for values that permutation records cannot have, and fills in the published ones."""
         for name, only in (("masking", "static"), ("pair_task", "none"), ("input_format", "segment-pair")):
             self._fill_in(name, only)
             if getattr(self, name) != only:
@@ -188,17 +186,17 @@ class BuildSettings(CheckedSettings):
 
     @property
     def predictions_of_parts(self) -> tuple[int, int]:
-        """Tokens to predict in the reused part of a permutation row, and behind it: the first has the odd one."""
+        """Targets in the reused part of a permutation row, and after it; the first has the odd one."""
         total = self.max_predictions_per_seq
         first = total - total // 2 if self.reuse_length else 0
         return first, total - first
 
     def described(self) -> dict[str, Any]:
-        """Returns the settings by name, as the manifest says them: what decides no byte of masked ones is left out."""
+        """Returns the settings for the manifest, without those that have no effect on masked records."""
         values = dataclasses.asdict(self)
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}
-        # Folders of before they were there stay what they were.
+        # Folders from before these settings stay valid.
         return {name: value for name, value in values.items() if name not in UNSAID or value != UNSAID[name]}
 
     @property
@@ -213,18 +211,16 @@ class BuildSettings(CheckedSettings):
 
     @property
     def masking_rule(self) -> MaskingRule:
-        """What to mask."""
         return MaskingRule(self.max_predictions_per_seq, self.masked_lm_prob, self.max_ngram, self.whole_words)
 
     @property
     def chunk_bytes(self) -> int:
-        """Text of a shard, in bytes."""
         return int(self.chunk_megabytes * 1e6)
 
     def for_corpus(self, text_bytes: int) -> "BuildSettings":
-        """Returns these settings with chunk_megabytes chosen for a corpus of so many bytes of text.
+        """Returns these settings with chunk_megabytes for a corpus of so many bytes of text.
 
-        It is 8, doubled until there are no more than a thousand shards, or 160.
+        It is 8, doubled until there are no more than a thousand shards, at most 160.
         """
         if self.chunk_megabytes:
             return self
@@ -234,5 +230,5 @@ class BuildSettings(CheckedSettings):
 
     @classmethod
     def of(cls, settings: "BuildSettings") -> "BuildSettings":
-        """Returns the settings of this class alone, where a command's have more."""
+        """Returns the settings of this class alone, without a command's own."""
         return cls(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(cls)})

@@ -1,4 +1,4 @@
-"""The whole build: deals the corpus to shards, builds those that are not there yet, and assembles the folder."""
+"""Builds a corpus's records: assigns documents to shards, writes missing shards, and assembles the folder."""
 
 import dataclasses
 import hashlib
@@ -27,9 +27,9 @@ from tfrecords.worker import Worker, spill_path, too_many
 # 3: the documents' hashes are of their sentences; 2: of their bytes in the files, with which other ones are held out.
 _FORMAT_VERSION = 3
 _SEEK_BYTES = 1 << 16
-# Bytes that a worker process builds in about the time in which it starts.
+# Bytes that a process builds in about its start-up time.
 _SMALL_TEXT = 12_000_000
-# Labels this far to one side teach a pair task nothing.
+# A pair task learns nothing from labels with so large a majority.
 _ONE_SIDED = 0.15
 
 
@@ -43,26 +43,23 @@ def build(
     runner: str = "local",
     max_bad_lines: int = 0,
 ) -> dict[str, Any]:
-    """Builds the records of a corpus.
+    """Builds the records of a corpus and returns the manifest.
 
-    A complete folder of the same build is left as it is; one that was interrupted, or lost a file, is completed.
+    A complete folder of the same build is left unchanged; an interrupted build, or a lost file, is completed.
 
     Args:
-        patterns: Comma-separated globs of the corpus's files.
+        patterns: Comma-separated globs of files.
         output_dir: Folder for the records, the manifest and the tokenizer.
-        tokenizer: What makes ids of the text.
-        settings: What decides the bytes of the records.
-        workers: Processes to share the work; their number decides no byte.
-        overwrite: Whether records in the folder that were built otherwise may be removed.
+        tokenizer: Of the text.
+        settings: All that determines the records' bytes.
+        workers: Number of processes, without effect on the bytes.
+        overwrite: Whether a different build in the folder may be removed.
         runner: "local" or "ray".
-        max_bad_lines: JSON lines that may be left out because they hold no text.
-
-    Returns:
-        The manifest.
+        max_bad_lines: JSON lines without text that may be left out.
 
     Raises:
-        UserError: for bad input, for a folder that holds another build (unless `overwrite`) or that another process
-            builds in, and for a corpus that gives no example in a split that should have some.
+        UserError: bad input, a folder with another build (unless `overwrite`) or in use by another process, or no
+            example in a split that should have some.
     """
     paths = corpus.find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
@@ -81,7 +78,7 @@ def build(
 
 
 def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
-    """The part of the manifest that is known before the work: equal descriptions and inputs, equal bytes."""
+    """The manifest before the work: equal descriptions and inputs give equal bytes."""
     return {
         "format_version": _FORMAT_VERSION,
         **settings.described(),
@@ -96,8 +93,6 @@ def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
 
 
 class _Build:
-    """The passes over one corpus."""
-
     def __init__(
         self,
         folder: BuildFolder,
@@ -109,7 +104,7 @@ class _Build:
     ):
         self._folder, self._parts, self._deal = folder, folder.parts, deal
         self._settings, self._run, self._max_bad_lines = settings, run, max_bad_lines
-        # Large enough that what a piece holds of a group is worth the seek.
+        # Large enough that a group's part of a piece is worth the seek.
         worthwhile = min(deal.groups * _SEEK_BYTES, settings.chunk_bytes * deal.groups // 128)
         self._piece_bytes = max(settings.chunk_bytes, worthwhile)
         self._pieces = sections.plan_pieces(paths, self._piece_bytes)
@@ -135,7 +130,6 @@ class _Build:
         return manifest
 
     def _build(self) -> list[dict[str, Any]]:
-        """Every shard's report, in order."""
         self._read = self._read_pieces()
         self._deal, changed = _with_both_splits(self._deal, self._read, self._settings)
         if changed:
@@ -162,7 +156,6 @@ class _Build:
         return [done[shard] for shard in range(self._deal.shards)]
 
     def _blocks(self) -> list[Path]:
-        """The spill files of the first pass."""
         return [
             spill_path(self._parts, "piece", number, block)
             for number, report in enumerate(self._read)
@@ -170,7 +163,6 @@ class _Build:
         ]
 
     def _read_pieces(self) -> list[dict[str, Any]]:
-        """The first pass: every piece's report, in order."""
         keys = [self._key(piece) for piece in self._pieces]
         reports = {
             number: report for number, key in enumerate(keys) if (report := self._folder.spilled("piece", number, key))
@@ -190,7 +182,6 @@ class _Build:
         return [reports[number] for number in range(len(self._pieces))]
 
     def _regrouped(self, blocks: list[Path]) -> list[list[Path]]:
-        """The second round of dealing, where there are more shards than a file has groups: each group's spill files."""
         key = hashlib.sha256("".join(report["key"] for report in self._read).encode()).hexdigest()
         reports = {
             group: report for group in range(self._deal.groups) if (report := self._folder.spilled("group", group, key))
@@ -212,7 +203,7 @@ class _Build:
         return progress_bar(total=len(tasks), desc=what, unit=" pieces", disable=len(tasks) < 2)
 
     def _key(self, piece: list[sections.Section]) -> str:
-        """What a spill file hangs on: the piece as it is now, the deal, and that no power was cut since."""
+        """Key of a spill file: the piece's current content, the deal and the machine's start (against power cuts)."""
         described = [
             [(section.path, section.start, section.end) for section in piece],
             stamp_files([section.path for section in piece]),
@@ -226,7 +217,7 @@ class _Build:
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def _assemble(self, reports: list[dict[str, Any]], tokenizer: Tokenizer) -> dict[str, Any]:
-        """Gives the parts their final names and writes the manifest. Can be repeated after an interruption anywhere."""
+        """Renames the parts and writes the manifest; repeatable after any interruption."""
         folder, deal = self._folder, self._deal
         splits = {
             split: _split(split, first, of_split, self._settings.gzip)
@@ -238,7 +229,7 @@ class _Build:
         try:
             _check_filled(splits, self._settings)
         except UserError:
-            # Another corpus or other settings are needed, and for them the parts are of no use.
+            # Another corpus or other settings are needed, for which the parts are useless.
             folder.clear()
             raise
         found = count_also_in_training(self._blocks())
@@ -259,7 +250,7 @@ class _Build:
 
 
 def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) -> dict[str, Any]:
-    """What the manifest says of a split. first: the number of its first shard."""
+    """A split's manifest entry. first: the number of its first shard."""
     filled = [first + number for number, report in enumerate(reports) if report["examples"]]
     suffix = ".tfrecord.gz" if gzip else ".tfrecord"
     listed = [
@@ -278,9 +269,9 @@ def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) ->
 
 
 def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSettings) -> tuple[Deal, bool]:
-    """A deal that leaves no split empty, and whether it is another.
+    """Returns a deal that leaves no split empty, and whether it changed.
 
-    It holds out the likeliest document where chance left none, or all but the least likely where it left nothing else.
+    It holds out the likeliest document if none was, or all but the least likely if all were.
     """
     documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
     if not settings.held_out_fraction or documents < 2 or 0 < held_out < documents:
@@ -292,7 +283,7 @@ def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSet
 
 
 def _boot_id() -> str:
-    """Another after each start of the machine; what was written before it without waiting for the disk may be lost."""
+    """An id of the machine's current start; earlier unsynced writes may be lost."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text() if path.exists() else ""
 
@@ -347,7 +338,7 @@ def _warn_of_one_sided_labels(manifest: dict[str, Any]) -> None:
         return
     for split in SPLITS:
         examples, ones = manifest["splits"][split]["examples"], manifest["splits"][split]["label_1"]
-        # Few examples may fall to one side by chance.
+        # With few examples, one label may prevail by chance.
         if examples >= 20 and not _ONE_SIDED < ones / examples < 1 - _ONE_SIDED:
             files_of = len(manifest["splits"][split]["files"])
             print(

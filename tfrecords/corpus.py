@@ -1,8 +1,8 @@
-"""Raw text in: files of plain text or JSON lines, plain or gzipped, streamed as documents of sentences.
+"""Streams files of plain text or JSON lines, plain or gzipped, as documents of sentences.
 
-Plain text: a blank line, or the end of a file, ends a document. JSON lines (the endings are those of `JSON_LINES`): a
-document a line, its text under `text_field`. A line of text is one sentence, or a paragraph of them with
-`split_sentences`; with `line_documents` it is a document by itself.
+Plain text: a blank line, or the end of a file, ends a document. JSON lines (endings: `JSON_LINES`): a document a line,
+its text under `text_field`. A line of text is one sentence, with `split_sentences` a paragraph of them, with
+`line_documents` a document.
 """
 
 import json
@@ -21,11 +21,11 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 class BadLine(UserError):
-    """A line that is not JSON of the form promised."""
+    """A line is not JSON of the required form."""
 
 
 def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
-    """Files that match comma-separated globs, each once, sorted; with "://" in the glob (s3://..., gs://...) as str.
+    """Returns files that match comma-separated globs, each once, sorted; str for globs with "://" (s3://..., gs://...).
 
     Raises UserError when a pattern has no file, and for a table.
     """
@@ -52,10 +52,10 @@ def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
 def read_documents(
     patterns: str | Iterable[str], text_field: str = "text", split_sentences: bool = False
 ) -> Iterator[list[str]]:
-    """Streams every document as a list of its sentences (str, stripped, none empty; the list may be empty).
+    """Yields every document as a list of its sentences (str, stripped, none empty; the list may be empty).
 
     Bytes that are not UTF-8 become U+FFFD; a warning counts those of each file. Raises UserError for a missing or
-    unreadable file and for a line that is not JSON of the form promised.
+    unreadable file and for a line that is not JSON of the required form.
     """
     for path in find_files(patterns):
         not_utf8 = 0
@@ -67,12 +67,12 @@ def read_documents(
 
 
 def describe_not_utf8(path: str, count: int) -> str:
-    """The warning of a file with bytes that are not UTF-8."""
+    """Returns the warning about bytes that are not UTF-8."""
     return f"corpus file '{path}': {count:,} bytes are not UTF-8, each became U+FFFD; convert or repair the file"
 
 
 def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
-    """The chunk's documents as lists of sentences. Bytes that are not UTF-8 become U+FFFD."""
+    """Yields the chunk's documents as in `read_documents`."""
     for text in read_texts(chunk, text_field):
         if isinstance(text, BadLine):
             raise text
@@ -80,7 +80,7 @@ def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: boo
 
 
 def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:
-    """The text of each document of the chunk, UTF-8, lines parted by "\\n"; for a bad line the error that names it."""
+    """Yields each document's text in UTF-8, lines separated by "\\n", or a bad line's error."""
     for text in _read_texts(chunk, text_field):
         if line_documents and isinstance(text, bytes):
             yield from (line for line in text.split(b"\n") if line.decode().strip())
@@ -102,7 +102,7 @@ def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
 
 
 def sentences_of(text: str, split: bool) -> list[str]:
-    """The lines of a document, or with `split` the sentences in each; stripped, none empty."""
+    """Returns the lines of a document, or with `split` their sentences; stripped, none empty."""
     lines = (line.strip() for line in text.split("\n"))
     if not split:
         return [line for line in lines if line]
@@ -147,7 +147,7 @@ _LONGEST = 12
 
 
 def split_paragraph(paragraph: str) -> list[str]:
-    """Cuts a paragraph into sentences; together they hold every character of it but white space at the cuts."""
+    """Cuts a paragraph into sentences, which lose only white space at the cuts."""
     sentences, start = [], 0
     for match in _SENTENCE_END.finditer(paragraph):
         mark = match.start()

@@ -22,7 +22,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSettings(BuildSettings):
-    """The settings of the command: those of the build, and where and how it is done."""
+    """The settings of the build and of how it runs."""
 
     groups: ClassVar[dict[str, str]] = {
         "Data": "held_out_fraction text_field split_sentences line_documents dupe_factor lower_case",
@@ -51,7 +51,7 @@ class CreateSettings(BuildSettings):
 
 
 def main(settings: CreateSettings) -> None:
-    """Builds the records that the settings ask for."""
+    """Builds the records."""
     tokenizer = load_tokenizer(settings.tokenizer, settings.lower_case, settings.keep_accents)
     share = unknown_share(find_files(settings.input), tokenizer, settings.text_field)
     check_unknown_share(share, settings.max_unknown_share, tokenizer)

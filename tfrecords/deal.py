@@ -1,15 +1,13 @@
-"""Documents dealt to shards by a hash of their content, so that every shard is a fair sample of the corpus.
+"""Assigns documents to shards by a hash of their content, so that every shard is a fair sample of the corpus.
 
-A first pass reads the corpus and writes each document behind the others of its shard ("spills" it); a second one reads
-a shard's documents together. Which shard and which split a document falls to depends on the seed and its text alone,
-not on the files, their order or the number of workers; where equal documents stand near each other, copies beside the
-first go to shards of their own, but to the same split.
+A first pass over the corpus appends each document to the others of its shard ("spills" it); a second pass reads a
+shard's documents together. A document's shard and split depend on the seed and its text alone, not on files, order or
+number of workers. Copies of a document near each other go to different shards of the same split.
 
 A spill file holds documents by group: a header int64 [2, groups + 1] (where each group begins, in bytes and in
 documents), and for each group the columns hash, shard and length (int64) and the text (UTF-8). Up to `FAN_OUT` shards
-each is a group; more are dealt in two rounds, so that no file has more than `FAN_OUT` groups and no group is tiny.
-Files of the first round end with a key of every document read, also of those whose shard is not needed: how many are
-held out, their keys, and the keys of the others (int64).
+are a group each; more take two rounds, so that no file has more groups and no group is tiny. Files of the first round
+end with the keys of all documents (int64): the number held out, their keys, the other keys.
 """
 
 import hashlib
@@ -30,10 +28,10 @@ _HELD_OUT, _DEAL = -1, -3
 
 @dataclass(frozen=True)
 class Deal:
-    """Which shard each document goes to.
+    """The shard of each document.
 
-    train, eval: the numbers of shards; those of `eval` are numbered behind the others. threshold: documents whose
-    `chance` is below it are held out. needed: the shards to deal to, or None for all.
+    train, eval: numbers of shards; those of `eval` come after the others. threshold: documents with a `chance` below it
+    are held out. needed: the shards to write, or None for all.
     """
 
     seed: int
@@ -44,7 +42,7 @@ class Deal:
 
     @classmethod
     def of(cls, settings: BuildSettings, text_bytes: int) -> "Deal":
-        """Deals to as many shards as the text fills, one at least for held-out documents where some are wanted."""
+        """Plans as many shards as the text fills, at least one for held-out documents if the settings want some."""
         fraction = settings.held_out_fraction
         held_out = text_bytes * fraction
         train, eval = (max(1, round(size / settings.chunk_bytes)) for size in (text_bytes - held_out, held_out))
@@ -70,11 +68,9 @@ class Deal:
     def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
         """Returns the shard of each document: int64 [documents]; -1 where the shard is not needed.
 
-        Equal documents of a batch are dealt apart: a page that a corpus has a million times must not fill one shard.
+        Equal documents of a batch go to different shards: a page that occurs a million times must not fill one shard.
 
-        Args:
-            hashes: Of the documents' texts.
-            split_hashes: What decides which documents are held out; None: `hashes`.
+        hashes: Of the documents' texts. split_hashes: Hashes that decide the split; None for `hashes`.
         """
         held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)
@@ -99,7 +95,7 @@ def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
 
 
 def occurrences(hashes: np.ndarray) -> np.ndarray:
-    """int64 [documents]: how often the same hash stands before."""
+    """int64 [documents]: number of earlier entries with the same hash."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     begins = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, bool)
@@ -110,7 +106,7 @@ def occurrences(hashes: np.ndarray) -> np.ndarray:
 
 
 def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_groups: int) -> None:
-    """groups: int64 [documents], the group of each document, below 0 to leave it out."""
+    """Writes documents by group: int64 [documents], negative to leave a document out."""
     order = np.argsort(groups, kind="stable")
     order = order[np.searchsorted(groups[order], 0) :]
     lengths = np.array([len(documents.texts[i]) for i in order], np.int64)
@@ -126,13 +122,13 @@ def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_
 
 
 def append_keys(path: Path, held_out: np.ndarray, training: np.ndarray) -> None:
-    """Ends a spill file with the keys of the documents read, int64 each."""
+    """Appends keys, int64 each, to a spill file."""
     with open(path, "ab") as file:
         file.write(np.concatenate([[len(held_out)], held_out, training]).astype(np.int64).tobytes())
 
 
 def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of the held-out documents and of the others, as `append_keys` wrote them."""
+    """Returns the keys of the held-out documents and of the others."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * (width - 1))
@@ -143,7 +139,7 @@ def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
-    """The documents of one group; with `hashes_only` their texts are not read, and empty."""
+    """Reads the documents of one group; with `hashes_only` their texts are empty."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * group)
@@ -160,7 +156,7 @@ def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
 
 
 def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool = False) -> Documents:
-    """The documents of one shard, from the spill files in this order."""
+    """Reads a shard's documents from the spill files in this order."""
     hashes, texts = [np.zeros(0, np.int64)], []
     for path in paths:
         documents = read_spill(path, group, hashes_only)
@@ -172,11 +168,11 @@ def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool 
 
 
 def batches(texts: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    """Lists of texts of together about `size` bytes; one that is empty at the end of an empty stream."""
+    """Yields lists of texts of about `size` bytes together, and an empty list at the end of an empty stream."""
     batch, filled = [], 0
     for text in texts:
         batch.append(text)
-        # The list itself takes memory too, where documents are short.
+        # Short documents: the list itself takes memory too.
         filled += len(text) + 64
         if filled >= size:
             yield batch

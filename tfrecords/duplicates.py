@@ -1,8 +1,8 @@
-"""When two documents are equal: for the choice of what is held out, and for the check of it.
+"""Compares documents, to hold out equal ones together and to check the held-out ones.
 
-Equal documents fall to the same split. They are equal when their sentences are, apart from white space inside a line
-and the normal form of composed characters. Documents that differ more may still teach a model each other's text; the
-check counts those that are equal without case, accents, white space and line breaks.
+Documents are equal, and of the same split, if their sentences are, apart from white space inside a line and the normal
+form of composed characters. The check also counts those that are equal without case, accents, white space and line
+breaks: they may still teach a model each other's text.
 """
 
 import re
@@ -19,10 +19,9 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def split_hashes(texts: list[bytes]) -> np.ndarray:
-    """Returns what decides the split of each document, int64 [documents].
+    """Returns int64 [documents], which decide each document's split.
 
-    Args:
-        texts: The sentences of each document, a line each, UTF-8.
+    texts: The sentences of each document, a line each, UTF-8.
     """
     return hash_texts(_without_spacing(text.decode()).encode() for text in texts)
 
@@ -33,10 +32,9 @@ def loose_hashes(texts: list[bytes]) -> np.ndarray:
 
 
 def count_also_in_training(spills: Iterable[Path]) -> int:
-    """Counts the held-out documents that also stand in training as whole documents, by `loose_hashes`.
+    """Counts the held-out documents that are also in training, by `loose_hashes`.
 
-    Args:
-        spills: The files of the first round of dealing.
+    spills: The files of the first round.
     """
     paths = list(spills)
     held_out = [read_keys(path)[0] for path in paths]

@@ -1,9 +1,9 @@
-"""The schema of a training example, and the road from a batch of tokenized documents to encoded records.
+"""The schema of a training example, and the steps from tokenized documents to encoded records.
 
 Static records hold masked ids, with the features of google-research/albert (create_pretraining_data.py:165-177), all of
 fixed length: input_ids, input_mask, segment_ids, token_boundary int64 [max_seq_length]; masked_lm_positions,
 masked_lm_ids int64 and masked_lm_weights float32 [max_predictions_per_seq]; next_sentence_labels int64 [1].
-Dynamic records hold what the reader needs to mask anew: input_ids, segment_ids, token_boundary, unpadded, and
+Dynamic records hold what the reader needs for masking: input_ids, segment_ids, token_boundary, unpadded, and
 next_sentence_labels. token_boundary is 1 where a word begins, and at [CLS] and [SEP].
 """
 
@@ -21,7 +21,7 @@ from tfrecords.records import encode_records
 
 @dataclass(frozen=True)
 class Plan:
-    """Which tokens make each example of a batch of documents; nothing is copied yet.
+    """The tokens of each example of a batch of documents, before copying.
 
     ids: int32, the tokens. spans: int64 [examples, 4], start and end of A and of B in ids. labels: int32 [examples].
     keys: uint64 [examples], each example's stream of random numbers.
@@ -38,9 +38,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples before masking. input_ids: int32 [examples, max_seq_length], padding behind `lengths`.
+    """Examples before masking. input_ids: int32 [examples, max_seq_length], padded after `lengths`.
 
-    second_starts: position of the second text's first token (the length where there is none). labels, keys: as in Plan.
+    second_starts: position of the second text's first token (the length if there is none). labels, keys: as in Plan.
     """
 
     input_ids: np.ndarray
@@ -61,8 +61,8 @@ def plan_examples(
 ) -> Plan:
     """Segments a batch of documents (see `segments`).
 
-    document_numbers: int64 [documents], the documents' places in the corpus; with `copy`, the number of the pass over
-    it, and the seed they decide every random choice.
+    document_numbers: int64 [documents], the documents' places in the corpus; they, `copy` (the number of the pass over
+    the corpus) and the seed decide every random choice.
     """
     keys = derive(settings.seed, copy, document_numbers)
     joined = settings.input_format == "full-sentences"
@@ -84,7 +84,7 @@ def plan_examples(
 
 
 def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
-    """The examples of a plan at these indices, in this order."""
+    """Returns examples of a plan by index."""
     special = vocabulary.cls_id, vocabulary.sep_id, vocabulary.pad_id
     layout = _lay_out(plan.ids, plan.spans[rows], settings.max_seq_length, special, vocabulary.separators_between)
     return Examples(*layout, plan.labels[rows], plan.keys[rows])  # type: ignore[call-arg]
@@ -92,7 +92,7 @@ def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, 
 
 @compiled
 def _lay_out(ids, spans, sequence, special, between):
-    """[CLS] A [SEP] B [SEP], `between` [SEP] in the middle. A separator that ends a span already is not doubled."""
+    """[CLS] A [SEP] B [SEP], `between` [SEP] in the middle. A separator that already ends a span is not doubled."""
     cls_id, sep_id, pad_id = special
     examples = len(spans)
     input_ids = np.full((examples, sequence), pad_id, np.int32)
@@ -122,7 +122,7 @@ def _lay_out(ids, spans, sequence, special, between):
 
 
 def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batch: Examples) -> bytes:
-    """TFRecord bytes of a batch, masked if the masking is static."""
+    """Returns TFRecord bytes, masked if the masking is static."""
     examples, sequence = batch.input_ids.shape
     columns = np.arange(sequence)
     present = columns < batch.lengths[:, None]

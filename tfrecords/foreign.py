@@ -1,4 +1,4 @@
-"""Records that another program wrote: what a manifest would say of them, found in the files."""
+"""Describes another program's records as a manifest would, from the files."""
 
 import struct
 from pathlib import Path
@@ -16,10 +16,10 @@ _CUT_OFF = "'{}' is cut off or damaged after {} records; copy it again or build 
 
 
 def describe_foreign(paths: list[Path]) -> dict[str, Any]:
-    """A manifest with what can be known: masking "static", the lengths of records, and every file's examples.
+    """Returns a manifest with what can be known: masking "static", the lengths of records, and every file's examples.
 
-    Raises UserError when the files do not hold static pre-training examples with google-research/albert's features, all
-    of the same lengths as far as each file's first record tells.
+    Raises UserError unless the files hold static pre-training examples with google-research/albert's features, all of
+    the same lengths by each file's first record.
     """
     records = {path: features for path in paths if (features := _first_record(path)) is not None}
     if not records:
@@ -50,7 +50,6 @@ def _width(path: Path, features: Any, names: tuple[str, ...]) -> int:
 
 
 def _first_record(path: Path) -> Any:
-    """Its features; None where there is none."""
     try:
         for record in tf.data.TFRecordDataset(str(path), _compression(path)).take(1):
             return tf.train.Example.FromString(record.numpy()).features.feature
@@ -64,7 +63,7 @@ def _compression(path: Path) -> str:
 
 
 def _count_records(path: Path) -> int:
-    """Walks over the frames of the file, where it is not compressed without reading what is in them."""
+    """Counts by the frames of the file, without reading the records if it is not compressed."""
     count, size = 0, path.stat().st_size
     if _compression(path):
         try:

@@ -24,7 +24,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 @dataclass(frozen=True)
 class InspectSettings(CheckedSettings):
-    """Which records are looked at, and how many of them."""
+    """The records to show, and their number."""
 
     input: str = setting(help="Folder or comma-separated globs of record files.")
     split: str = setting("train", help="Part of a folder's files to read.", choices=SPLITS)
@@ -38,10 +38,10 @@ class InspectSettings(CheckedSettings):
 
 
 def main(settings: InspectSettings) -> None:
-    """Prints some examples and the statistics of a sample, and writes the latter where asked to."""
+    """Prints some examples and the statistics of a sample, and optionally writes the latter."""
     folder = files.make_output_dir(settings.output_dir) if settings.output_dir else None
     paths = find_records(settings.input, settings.split)
-    # Only here: --help and wrong flags need no TensorFlow.
+    # Imported here: --help and wrong flags need no TensorFlow.
     from tfrecords.reader import describe_records, read_examples
 
     manifest, counts = describe_records(paths, settings.split)
@@ -146,7 +146,7 @@ def _histogram(axes: Any, counts: np.ndarray, title: str, label: str) -> None:
 
 
 def run() -> None:
-    """Runs the command with the flags that it was given."""
+    """Runs the command."""
     run_main(main, InspectSettings)
 
 

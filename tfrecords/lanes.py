@@ -1,9 +1,8 @@
-"""The order of training over files that each are a fair sample of the corpus: what a worker reads, and nothing else.
+"""The training order over files that are each a fair sample of the corpus, in which a worker reads only its own lanes.
 
-An epoch is its files in random order, end to end, cut into `lanes` stretches of equal length, which are read side by
-side: row q of the epoch is row q // lanes of lane q % lanes. Each lane is shuffled in windows of its own. So a worker
-reads its lanes and no other's, and to go on in the middle of an epoch nobody reads more than a file and a window a lane
-that came before; yet the order of all rows does not depend on the number of workers.
+An epoch is its files in random order, end to end, cut into `lanes` stretches of equal length for parallel reading: row
+q of the epoch is row q // lanes of lane q % lanes. Each lane is shuffled in windows of its own. To resume within an
+epoch, a worker rereads at most a file and a window a lane. The order does not depend on the number of workers.
 """
 
 from collections.abc import Callable
@@ -17,19 +16,19 @@ _ORDER, _WINDOW = 4, 5
 
 
 def number_of_lanes(files: int, at_once: int) -> int:
-    """`at_once`, or where there are not twice as many files the largest power of two that makes it two files a lane."""
+    """Returns `at_once`, or for few files the largest power of two with two files a lane."""
     return at_once if files >= 2 * at_once else 1 << max(0, (files // 2).bit_length() - 1)
 
 
 def shuffle_seed(*parts: int | tf.Tensor) -> tf.Tensor:
-    """Returns the seed of `stateless_shuffle`, int32 [2], that these whole numbers decide (see `randomness.derive`)."""
+    """Returns a seed of `stateless_shuffle`, int32 [2], derived from these numbers (see `randomness.derive`)."""
     numbers = [tf.convert_to_tensor(part, tf.int64) for part in parts]
     seed = tf.numpy_function(lambda *numbers: np.atleast_1d(derive(*numbers)).view(np.int32), numbers, tf.int32)
     return tf.ensure_shape(seed, [2])
 
 
 class Lanes:
-    """read: a file's name (string scalar) to the dataset of its rows. counts: rows of each file of `names`."""
+    """The training order of rows. read: a file's name (string scalar) to its rows. counts: rows of each file."""
 
     def __init__(self, read: Callable, names: list[str], counts: list[int], lanes: int, window: int, seed: int):
         self._read, self._names, self._counts = read, names, np.array(counts, np.int64)
@@ -37,7 +36,7 @@ class Lanes:
         self._window = max(1, window // lanes)
 
     def rows(self, skip: int, step: int, worker: int) -> tf.data.Dataset:
-        """Rows skip + worker, skip + worker + step, ... of all epochs. step: a divisor of the number of lanes."""
+        """Returns rows skip + worker, skip + worker + step, ... of all epochs. step: a divisor of `lanes`."""
         first = skip + worker
 
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -51,7 +50,7 @@ class Lanes:
                     epoch, lanes[place], windows[place], skips[place], stretches[splits[place] : splits[place + 1]]
                 )
 
-            # The lanes that this worker reads are as many in every epoch.
+            # This worker reads equally many lanes in every epoch.
             return tf.data.Dataset.range(self._lanes // step).interleave(
                 of_lane, cycle_length=self._lanes // step, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
             )
@@ -75,10 +74,10 @@ class Lanes:
         return windows.map(lambda number, some: shuffle(number + first_window, some)).unbatch().skip(skip)
 
     def _plan(self, epoch: int, first: int, step: int) -> tuple[np.ndarray, ...]:
-        """What to read of an epoch, in the order of the lanes' turns.
+        """Returns what to read of an epoch, in the order of the lanes' turns.
 
-        Returns int64 arrays: each lane's number, its first window, how many rows of that to pass over, where its
-        stretches begin and end, and the stretches [stretches, 3]: index of a file, rows of it to pass over, rows.
+        Int64 arrays: each lane's number, its first window, rows to skip in that, bounds of its stretches, and the
+        stretches [stretches, 3]: index of a file, rows of it to skip, rows.
         """
         files = np.argsort(derive(self._seed, _ORDER, epoch, np.arange(len(self._names))))
         splits = np.concatenate([[0], np.cumsum(self._counts[files])])
@@ -99,13 +98,13 @@ class Lanes:
         return *(np.array(one, np.int64) for one in (lanes, windows, skips, stretch_splits)), stretches
 
     def _bounds(self, lane: int) -> tuple[int, int]:
-        """Places in the epoch's files end to end; the first lanes have a row more where it does not come out even."""
+        """Begin and end in the epoch's rows; the first lanes have a row more if there is a remainder."""
         size, more = divmod(self._total, self._lanes)
         return tuple(place * size + min(place, more) for place in (lane, lane + 1))
 
 
 def stretches_of(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:
-    """The places from `start` to `end` as (index of a file, rows to pass over, rows)."""
+    """Returns the rows from `start` to `end` as (index of a file, rows to skip, rows)."""
     first, last = np.searchsorted(splits, [start, end], side="right") - 1
     found = []
     for place in range(first, min(last, len(files) - 1) + 1):

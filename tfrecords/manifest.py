@@ -1,4 +1,4 @@
-"""The manifest of a folder of records, and the check that files are what it says."""
+"""Reads and writes the manifest of a folder of records, and checks files by it."""
 
 import glob
 import json
@@ -13,16 +13,16 @@ from tfrecords.tokenizers.words import PUBLISHED
 
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
-# Where the parts of a build lie that is not finished.
+# The folder of an unfinished build's parts.
 PARTS = ".parts"
 
 
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
-    """Record files, sorted, that comma-separated globs or folders name.
+    """Returns the record files of comma-separated globs or folders, sorted.
 
-    Where a folder's manifest (or, without one, the files' names) puts the files found into both splits, only those of
-    `split` are returned, so that data/*.tfrecord never trains on what is held out. Raises UserError when there is none,
-    and for a folder that has none of `split`: only files named as files are read for either purpose.
+    If a folder's manifest (or, without one, the files' names) assigns the files to both splits, only those of `split`
+    are returned, so that data/*.tfrecord never trains on held-out data. Raises UserError if there are none, or none of
+    `split` in a folder: only explicitly named files serve both.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
@@ -56,10 +56,10 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def check_files(paths: list[Path], split: str) -> list[int]:
-    """Compares record files with the manifests beside them; returns how many examples each holds.
+    """Checks record files against their manifests; returns the number of examples in each.
 
-    Raises UserError for a file that is cut off, changed or not of its manifest's build, and when one of the split's
-    files is missing from a folder.
+    Raises UserError for a file that is cut off, changed or not of its manifest's build, and for a missing file of the
+    split.
     """
     listed = {}
     for folder in {path.parent for path in paths}:
@@ -99,17 +99,14 @@ def _as_json(value: Any, indent: str) -> str:
 
 
 def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether every file that the manifest lists is there with its size."""
+    """Returns whether every listed file exists with its size."""
     listed = [file for split in manifest["splits"].values() for file in split["files"]]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     return all(sizes.get(file["name"]) == file["bytes"] for file in listed)
 
 
 def _split_names(folder: Path, split: str) -> set[str] | None:
-    """Names of the split's files by the folder's manifest; without one those of files named train-... and eval-...
-
-    None where nothing tells them apart.
-    """
+    """Names of the split's files by the manifest, else by the prefix train- or eval-; None if undecided."""
     if not (folder / MANIFEST).exists():
         named = {path.name for path in folder.glob("*.tfrecord*") if path.name.startswith(("train", "eval"))}
         return {name for name in named if name.startswith(split)} if named else None
@@ -117,9 +114,9 @@ def _split_names(folder: Path, split: str) -> set[str] | None:
 
 
 def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[str, Any]:
-    """The manifest beside the record files that a folder or globs name.
+    """Returns the manifest next to the record files of a folder or globs.
 
-    Raises UserError when there is none, or when the files' folders were built differently.
+    Raises UserError if there is none, or the files' folders were built differently.
     """
     folders = set()
     for pattern in _patterns(patterns_or_dir):
@@ -138,7 +135,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
 
 
 def word_rule_of(manifest: dict[str, Any]) -> str:
-    """Returns by which rule words begin; folders of before it was noted have the published one."""
+    """Returns the rule for word beginnings; "published" in older folders."""
     return manifest.get("word_rule", PUBLISHED)
 
 
@@ -155,12 +152,12 @@ _SAME = (
     "streams",
     "bi_data",
 )
-# What the reader's masks hang on.
+# Entries that the reader's masks depend on.
 _MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
-    """The manifest in this folder. Raises UserError when there is none, or when it is something else."""
+    """Returns a folder's manifest. Raises UserError if it is missing or something else."""
     if not (folder / MANIFEST).exists():
         parts = folder / PARTS
         mend = "its build was interrupted; run it again" if parts.exists() else "build it anew"

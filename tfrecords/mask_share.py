@@ -1,4 +1,4 @@
-"""How many tokens the masks of a build reach, of those that are requested, by a sample of each shard."""
+"""Compares the share of masked tokens with the requested one, by a sample of each shard."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _TOLERANCE = 0.1
 
 
 def count_masks(settings: BuildSettings, vocabulary: MaskingVocabulary, examples: Examples) -> dict[str, int]:
-    """Draws masks for examples, whether static or as a reader will draw them, and returns COUNTS by name."""
+    """Draws masks for examples, static or as a reader will draw them, and returns COUNTS by name."""
     rule, lengths = settings.masking_rule, examples.lengths
     predicted = mask_examples(examples.input_ids, lengths, examples.keys, rule, vocabulary)[3]
     budgets = rule.budgets(lengths)
@@ -33,7 +33,7 @@ def count_masks(settings: BuildSettings, vocabulary: MaskingVocabulary, examples
 
 
 def describe_miss(manifest: dict[str, Any]) -> str | None:
-    """Returns what share of the tokens is predicted and why, where masks are not as requested; else None."""
+    """Returns the share of predicted tokens and the reason if it is not as requested; else None."""
     splits = [manifest["splits"][split] for split in SPLITS]
     examples, unmasked, tokens, budget, predicted, in_long = (
         sum(split.get(key, 0) for split in splits) for key in COUNTS

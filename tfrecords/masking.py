@@ -1,11 +1,11 @@
-"""Masked-language-model targets: n-grams of whole words, whole words, or tokens.
+"""Chooses masked-language-model targets: n-grams of whole words, whole words, or tokens.
 
-google-research/albert create_pretraining_data.py:426-598: every word may begin a span; the words are tried in random
-order; a span of n words, p(n) proportional to 1/n, is taken if it fits what is left of the budget (else with fewer
-words) and touches no span taken before. Each token taken becomes [MASK] in 80 % of cases, stays in 10 %, becomes a
-random piece in 10 %. Two differences: spans end at [CLS] and [SEP], and random pieces are never special ones.
+google-research/albert create_pretraining_data.py:426-598: words are tried in random order as the beginning of a span; a
+span of n words, p(n) proportional to 1/n, is taken if it fits the rest of the budget (else with fewer words) and
+touches no earlier span. Each token taken becomes [MASK] in 80 % of cases, stays in 10 %, becomes a random piece in
+10 %. Two differences: spans end at [CLS] and [SEP], and random pieces are never special ones.
 
-Every draw is number (purpose, position) of the example's own stream: an example is masked the same in any batch.
+Every draw is number (purpose, position) of the example's own stream, so its masks do not depend on the batch.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ MASK_SHARE, KEEP_SHARE = 0.8, 0.1
 
 @dataclass(frozen=True)
 class MaskingRule:
-    """What to mask. max_ngram=1 with whole_words masks whole words; without it, tokens."""
+    """What to mask: n-grams of words; with max_ngram=1 and whole_words, whole words; without whole_words, tokens."""
 
     max_predictions: int
     probability: float = 0.15
@@ -31,7 +31,7 @@ class MaskingRule:
     whole_words: bool = True
 
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
-        """Returns how many tokens may be predicted in examples of so many tokens: int [examples]."""
+        """Returns the most targets of examples of so many tokens: int [examples]."""
         if self.probability <= 0:
             return np.zeros(len(lengths), np.int64)
         # Half a token is rounded to even, as Python's round does.
@@ -48,10 +48,10 @@ class MaskingRule:
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What rows and their masks must know of a tokenizer.
+    """What masking needs of a tokenizer.
 
-    word_starts: bool [vocab]; ordinary_ids: int32, all but the special. piece_bytes: as from `words.byte_table`, where
-    the rule for words is "script". The others are as the tokenizer calls them.
+    word_starts: bool [vocab]; ordinary_ids: int32, all but the special. piece_bytes: from `words.byte_table`, for the
+    word rule "script".
     """
 
     cls_id: int
@@ -82,18 +82,18 @@ class MaskingVocabulary:
 
     @property
     def word_table(self) -> tuple[np.ndarray, ...]:
-        """What `words.word_begins` reads, apart from the ids."""
+        """Arguments of `words.word_begins` after the ids."""
         nothing = np.zeros(0, np.uint8), np.zeros(len(self.word_starts) + 1, np.int64)
         return self.word_starts, *(self.piece_bytes or nothing), unspaced_table()
 
     def words_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """Returns which tokens begin a word: bool [examples, sequence], of int32 ids of that shape."""
+        """Returns which tokens begin a word: bool in the shape of `input_ids`."""
         if self.piece_bytes is None:
             return self.word_starts[input_ids]
         return _begin_words(np.ascontiguousarray(input_ids), *self.word_table)
 
     def words_or_ends_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """As `words_begin`, where [CLS] and [SEP] are words by themselves."""
+        """Returns `words_begin`, with [CLS] and [SEP] as words."""
         ends = (input_ids == self.cls_id) | (input_ids == self.sep_id)
         begins = self.words_begin(input_ids) | ends
         begins[:, 1:] |= ends[:, :-1]
@@ -124,14 +124,14 @@ def mask_examples(
 
     Args:
         input_ids: int32 [examples, sequence].
-        lengths: int [examples], tokens of each.
+        lengths: int [examples].
         keys: uint64 [examples], from `randomness.derive`.
         rule: What to mask.
-        vocabulary: What the tokenizer's pieces are.
+        vocabulary: Of the tokenizer.
 
     Returns:
         (masked input_ids, positions int32 [examples, predictions], their original ids, counts int32 [examples]);
-        positions ascend, and behind `counts` of them are zeros.
+        positions ascend, then zeros.
     """
     return _mask_rows(
         input_ids.copy(),
@@ -172,7 +172,7 @@ def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_pred
 
 @compiled
 def _words(ids, starts, cls_id, sep_id):
-    """Begins and ends of the words of one example; [CLS] and [SEP] are none and end the word before them."""
+    """Begins and ends of words; [CLS] and [SEP] end a word and are no words."""
     begins, ends = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     count, inside = 0, False
     for position in range(len(ids)):
@@ -189,7 +189,7 @@ def _words(ids, starts, cls_id, sep_id):
 
 @compiled
 def _take_spans(begins, ends, length, key, budget, thresholds):
-    """Returns bool [length]: the tokens to predict."""
+    """bool [length]: the targets."""
     order = np.empty(len(begins), np.uint64)
     for word in range(len(begins)):
         order[word] = draw(key, ORDER + begins[word])

@@ -1,12 +1,11 @@
-"""Several short examples in one row, their attention kept apart.
+"""Packs several short examples into one row, with separate attention.
 
-A packed batch holds the examples of an unpacked one in fewer rows: what a step learns is the same, but for what dropout
-draws, and less of what it computes is padding. It has, beside the usual features: `sequence_ids` int32 [batch,
-sequence], 1 for the row's first example, 2 for the next, 0 for padding (a token may attend to those of its own number
-only); `position_ids` int32 [batch, sequence], counted from 0 in each example; `sequence_starts` int32 [batch,
-examples_per_row], the place of each [CLS]; `pair_weights` float32 [batch, examples_per_row], 0 where a row has fewer
-examples. next_sentence_labels is [batch, examples_per_row], and masked_lm_* hold the predictions of all examples of the
-row, then their padding.
+A packed batch has the examples of an unpacked one in fewer rows: a step learns the same, except for dropout, with less
+padding. Additional features: `sequence_ids` int32 [batch, sequence], 1 for the row's first example, 2 for the next, 0
+for padding (tokens attend within their number only); `position_ids` int32 [batch, sequence], from 0 in each example;
+`sequence_starts` int32 [batch, examples_per_row], the position of each [CLS]; `pair_weights` float32 [batch,
+examples_per_row], 0 where a row has fewer examples. next_sentence_labels is [batch, examples_per_row]; masked_lm_* hold
+the predictions of all examples of the row, then padding.
 """
 
 import numpy as np
@@ -22,17 +21,14 @@ def pack_batch(
     row_multiple: int,
     predictions_per_row: int,
 ) -> dict[str, tf.Tensor]:
-    """Joins the examples of a batch into as few rows as first-fit decreasing finds.
+    """Packs the examples of a batch into few rows by first-fit decreasing.
 
     Args:
-        features: of a batch, see `reader.read_examples`.
-        examples_per_row: how many a row takes at most.
+        features: see `reader.read_examples`.
+        examples_per_row: most examples in a row.
         pad_id: id of [PAD].
-        row_multiple: the number of rows is rounded up to a multiple of it, by empty ones, but not above the examples'.
-        predictions_per_row: that no row has more of.
-
-    Returns:
-        The features of the rows, see the top of the file.
+        row_multiple: empty rows round the number of rows up to a multiple of it, but not above the examples'.
+        predictions_per_row: most predictions in a row.
     """
     sequence, count = features["input_ids"].shape[1], tf.shape(features["input_ids"])[0]
 
@@ -60,7 +56,7 @@ def pack_batch(
 
 @compiled
 def _first_fit(sizes, sequence, examples_per_row):
-    """First-fit decreasing: int64 [rows, examples_per_row], indices into `sizes`, len(sizes) where none."""
+    """int64 [rows, examples_per_row], indices into `sizes`, len(sizes) where none."""
     rows = np.full((len(sizes), examples_per_row), len(sizes), np.int64)
     filled = np.zeros(len(sizes), np.int64)
     counts = np.zeros(len(sizes), np.int64)
@@ -79,7 +75,7 @@ def _first_fit(sizes, sequence, examples_per_row):
 
 
 def pack_features(features: dict[str, tf.Tensor], examples_per_row: int, pad_id: int = 0) -> dict[str, tf.Tensor]:
-    """Joins each `examples_per_row` consecutive examples into one row. See the top of the file for the result."""
+    """Joins each `examples_per_row` consecutive examples into one row."""
     sequence = features["input_ids"].shape[1]
     lengths = tf.reduce_sum(features["input_mask"], axis=1)
     token_places = tf.sequence_mask(lengths, sequence)

@@ -1,14 +1,13 @@
-"""Pair tasks: which two segments make an example, and its label.
+"""Cuts documents into the two segments of each example, and labels the pairs.
 
     sop         A and B follow each other in one document; with probability 1/2 they are exchanged, label 1.
     sop_legacy  as google-research/albert builds it: a chunk of one sentence gets its B from another document, label 1.
     nsp         with probability 1/2 (and always for a chunk of one sentence) B comes from another document, label 1.
     none        A and B follow each other; label 0. A chunk of one sentence has no B.
 
-Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616. Of the two segments
-of a `sop` pair neither tends to be the longer: a chunk ends with the sentence that fills it, which is longer than most,
-so that by the official cut the second segment is, and the label could be guessed from the lengths. (Pairs of single
-sentences are left whole.)
+Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616. But in `sop` neither
+segment tends to be longer: in the official cut it is the second, which has the long sentence that fills the chunk, and
+the lengths reveal the label. (Pairs of single sentences are left whole.)
 """
 
 import numpy as np
@@ -20,7 +19,7 @@ from tfrecords.segments import target_length
 PAIR_TASKS = ("sop", "sop_legacy", "nsp", "none")
 SOP, SOP_LEGACY, NSP, NONE = range(4)
 _TRIES = 10
-# Draws of an example's stream; below 1 << 20 lie those of the cut, the label, the partner and the truncation, and up to
+# Draws of an example's stream: below 1 << 20 those of the cut, the label, the partner and the truncation, and up to
 # 5 << 20 those of `masking`.
 _SHORT, _MIRROR = (purpose << 20 for purpose in (5, 6))
 
@@ -38,11 +37,10 @@ def pair_spans(
 ):
     """Cuts documents into pairs of segments of together at most `max_tokens` tokens.
 
-    keys: uint64 [documents]. short_by_document: the length aimed at is drawn once a document, as in the official code,
-    instead of once an example. task: index into PAIR_TASKS. single_sentences: each segment is one sentence
-    ("sentence-pair") instead of as many as fit ("segment-pair").
-    Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32 [examples], example keys uint64
-    [examples]). A chunk that cannot make a pair under the task gives no example.
+    keys: uint64 [documents]. short_by_document: draws the target length once a document, as the official code does, not
+    once an example. task: index into PAIR_TASKS. single_sentences: each segment is one sentence ("sentence-pair"), not
+    as many as fit ("segment-pair"). Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32
+    [examples], example keys uint64 [examples]). A chunk that cannot make a pair under the task gives no example.
     """
     spans = np.zeros((len(sentence_splits), 4), np.int64)
     labels = np.zeros(len(sentence_splits), np.int32)
@@ -90,7 +88,7 @@ def pair_spans(
 
 @compiled
 def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
-    """End of the chunk that begins at sentence `first`. For sop it has two sentences where the document has them."""
+    """End of a chunk; for sop it has two sentences if possible."""
     if single_sentences:
         return min(first + 2, last)
     minimum = 2 if task == SOP else 1
@@ -102,9 +100,9 @@ def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
 
 @compiled
 def _even_out(sentence_splits, first, cut, end, key):
-    """The row of this cut, or with equal chance of the cut nearest to its mirror image.
+    """Returns this cut or, with equal chance, the one nearest to its mirror image.
 
-    Both are shortened so that the segments' lengths in the one are those of the other exchanged.
+    Both are shortened so that exchanging the segments of one gives the lengths of the other.
     """
     begin, stop = sentence_splits[first], sentence_splits[end]
     ahead, behind = sentence_splits[cut] - begin, stop - sentence_splits[cut]
@@ -124,7 +122,7 @@ def _even_out(sentence_splits, first, cut, end, key):
 
 @compiled
 def _shorten(start, end, length, key, counter):
-    """Drops one token at a time, at the front or the back with equal chance, until `length` are left."""
+    """Drops tokens at the front or back with equal chance, until `length` are left."""
     while end - start > length:
         if draw(key, counter) & np.uint64(1) == 1:
             start += 1
@@ -136,7 +134,7 @@ def _shorten(start, end, length, key, counter):
 
 @compiled
 def _other_document(document_splits, document, key):
-    """A random document that is not this one and not empty, or -1 when ten tries find none."""
+    """A random other document that is not empty, or -1 after ten tries."""
     documents = len(document_splits) - 1
     for attempt in range(_TRIES):
         other = below(draw(key, 2 + attempt), documents)
@@ -147,7 +145,7 @@ def _other_document(document_splits, document, key):
 
 @compiled
 def _random_segment(sentence_splits, document_splits, other, key, target, single_sentences):
-    """Sentences (first, end) of document `other` from a random one on, until they hold `target` tokens."""
+    """Sentences (first, end) of document `other`, from a random one on, with `target` tokens."""
     begin, last = document_splits[other], document_splits[other + 1]
     first = begin + below(draw(key, 2 + _TRIES), last - begin)
     end = first + 1
@@ -158,7 +156,7 @@ def _random_segment(sentence_splits, document_splits, other, key, target, single
 
 @compiled
 def _truncate(row, max_tokens, key):
-    """Drops one token at a time from the longer segment, at its front or back with equal chance."""
+    """Drops tokens from the longer segment, at its front or back with equal chance."""
     a_start, a_end, b_start, b_end = row
     counter = 2 + _TRIES + 1
     while a_end - a_start + b_end - b_start > max_tokens:

@@ -1,16 +1,16 @@
-"""XLNet's rows: from the documents of a shard to records for permutation language modelling.
+"""XLNet's rows: converts the documents of a shard to records for permutation language modelling.
 
-The documents are one stream, cut into as many equal ones as `streams` says. A row is
+The documents form one text, cut into `streams` equal streams. A row is
 
     reused part  A [SEP] B [SEP] [CLS]
 
-The reused part is the next `reuse_length` tokens of its stream, and the next row of the stream begins where it ends. A
-begins there too, and ends with a sentence; B follows A (label 1), or is from anywhere in the stream (label 0). Of a
-file's rows, row i goes on where row i - streams ended, so that a model can keep what it made of that as memory. With
-`bi_data` the second half of the streams is the first half read backwards.
+The reused part is the next `reuse_length` tokens of its stream; the stream's next row begins where it ends. A begins
+there too, and ends with a sentence; B follows A (label 1), or is from anywhere in the stream (label 0). In a file, row
+i continues row i - streams, so that a model can use its states as memory. With `bi_data` the second half of the streams
+is the first half read backwards.
 
-Records have the features of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64: input, target (the next token of
-the text), is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]), all [max_seq_length], and label [1].
+Records have the features of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64: input, target (the next token),
+is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]), all [max_seq_length], and label [1].
 """
 
 from collections.abc import Iterator
@@ -42,9 +42,9 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Streams:
-    """Texts that rows go on in. ids: int32 [streams, tokens]. begins: bool [streams, tokens], where sentences begin.
+    """Equal texts from which consecutive rows are cut.
 
-    backwards: bool [streams].
+    ids: int32 [streams, tokens]. begins: bool [streams, tokens], where sentences begin. backwards: bool [streams].
     """
 
     ids: np.ndarray
@@ -54,7 +54,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows by the names of their features, int32 [rows, max_seq_length] and labels [rows]."""
+    """Rows by feature name, int32 [rows, max_seq_length] and labels [rows]."""
 
     input: np.ndarray
     target: np.ndarray
@@ -64,11 +64,11 @@ class Rows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [rows]: tokens of each."""
+        """Tokens in each row, int64 [rows]."""
         return np.full(len(self.input), self.input.shape[1])
 
     def encode(self) -> bytes:
-        """Gives TFRecord bytes."""
+        """Returns TFRecord bytes."""
         features = {name: getattr(self, name) for name in ("input", "target", "is_masked", "seg_id")}
         features["label"] = self.labels[:, None]
         return encode_records(
@@ -77,7 +77,7 @@ class Rows:
 
 
 def document_end_id(tokenizer: Tokenizer) -> int | None:
-    """Finds the id that is put behind each document; None where the vocabulary has no `DOCUMENT_END`."""
+    """Returns the id that ends each document, or None if the vocabulary has no `DOCUMENT_END`."""
     return tokenizer.pieces.index(DOCUMENT_END) if DOCUMENT_END in tokenizer.pieces else None
 
 
@@ -88,9 +88,9 @@ def make_streams(
     sentence_splits: np.ndarray,
     document_splits: np.ndarray,
 ) -> Streams:
-    """Cuts a batch of documents (see `segments`) into streams; what does not come out even is left out.
+    """Cuts a batch of documents (see `segments`) into streams of equal length; the remainder is left out.
 
-    end_id: of the piece behind each document, or None for no piece there.
+    end_id: the piece after each document, or None.
     """
     if end_id is not None:
         ids, sentence_splits, _ = join_documents(ids, sentence_splits, document_splits, end_id)
@@ -102,7 +102,7 @@ def make_streams(
     ids, begins = (values[: forward * tokens].reshape(forward, tokens) for values in (ids, begins))
     backwards = np.arange(settings.streams) >= forward
     if settings.bi_data:
-        # Backwards, a sentence begins where forwards the one before ended.
+        # A sentence that runs backwards begins at its end.
         ends = np.roll(begins, -1, axis=1)
         ids, begins = (np.concatenate([one, other[:, ::-1]]) for one, other in ((ids, ids), (begins, ends)))
     return Streams(np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(begins), backwards)
@@ -118,10 +118,10 @@ def encode_streams(
     document_numbers: np.ndarray,
     copy: int,
 ) -> Iterator[tuple[bytes, Rows]]:
-    """Yields (TFRecord bytes, rows) of block after block of a shard's rows, in order.
+    """Yields (TFRecord bytes, rows) of each block of a shard's rows, in order.
 
-    document_numbers: int64 [documents], of which the first decides, with `copy` and the seed, every random choice. The
-    rest as in `make_streams`. A shard's rows end with the last step that all of its streams have tokens for.
+    document_numbers: int64 [documents]; the first one, `copy` and the seed determine every random choice. Other
+    arguments as in `make_streams`. A shard's rows end with the last step for which all of its streams have tokens.
     """
     streams = make_streams(settings, end_id, ids, sentence_splits, document_splits)
     key = derive(settings.seed, _ROWS, copy, document_numbers[0])
@@ -138,9 +138,9 @@ def encode_streams(
 def lay_out_steps(
     settings: BuildSettings, vocabulary: MaskingVocabulary, streams: Streams, key: np.ndarray, first: int, last: int
 ) -> Rows:
-    """Lays out the rows of all streams from step `first` to before `last`, a step's streams together; fewer at the end.
+    """Lays out the rows of all streams from step `first` to before `last`, ordered by step; fewer at the end.
 
-    key: uint64, of the shard: the keys of its rows hang on it.
+    key: uint64, of the shard.
     """
     numbers = np.arange(first * settings.streams, last * settings.streams)
     starts, *pieces = vocabulary.word_table
@@ -189,7 +189,7 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
                 return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
             labels[row] = label
             _fill(text, begin, a_end, b_begin, b_end, special, inputs[row], targets[row], segments[row])
-            # As the text is read forwards.
+            # In forward order.
             if backwards[stream]:
                 begun = word_begins(inputs[row, ::-1].copy(), *words)[::-1].copy()
             else:
@@ -204,9 +204,9 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
 
 @compiled
 def _cut_pair(begins, begin, room, key):
-    """(label, end of A, begin and end of B), A and B of together `room` tokens; label -1 at the end of the stream.
+    """Returns label, end of A, begin and end of B, together `room` tokens; label -1 at the end of the stream.
 
-    begins: bool [tokens]. begin: of A. zihangdai/xlnet data_utils.py:255-319.
+    begins: bool [tokens]. begin: of A. Source: zihangdai/xlnet data_utils.py:255-319.
     """
     tokens = len(begins)
     if begin + room >= tokens:
@@ -231,13 +231,13 @@ def _cut_pair(begins, begin, room, key):
             b_begin -= 1
         while b_end < tokens - 1 and not begins[b_end]:
             b_end += 1
-    # At the end only: what is behind the reused part must go on from it.
+    # Only at the end: the part after the reused one must continue it.
     while a_end - begin + b_end - b_begin > room:
         if a_end - begin > b_end - b_begin:
             a_end -= 1
         else:
             b_end -= 1
-    # The last token's target is the one behind it.
+    # A row needs one more token of the stream: the target of its last one.
     return (label if max(a_end, b_end) < tokens else -1), a_end, b_begin, b_end
 
 
@@ -259,12 +259,12 @@ def _fill(text, begin, a_end, b_begin, b_end, special, inputs, targets, segments
 
 @compiled
 def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
-    """Returns bool [length], True at `goal` tokens: spans, each in a context of its own (data_utils.py:331-392).
+    """Returns bool [length], True at `goal` tokens: spans, each within a context of its own (data_utils.py:331-392).
 
-    A span of n is n pieces from the beginning of a word on or, by `rule`, n words; what is then short of the goal are
-    single tokens. Of text that runs backwards, spans are drawn as it is read forwards.
+    A span of n is n pieces from the beginning of a word on or, by `rule`, n words; single tokens make up the rest of
+    the goal. In text that runs backwards, spans are drawn in forward order.
 
-    starts: bool [length], where a word begins. key, counter: whose draws, and from which one on. rule: alpha and beta
+    starts: bool [length], where a word begins. key, counter: the random stream and its first draw. rule: alpha and beta
     of the context, and whether words are counted. thresholds: see `MaskingRule.ngram_thresholds`.
     """
     alpha, beta, by_words = rule

@@ -1,10 +1,10 @@
-"""Permutation records to batches in order: a row goes on where the same row of the batch before ended.
+"""Reads permutation records as batches in order: each row continues the same row of the batch before.
 
     files -> lanes of steps -> batches -> parsed -> orders of prediction -> features
 
-An epoch is its files in random order, end to end, cut into equal lanes that are read side by side; a lane's step is a
-row of each stream of its file. The order of files, and each row's order of prediction, are functions of (seed,
-position), so that training goes on after any batch as if it had never stopped.
+The files of an epoch, in random order and end to end, are cut into equal lanes that are read in parallel; a step of a
+lane is one row of each stream of its file. The order of files and each row's order of prediction depend on (seed,
+position) alone, so that training can resume after any batch.
 """
 
 import math
@@ -38,31 +38,31 @@ def read_permutations(
     worker: int = 0,
     expected: Mapping[str, Any] | None = None,
 ) -> tf.data.Dataset:
-    """Reads permutation records as batches of rows and what each token may attend to.
+    """Reads permutation records as batches of rows and their attention masks.
 
     input_ids, segment_ids: int32 [batch, max_seq_length], the true tokens; is_reversed: int32 [batch], 1 for text that
-    runs backwards; perm_mask: bool [batch, max_seq_length,
-    max_seq_length], True where token i may not attend to token j; masked_lm_positions, masked_lm_ids: int32 and
-    masked_lm_weights: float32 [batch, max_predictions_per_seq], the targets in the order of the text, then padding.
+    runs backwards; perm_mask: bool [batch, max_seq_length, max_seq_length], True where token i may not attend to token
+    j; masked_lm_positions, masked_lm_ids: int32 and masked_lm_weights: float32 [batch, max_predictions_per_seq], the
+    targets in text order, then padding.
 
     Args:
-        patterns: As `reader.read_examples` takes them.
+        patterns: As for `reader.read_examples`.
         batch_size: Rows of a step over all workers and parts, a multiple of the records' `streams`. The second half of
             every part runs backwards where the records have `bi_data`.
-        training: Repeated for ever, files in another order each epoch; otherwise one pass. The steps are equally many
-            in every lane: up to batch_size / streams - 1 of a pass are left out.
-        seed: Of the order of files, and of each row's order of prediction; an evaluation draws the same each time.
-        skip_batches: Steps made before.
-        perm_size: Tokens that are permuted among each other, from left to right; it divides the row's two parts. 0:
-            the most that does.
-        parts: Elements that a worker's share of a step comes in.
-        num_workers: How many share a step.
-        worker: The number of this one.
-        expected: Entries that the manifest must have.
+        training: Repeats for ever, with the files in another order each epoch; otherwise one pass. Lanes have equally
+            many steps: up to batch_size / streams - 1 of a pass are left out.
+        seed: Of the order of files and each row's order of prediction; evaluations repeat it.
+        skip_batches: Steps done before.
+        perm_size: Number of neighbouring tokens that are permuted together; divides the row's two parts. 0 for the
+            largest.
+        parts: Elements in a worker's share of a step.
+        num_workers: Workers that share a step.
+        worker: Index of this worker.
+        expected: Required manifest entries.
 
     Raises:
         UserError: files are missing, cut off, of different builds, not as expected or no permutation records, or a
-            number does not go with them.
+            number does not fit them.
     """
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
@@ -85,8 +85,6 @@ def read_permutations(
 
 
 class _Plan:
-    """Which rows make each step. length: steps of an epoch."""
-
     def __init__(
         self,
         paths: list[Path],
@@ -98,7 +96,7 @@ class _Plan:
     ):
         self._streams, self._training, self._seed = manifest["streams"], training, seed
         self._names = [str(path) for path in paths]
-        # Of every file: its rows come a step's streams together.
+        # Steps of every file: its rows are ordered by step, a row of each stream.
         self._counts = np.array(counts, np.int64) // self._streams
         self._lanes, rest = divmod(batch_size, self._streams)
         if rest or not self._lanes:
@@ -140,7 +138,7 @@ class _Plan:
         return tf.data.Dataset.range(first_epoch, last).flat_map(of_epoch)
 
     def _stretches(self, epoch: int, skip: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where each lane's stretches begin and end, and the stretches [stretches, 3], as `lanes` has them, in rows."""
+        """The arguments of `lanes`: each lane's first and last stretch, and the stretches [stretches, 3], in rows."""
         files = np.arange(len(self._names))
         if self._training:
             files = np.argsort(derive(self._seed, _FILES, epoch, files))
@@ -154,7 +152,7 @@ class _Plan:
 
 
 class _Share:
-    """A step's (number, records string [lanes, streams]) to a worker's elements.
+    """Maps a step's (number, records string [lanes, streams]) to a worker's elements.
 
     They are (positions int64, records string, is_reversed int32), each [parts, rows].
     """
@@ -201,7 +199,7 @@ class _Parser:
         orders = tf.numpy_function(self._orders, [positions], tf.int32)
         orders = tf.ensure_shape(orders, input_ids.shape)
         perm_mask, is_target = permutation_masks(input_ids, is_masked > 0, orders, self._reuse, self._special)
-        # Ascending, with what is no position behind.
+        # Ascending, then the entries that are no positions.
         places = tf.sort(tf.where(is_target, tf.range(self._sequence), self._sequence))[:, : self._predictions]
         present = places < self._sequence
         places = tf.where(present, places, 0)
@@ -216,7 +214,7 @@ class _Parser:
         }
 
     def _orders(self, positions: np.ndarray) -> np.ndarray:
-        """int32 [batch, max_seq_length]: each token's place in the order of its part; one permutation for a part."""
+        """int32 [batch, max_seq_length]: each token's place in the order of its part; one permutation a part."""
         random = derive(
             self._seed,
             _ORDERS,
@@ -237,11 +235,10 @@ def permutation_masks(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns what each token may not attend to, and which tokens are predicted.
 
-    Source: data_utils.py:579-698 of the code that `tfrecords.permutation` names.
-
-    Tokens that are not masked are known to all of their part, and themselves attend to those alone. A masked one
-    attends to masked ones before it in the order, and is a target, but for [CLS] and [SEP], which attend to themselves.
-    The part behind the reused one attends to all of that, which attends to nothing behind it.
+    Unmasked tokens are visible to all of their part, and attend to unmasked tokens alone. A masked token attends also
+    to the masked ones before it in the order, and is a target. [CLS] and [SEP] are no targets and attend to themselves.
+    The part after the reused one attends to all of the reused part, which attends to nothing after it. Source:
+    data_utils.py:579-698 of the code in `tfrecords.permutation`.
 
     Args:
         input_ids: int32 [batch, sequence].

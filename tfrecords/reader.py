@@ -1,12 +1,11 @@
-"""Records to batches of tensors: the tf.data pipeline for training and evaluation.
+"""The tf.data pipeline from records to batches of tensors, for training and evaluation.
 
     files -> records -> shuffled in windows -> skip, shard -> batches -> parsed (-> masked, -> packed) features
 
-Files of which each is a fair sample of the corpus are read in `lanes`, by each worker its own; of folders that
-0.1.0 wrote, and of other programs' files, every worker reads all. The order, and the masks of dynamic records, are
-functions of (seed, position), the position being the number of the record counted from the start of training over all
-epochs and workers. So training goes on after `skip_batches` batches exactly as if it had never stopped, whatever else
-in the program draws random numbers.
+If each file is a fair sample of the corpus, each worker reads its own files, in `lanes`; of folders that 0.1.0 wrote,
+and of other programs' files, it reads all. The order, and the masks of dynamic records, depend on (seed, position)
+alone; the position counts records over all epochs and workers. So training resumes after `skip_batches` batches with
+the data of an uninterrupted run.
 """
 
 import functools
@@ -54,16 +53,16 @@ def read_examples(
     input_ids, input_mask, segment_ids: int32 [batch, max_seq_length]; masked_lm_positions, masked_lm_ids: int32 and
     masked_lm_weights: float32 [batch, max_predictions_per_seq]; next_sentence_labels: int32 [batch, 1].
 
-    training: shuffled (files, then windows of `shuffle_window` records), repeated for ever, every batch full, dynamic
-    masks anew each epoch. Otherwise one pass in order, the last batch as large as it is, dynamic masks fixed by `seed`.
-    patterns: comma-separated globs or folders; of a folder's files those that its manifest lists as training files, or
-    as evaluation files. batch_size: of this worker. num_workers, worker: each of several training processes gets its
-    share of every stretch of batch_size * num_workers records. skip_batches: how many of its batches this worker had
-    before. examples_per_row above 1 joins the examples of a batch into fewer rows, up to so many in one (see
-    `packing` for the features), and row_multiple rounds the number of those rows up. expected: entries that the
-    manifest must have, such as max_seq_length or tokenizer_sha256. files_at_once: files that are read side by side
-    (fewer where there are few); 0: 64, of folders of 0.1.0 16. Where num_workers divides it, each worker reads
-    its own files only.
+    training: shuffled (files, then windows of `shuffle_window` records), repeated for ever, every batch full, new
+    dynamic masks each epoch. Otherwise one pass in order, the last batch possibly smaller, dynamic masks fixed by
+    `seed`.
+    patterns: comma-separated globs or folders; of a folder, the files that its manifest lists for training or for
+    evaluation. batch_size: of this worker. num_workers, worker: each worker gets its share of every batch_size *
+    num_workers records. skip_batches: batches that this worker had before. examples_per_row above 1 packs up to so many
+    examples into one row (see `packing` for the features); row_multiple rounds the number of rows up. expected:
+    required manifest entries, such as max_seq_length or tokenizer_sha256. files_at_once: files read in parallel (fewer
+    if there are few); 0 for 64, for folders of 0.1.0 16. If num_workers divides it, each worker reads its own files
+    only.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
@@ -121,7 +120,7 @@ def _check_numbers(positive: dict[str, int], others: dict[str, int]) -> None:
 
 
 def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:
-    """(position, row) of a worker: of its own lanes, or where they cannot be parted equally its share of all."""
+    """A worker's (position, row): of its own lanes, or its share of all if they do not divide equally."""
     if lanes % num_workers:
         return _shared(order.rows(skip, 1, 0).enumerate(start=skip), num_workers, worker)
     rows = order.rows(skip, num_workers, worker).enumerate()
@@ -133,9 +132,9 @@ def _shared(rows: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dat
 
 
 def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
-    """The manifest of the files and the number of each one's examples, after a check that they are as it says.
+    """Returns the manifest of the files and the number of examples in each, after checking the files against it.
 
-    Files with no manifest beside them, and none on its way, are taken as another program's.
+    Files without a manifest, finished or in progress, are taken as another program's.
     """
     if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
         return read_manifest([str(path) for path in paths]), check_files(paths, split)
@@ -144,20 +143,20 @@ def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], lis
 
 
 def check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
-    """Raises UserError where the manifest of the records in `folder` has not these entries."""
+    """Raises UserError if a manifest lacks these entries."""
     for key, value in expected.items():
         if manifest.get(key) != value:
             raise UserError(f"the records in '{folder}' have {key} {manifest.get(key)!r}, needed is {value!r}")
 
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:
-    """Reads the records, string [], of the file with this name, string []."""
+    """Reads the records, string [], of a file."""
     gzipped = tf.strings.regex_full_match(name, r".*\.gz")
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 
 
 def _read_files(names: tf.Tensor, files_at_once: int) -> tf.data.Dataset:
-    """Records of the files, string [], in turns from several at once, always in the same order."""
+    """Records, string [], interleaved from several files at once in a fixed order."""
     return tf.data.Dataset.from_tensor_slices(names).interleave(
         read_file, cycle_length=files_at_once, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
@@ -166,7 +165,7 @@ def _read_files(names: tf.Tensor, files_at_once: int) -> tf.data.Dataset:
 def _training_rows(
     read: Callable[[tf.Tensor], tf.data.Dataset], names: tf.Tensor, total: int, seed: int, window: int, skip: int
 ) -> tf.data.Dataset:
-    """The rows of all epochs, from number `skip` on. total: rows in an epoch."""
+    """The rows of all epochs from number `skip` on; `total` rows an epoch."""
     first_epoch, into_epoch = divmod(skip, total)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -182,17 +181,12 @@ def _training_rows(
 
 
 class _Parser:
-    """(positions int64 [batch], records string [batch]) to the features of `reader.read_examples`.
-
-    The masks of a dynamic record depend on (seed, position).
-    """
-
     def __init__(self, manifest: dict[str, Any], folder: Path, seed: int, examples_per_row: int, row_multiple: int):
         self._sequence = manifest["max_seq_length"]
         self._predictions = manifest["max_predictions_per_seq"]
         self._seed = seed
         self._examples_per_row, self._row_multiple = examples_per_row, row_multiple
-        # Other programs' files do not say it: [PAD] is 0 there.
+        # Other programs' manifests lack it: [PAD] is 0 there.
         self._pad_id = manifest.get("pad_id", 0)
         self._dynamic = manifest["masking"] == "dynamic"
         # Each example's share of its tokens, rounded up. Static records of several folders may differ in it.

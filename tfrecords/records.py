@@ -1,8 +1,7 @@
-"""TFRecord files from arrays: the wire format of tf.train.Example written for a whole batch at once.
+"""Encodes arrays as TFRecord files: tf.train.Example's wire format for a whole batch at once.
 
-Python's protobuf spends more on an example than all other steps together, and TensorFlow in every worker costs seconds
-and hundreds of megabytes; the format itself is a page (protobuf.dev/programming-guides/encoding; TensorFlow
-core/lib/io/record_writer.h).
+Python's protobuf takes longer than all other steps together, and TensorFlow in every worker costs seconds and hundreds
+of megabytes (format: protobuf.dev/programming-guides/encoding; TensorFlow core/lib/io/record_writer.h).
 """
 
 from collections.abc import Mapping
@@ -16,10 +15,10 @@ _HEADER, _FOOTER = 12, 4
 
 
 def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.ndarray]) -> bytes:
-    """A TFRecord file with one tf.train.Example for each row.
+    """Returns TFRecord bytes with one tf.train.Example for each row.
 
-    features: arrays [examples, width] by name; float32 ones become a FloatList, whole numbers (from 0 to 2**31 - 1)
-    and bools an Int64List. counts: [examples] by name, how many values of each row to write.
+    features: arrays [examples, width] by name; float32 becomes a FloatList, whole numbers (from 0 to 2**31 - 1) and
+    bools an Int64List. counts: [examples] by name, the number of values of each row to write.
     """
     names = sorted(features)
     is_float = np.array([features[name].dtype == np.float32 for name in names])
@@ -102,7 +101,7 @@ def _payload_size(row, column, count, tag):
 
 @compiled
 def _nested(size):
-    """Size of a field that holds `size` bytes: its tag, its length, its content."""
+    """Size of a field of `size` bytes with its tag and length."""
     return 1 + _varint_size(size) + size
 
 
@@ -113,7 +112,7 @@ def _entry_size(name_length, payload):
 
 @compiled
 def _list_size(payload):
-    """Size of an Int64List or FloatList; the protocol leaves out the field of an empty one."""
+    """Size of an Int64List or FloatList; an empty one has no field."""
     return _nested(payload) if payload else 0
 
 

@@ -1,8 +1,8 @@
-"""Where tasks are done: in this process, in several on this machine, or on a Ray cluster. All give the same files.
+"""Runs tasks in this process, in several on this machine, or on a Ray cluster, with the same results.
 
-A runner is a context manager that takes a worker, any object that can be pickled, and gives a function of tasks (key,
-method of the worker, arguments), which yields (key, result) as they are done; `small` tasks are not worth the start of
-a process. A worker that is killed ends the work in one line; the same command goes on.
+A runner is a context manager that takes a worker (any picklable object) and returns a function of tasks (key, method of
+the worker, arguments), which yields (key, result) as they finish; `small` tasks start no process. A killed worker ends
+the build in one line; the same command resumes it.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _worker: Any
 
 @contextlib.contextmanager
 def run_local(worker: Any, workers: int) -> Iterator[Run]:
-    """Processes are started for the first tasks that several could share: for one they would cost and gain nothing."""
+    """Runs tasks in up to `workers` processes, which start with the first tasks that several can share."""
     with contextlib.ExitStack() as stack:
         shared: list[tuple[futures.Executor, threading.Event]] = []
 
@@ -83,10 +83,10 @@ def _do(method: str, arguments: tuple) -> Any:
 
 @contextlib.contextmanager
 def run_ray(worker: Any, workers: int) -> Iterator[Run]:
-    """Tasks on the Ray cluster that RAY_ADDRESS names, or on one started here.
+    """Runs tasks on the Ray cluster at RAY_ADDRESS, or on one started here.
 
-    Every node must see the output folder under the same path, and what is read under the same path or URL. A task whose
-    node dies is run again by Ray.
+    Every node must see the output folder under the same path, and the inputs under the same path or URL. Ray repeats
+    the tasks of a node that dies.
     """
     try:
         import ray

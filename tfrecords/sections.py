@@ -1,7 +1,7 @@
-"""The bytes of a corpus: files cut into sections that are read apart, each streamed as chunks of whole documents.
+"""Reads a corpus: files cut into sections for parallel reading, each streamed as chunks of whole documents.
 
-A section begins at the first document (in JSON, line) that begins at or behind its start, and ends where the next
-begins. The cuts depend on the bytes alone, and nobody reads a file from its front to find them.
+A section begins at the first document (in JSON, line) at or after its start, and ends where the next begins. The cuts
+depend on the bytes alone, and are located without reading a file from its front.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _BLANK_LINE = re.compile(rb"(?>\r\n?|\n)[ \t]*(?>\r\n?|\n)")
 
 @dataclass(frozen=True)
 class Section:
-    """Bytes of a file from `start` to before `end`, but for the cuts; None: to the file's end."""
+    """Bytes `start` to before `end` of a file (None: to its end), moved to whole documents."""
 
     path: str
     start: int = 0
@@ -47,7 +47,7 @@ class Chunk:
     """Consecutive whole documents of one file: their bytes, every line end "\\n".
 
     start: the byte of the file where the section begins. first_line: number of the chunk's first line in the section,
-    from 1. not_utf8: how many of the bytes are not UTF-8; they are read as U+FFFD.
+    from 1. not_utf8: number of bytes that are not UTF-8; they are read as U+FFFD.
     """
 
     path: str
@@ -58,12 +58,12 @@ class Chunk:
 
 
 def is_remote(path: str | os.PathLike) -> bool:
-    """Tells whether fsspec reads this path, such as s3://bucket/file."""
+    """Returns whether fsspec reads this path, such as s3://bucket/file."""
     return "://" in str(path)
 
 
 def find(pattern: str) -> tuple[list[str], bool]:
-    """(files that a glob matches, whether it matches a folder). What has "://" in it is found by fsspec."""
+    """Returns (matching files, whether a folder matches); patterns with "://" go to fsspec."""
     if not is_remote(pattern):
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         return [name for name in found if os.path.isfile(name)], bool(found)
@@ -73,7 +73,7 @@ def find(pattern: str) -> tuple[list[str], bool]:
 
 
 def size_of(path: str | os.PathLike) -> int:
-    """Returns the bytes of a file, here or remote."""
+    """Returns the bytes of a local or remote file."""
     if not is_remote(path):
         return os.path.getsize(path)
     system, name = _remote(path)
@@ -81,7 +81,7 @@ def size_of(path: str | os.PathLike) -> int:
 
 
 def changed_at(path: str | os.PathLike) -> float:
-    """When the file was last written or put in its place, in seconds; infinite where that cannot be known."""
+    """Returns when the file was last written or moved here, in seconds; infinite if unknown."""
     if not is_remote(path):
         status = os.stat(path)
         return max(status.st_mtime, status.st_ctime)
@@ -93,12 +93,12 @@ def changed_at(path: str | os.PathLike) -> float:
 
 
 def text_bytes(path: str | os.PathLike) -> int:
-    """An estimate from the size of the file alone."""
+    """Returns an estimate from the file's size alone."""
     return size_of(path) * (_GZIP_RATIO if is_gzipped(path) else 1)
 
 
 def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[list[Section]]:
-    """Sections of about `piece_bytes` of text, or several small files together. A .gz file cannot be cut."""
+    """Returns sections of about `piece_bytes` of text, or several small files; .gz files stay whole."""
     pieces, filled = [], 0
     for path in paths:
         for section, size in _sections(str(path), piece_bytes):
@@ -115,14 +115,14 @@ def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
     if is_gzipped(path):
         yield Section(path), text_bytes(path)
         return
-    # No tiny one is left for the end.
+    # Avoids a tiny last section.
     starts = list(range(0, max(size - piece_bytes // 4, 1), piece_bytes))
     for start, end in zip(starts, [*starts[1:], size]):
         yield Section(path, start, end), end - start
 
 
 def digest(section: Section) -> str:
-    """SHA-256 of a section's bytes as they lie in the file."""
+    """Returns the SHA-256 of a section's bytes."""
     with _opened(section.path) as file:
         file.seek(section.start)
         left = (size_of(section.path) if section.end is None else section.end) - section.start
@@ -136,8 +136,8 @@ def digest(section: Section) -> str:
 def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]:
     """Streams a section as chunks of about `chunk_bytes` of text.
 
-    A plain-text document longer than a chunk is cut at a line end: the memory stays bounded by the size and the longest
-    line. Raises UserError for a file that cannot be read, and at the first chunk whose text is in another encoding.
+    A longer plain-text document is cut at a line end, so that chunk size and the longest line bound the memory. Raises
+    UserError for an unreadable file, and at the first chunk in another encoding.
     """
     with _opened(section.path) as file:
         start, end = _bounds(file, section, chunk_bytes)
@@ -156,7 +156,7 @@ def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]
 
 
 def line_number(chunk: Chunk, line: int) -> int:
-    """The number in its file of a chunk's line, from 0; reads the file up to there."""
+    """Returns a line's number in its file, from 0; reads the file up to there."""
     with _opened(chunk.path) as file:
         before = sum(block.count(b"\n") for block in _clean_blocks(file, chunk.path, 0, chunk.start))
     return before + chunk.first_line + line
@@ -164,7 +164,7 @@ def line_number(chunk: Chunk, line: int) -> int:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
-    """A file open for reading; what goes wrong with it becomes a UserError that names it."""
+    """Opens a file; errors become a UserError that names it."""
     try:
         with _open(path) as file:
             yield file
@@ -182,7 +182,7 @@ def _open(path: str) -> IO[bytes]:
 
 
 def _remote(path: str | os.PathLike):
-    """(fsspec's file system, the path in it)."""
+    """(fsspec's file system, path)."""
     import fsspec
 
     try:
@@ -200,7 +200,7 @@ def _bounds(file: IO[bytes], section: Section, window: int) -> tuple[int, int | 
 
 
 def _first_begin(file: IO[bytes], offset: int, size: int, pattern: re.Pattern, window: int) -> int:
-    """Where the first document begins at or behind `offset`; of one longer than `window`, the next line."""
+    """Start of the first document at or after `offset`; of the next line if a document is longer than `window`."""
     if offset in (0, size):
         return offset
     file.seek(offset)
@@ -219,12 +219,11 @@ def _first_begin(file: IO[bytes], offset: int, size: int, pattern: re.Pattern, w
 
 
 def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterator[bytes]:
-    """Yields bytes of whole documents."""
     separator = b"\n" if json_lines else b"\n\n"
     waiting = bytearray()
     for block in blocks:
         waiting += block
-        # A quarter more is read before cutting, so that no tiny chunk is left for the end.
+        # Reads a quarter more before cutting, to avoid a tiny last chunk.
         while len(waiting) >= chunk_bytes + chunk_bytes // 4:
             end = waiting.rfind(separator, 0, chunk_bytes)
             end = end if end >= 0 else waiting.rfind(b"\n", 0, chunk_bytes)
@@ -241,7 +240,7 @@ def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterato
 
 
 def _clean_blocks(raw: IO[bytes], path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Blocks with every line end as \\n and blank lines truly empty."""
+    """Blocks with every line end as \\n and blank lines empty."""
     raw.seek(start)
     file = gzip.GzipFile(fileobj=raw) if is_gzipped(path) else raw
     left = end - start if end is not None else None

@@ -1,8 +1,8 @@
-"""From documents of sentences to the spans of tokens that fill an example.
+"""Cuts documents of sentences into the spans of tokens that fill an example.
 
 A batch of documents is three arrays: `ids` (int32, all tokens end to end), `sentence_splits` (int64 [sentences + 1],
-positions in ids) and `document_splits` (int64 [documents + 1], positions in sentence_splits). Sentences lie end to end,
-so consecutive sentences are one span (start, end) of ids, and nothing is copied before the examples are assembled.
+positions in ids) and `document_splits` (int64 [documents + 1], positions in sentence_splits). So consecutive sentences
+are one span (start, end) of ids, and nothing is copied before the examples are assembled.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ def cut_long_sentences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cuts each sentence over `max_tokens` into even parts of at most half of it, and drops empty sentences.
 
-    Half, so that two parts of a line without an end make a full pair. Returns new (sentence_splits, document_splits).
+    With halves, a line without an end fills a pair. Returns new (sentence_splits, document_splits).
     """
     starts, lengths = sentence_splits[:-1], np.diff(sentence_splits)
     half = max(max_tokens // 2, 1)
@@ -34,7 +34,7 @@ def cut_long_sentences(
 def join_documents(
     ids: np.ndarray, sentence_splits: np.ndarray, document_splits: np.ndarray, separator: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Makes one document of all, `separator` behind the last sentence of each: the stream of "full-sentences"."""
+    """Joins all documents into one with `separator` after each: the stream of "full-sentences"."""
     filled = np.flatnonzero(np.diff(document_splits))
     last_sentences = document_splits[filled + 1]
     ends = sentence_splits[last_sentences]
@@ -47,9 +47,9 @@ def join_documents(
 
 @compiled
 def target_length(key, max_tokens, short_probability):
-    """`max_tokens`, or with `short_probability` a whole number drawn from [2, max_tokens]. Draws 0 and 1 of the key.
+    """Returns `max_tokens`, or with `short_probability` a whole number drawn from [2, max_tokens].
 
-    google-research/albert create_pretraining_data.py:266-386.
+    It uses draws 0 and 1 of the key. Source: google-research/albert create_pretraining_data.py:266-386.
     """
     if unit(draw(key, 0)) < short_probability:
         return 2 + below(draw(key, 1), max(max_tokens - 1, 1))
@@ -63,7 +63,7 @@ def single_spans(sentence_splits, document_splits, keys, max_tokens, short_proba
     That is "doc-sentences", and "full-sentences" after `join_documents`: RoBERTa (Liu et al. 2019), section 4.2.
 
     keys: uint64 [documents]. Returns (spans int64 [examples, 4] with an empty second span, labels int32 [examples],
-    example keys uint64 [examples]).
+    keys uint64 [examples]).
     """
     spans = np.zeros((len(sentence_splits), 4), np.int64)
     example_keys = np.zeros(len(sentence_splits), np.uint64)

@@ -1,4 +1,4 @@
-"""What examples are like, counted over batches; and how much of a corpus a vocabulary has no pieces for."""
+"""Statistics of examples over batches, and the share of a corpus that a vocabulary has no pieces for."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ LONGEST_RUN = 8
 
 
 class Statistics:
-    """Counts over any number of batches of unpacked features (numpy arrays, as from `reader.read_examples`)."""
+    """Counts over batches of unpacked features (numpy arrays, as from `reader.read_examples`)."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int, word_rule: str = SCRIPT):
         self._tokenizer, self._vocabulary = tokenizer, MaskingVocabulary.of(tokenizer, word_rule)
@@ -57,7 +57,7 @@ class Statistics:
         self.runs += np.bincount(runs, minlength=len(self.runs))
 
     def summary(self) -> dict[str, Any]:
-        """Totals and shares, by name; shares of nothing are 0."""
+        """Returns totals and shares, by name; shares of nothing are 0."""
         examples = int(self.lengths.sum())
         tokens = int((self.lengths * np.arange(len(self.lengths))).sum())
         predictions = int((self.predictions * np.arange(len(self.predictions))).sum())
@@ -80,7 +80,7 @@ class Statistics:
 
 
 def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
-    """input_ids with the masks undone."""
+    """Returns input_ids with the masks undone."""
     ids = features["input_ids"].copy()
     rows, columns = np.nonzero(features["masked_lm_weights"])
     ids[rows, features["masked_lm_positions"][rows, columns]] = features["masked_lm_ids"][rows, columns]
@@ -88,7 +88,7 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
-    """One example as text: {word -> what the model sees} for predicted tokens, the label last."""
+    """Returns an example as text: {word -> what the model sees} for predicted tokens, the label last."""
     ids = features["input_ids"][row][features["input_mask"][row] > 0]
     pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
     for slot in np.flatnonzero(features["masked_lm_weights"][row]):
@@ -102,10 +102,9 @@ _PLACES, _BYTES = 16, 1 << 16
 
 
 def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
-    """The share of unknown tokens in a sample of the corpus, 0 to 1; bad lines are left out.
+    """Returns the share of unknown tokens in a sample of the corpus, 0 to 1; bad lines are left out.
 
-    Raises:
-        UserError: a file of the sample cannot be read, or is no text.
+    Raises UserError if a file of the sample cannot be read, or is no text.
     """
     tokens = unknown = 0
     for section in _places(paths):
@@ -118,7 +117,7 @@ def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text
 
 
 def check_unknown_share(share: float, limit: float, tokenizer: Tokenizer) -> None:
-    """Raises UserError where more of the tokens than `limit` are unknown."""
+    """Raises UserError if the share of unknown tokens exceeds `limit`."""
     if share > limit:
         raise UserError(
             f"{share:.0%} of the corpus's tokens are unknown to the tokenizer ({tokenizer.pieces[tokenizer.unk_id]}): "

@@ -24,7 +24,7 @@ _OF_TRAINING = ("kind", "vocab_size", "character_coverage", "hard_vocab_limit", 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSettings(CheckedSettings):
-    """What the vocabulary is trained on, and how it is made."""
+    """Input and options of the vocabulary."""
 
     input: str = setting("", help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_prefix: str = setting(
@@ -143,7 +143,7 @@ def _read_words(path: str) -> list[str]:
 
 
 def run() -> None:
-    """Runs the command with the flags that it was given."""
+    """Runs the command."""
     run_main(main, TokenizerSettings)
 
 

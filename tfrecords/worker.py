@@ -1,7 +1,7 @@
-"""The work of one process: pieces of a corpus to documents dealt to shards, and the documents of a shard to its file.
+"""Tasks of a worker process: assigns a corpus's documents to shards, and writes the documents of a shard to its file.
 
-While a build runs, all this lies in `.parts` with a small JSON file for each piece and each shard that is done; at the
-end the files get their final names, and then the manifest is written: a folder with a manifest is complete.
+During a build all files lie in `.parts`, with a small JSON file for each finished piece and shard; at the end they get
+their final names, and then the manifest is written: a folder with a manifest is complete.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ _CHARACTERS = 1 << 20
 
 
 class Worker:
-    """What a worker process holds: one method for each kind of task."""
+    """A worker process, with one method for each kind of task."""
 
     def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Path):
         self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
@@ -58,9 +58,9 @@ class Worker:
     def read_piece(
         self, deal: Deal, number: int, piece: list[sections.Section], piece_bytes: int, key: str, max_bad_lines: int
     ) -> dict[str, Any]:
-        """Deals the documents of a piece of the corpus to spill files; returns what is known of the piece.
+        """Assigns a piece's documents to spill files; returns its report.
 
-        Raises UserError for a file that cannot be read, and for one bad line more than are allowed.
+        Raises UserError for an unreadable file, and for more bad lines than allowed.
         """
         bad_lines: list[str] = []
         report: dict[str, Any] = {
@@ -76,7 +76,7 @@ class Worker:
         }
         for batch in batches(self._texts(piece, bad_lines, max_bad_lines, report["not_utf8"]), piece_bytes):
             hashes, of_split = hash_texts(batch), split_hashes(batch)
-            # Where nothing is held out, nothing is compared.
+            # Without held-out documents there is nothing to compare.
             keys = loose_hashes(batch) if deal.threshold > 0 else np.zeros(len(batch), np.int64)
             shards, chance = deal.shard_of(hashes, of_split), deal.chance(of_split)
             held_out = chance < deal.threshold
@@ -97,9 +97,9 @@ class Worker:
     def _texts(
         self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int, not_utf8: dict[str, int]
     ) -> Iterator[bytes]:
-        """The sentences of each document, a line each, UTF-8: what examples are made of, however it lies in files.
+        """Yields each document as UTF-8, a sentence a line.
 
-        `bad_lines` gets lines without a text, `not_utf8` how many bytes of a file are not UTF-8.
+        `bad_lines` gets lines without a text, `not_utf8` the number of bytes of a file that are not UTF-8.
         """
         for section in piece:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
@@ -116,7 +116,7 @@ class Worker:
                         raise too_many(bad_lines, max_bad_lines)
 
     def regroup(self, deal: Deal, group: int, blocks: list[Path], piece_bytes: int, key: str) -> dict[str, Any]:
-        """The second round of dealing: one group's documents to spill files with a group for each of its shards."""
+        """Does the second round: one group's documents to spill files with a group for each of its shards."""
         hashes, shards = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
 
         def texts() -> Iterator[bytes]:
@@ -141,7 +141,7 @@ class Worker:
         return report
 
     def build(self, deal: Deal, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard and returns what goes into the manifest of it; `earlier` if that is of the same documents."""
+        """Writes a shard and returns its manifest entry: `earlier` if of the same documents."""
         group = shard % deal.group_size if deal.group_size > 1 else shard
         if earlier and earlier["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
             return earlier
@@ -153,7 +153,7 @@ class Worker:
         return report
 
     def _warm_up(self) -> None:
-        """Compiles the kernels, where that was never done, in one process at a time: the others load the result."""
+        """Compiles the kernels in one process at a time, so that the others load the result."""
         if self._is_warm:
             return
         with compiled.in_turn():
@@ -165,7 +165,7 @@ class Worker:
         self._is_warm = True
 
     def _tokenize(self, documents: Documents) -> "_Tokenized":
-        """The documents in the random order of their shard. Some at a time: their text is larger than their ids."""
+        """Documents in the shard's random order; a few at a time since text is larger than ids."""
         tokenized = _Tokenized()
         keys = derive(self.settings.seed, _ORDER, documents.hashes)
         order = np.lexsort([documents.hashes, keys])
@@ -197,9 +197,9 @@ class Worker:
         return count_masks(self.settings, self.vocabulary, block) if is_masked else {}
 
     def _encode(self, settings: BuildSettings, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
-        """(TFRecord bytes, Examples) of block after block of the examples in random order, a copy at a time.
+        """(TFRecord bytes, Examples) of each block of examples in random order, a copy at a time.
 
-        Permutation rows keep their order.
+        Permutation rows stay in order.
         """
         for copy in range(settings.dupe_factor if len(documents.numbers) else 0):
             if settings.objective == "permutation":
@@ -213,7 +213,7 @@ class Worker:
 
 
 class _Tokenized:
-    """Documents on their way from text to arrays. numbers: int64 [documents], what their random choices hang on."""
+    """Tokenized documents. numbers: int64 [documents], seeds of their random choices."""
 
     def __init__(self):
         self.numbers = np.zeros(0, np.int64)
@@ -244,7 +244,7 @@ class _Tokenized:
 
 
 class _HashingWriter:
-    """Writes bytes, gzipped if asked, and keeps count and SHA-256 of what goes into the file."""
+    """Writes bytes, optionally gzipped, and computes the file's size and SHA-256."""
 
     def __init__(self, file: BinaryIO, gzip: bool):
         self._file, self._hash, self.bytes = file, hashlib.sha256(), 0
@@ -267,27 +267,27 @@ class _HashingWriter:
 
 
 def _source(documents: Documents) -> str:
-    """A digest of the documents of a shard, whatever their order."""
+    """A digest of a shard's documents in any order."""
     return hashlib.sha256(np.sort(documents.hashes).tobytes()).hexdigest()[:32]
 
 
 def too_many(bad_lines: list[str], allowed: int) -> UserError:
-    """Makes the error of more bad lines than are allowed."""
+    """Returns the error for more bad lines than allowed."""
     if not allowed:
         return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
     return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")
 
 
 def part_path(parts: Path, shard: int, gzip: bool) -> Path:
-    """Names the records of a shard while the build runs."""
+    """Returns the path of a shard's records during the build."""
     return parts / f"shard-{shard:06d}.tfrecord{'.gz' if gzip else ''}"
 
 
 def spill_path(parts: Path, kind: str, number: int, block: int) -> Path:
-    """Names a spill file of a piece or group."""
+    """Returns the path of a spill file."""
     return parts / f"{kind}-{number:06d}-{block:04d}.spill"
 
 
 def report_path(parts: Path, kind: str, number: int) -> Path:
-    """Names the report of a piece, group or shard that is done."""
+    """Returns the path of a finished task's report."""
     return parts / f"{kind}-{number:06d}.json"

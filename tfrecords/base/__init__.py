@@ -1,1 +1,1 @@
-"""What every room stands on: files, settings, scripts, processes; nothing of data or models."""
+"""Shared basics of all packages: files, settings, scripts, processes; nothing of data or models."""

@@ -1,4 +1,4 @@
-"""numba with a disk cache that knows every source it was made from."""
+"""numba with a disk cache that depends on all of its source files."""
 
 import contextlib
 import fcntl
@@ -12,10 +12,10 @@ import numba
 
 
 def compiled(function: Callable | None = None, **options) -> Callable:
-    """`numba.njit` that releases the GIL and keeps its machine code on disk, where a disk can be written.
+    """Returns `numba.njit` of a function, without the GIL, cached on disk if one is writable.
 
-    numba notices a change in a kernel's own file only, not in the files of the kernels that it calls; so the cache lies
-    in a folder named after all of them.
+    numba notices changes in a kernel's own file only, not in those of the kernels it calls; so the cache folder is
+    named after all of them.
     """
     if function is None:
         return functools.partial(compiled, **options)
@@ -31,7 +31,7 @@ def compiled(function: Callable | None = None, **options) -> Callable:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """One process of this machine at a time, where kernels have a cache; those that wait find them compiled."""
+    """Lets one process of this machine compile at a time; the others then load the result from the cache."""
     folder = _cache_folder()
     if folder is None:
         yield
@@ -43,7 +43,7 @@ def in_turn() -> Iterator[None]:
 
 @functools.cache
 def _cache_folder() -> str | None:
-    """In NUMBA_CACHE_DIR, beside the source, or in the user's cache folder; None where none can be written."""
+    """NUMBA_CACHE_DIR, or next to the source, or in the user's cache folder; None if none is writable."""
     here = Path(__file__).parents[1]
     sources = [path.read_bytes() for path in sorted(here.rglob("*.py"))]
     digest = hashlib.sha256(b"".join(source for source in sources if b"tfrecords.base.compiled" in source)).hexdigest()

@@ -1,4 +1,4 @@
-"""The one exception a script turns into one line: something the user gave us is wrong, and can be mended."""
+"""The exception that a script prints as one line: wrong input that the user can correct."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ class UserError(ValueError):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Returns the end of a message that asks for the nearest of some names; "" where none is near."""
+    """Returns the end of a message that suggests the nearest of some names, or ""."""
     close = difflib.get_close_matches(str(name), list(names), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def first_line(error: Exception) -> str:
-    """Gives the first line of what a library says went wrong; the error's name where it says nothing."""
+    """Returns the first line of a library's error message, or the error's name."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

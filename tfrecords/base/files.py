@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and folders met at the door."""
+"""Writes files atomically, locks folders, and checks paths before long work."""
 
 import contextlib
 import errno
@@ -19,10 +19,10 @@ from tfrecords.base.errors import UserError
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
-    """Yields a temporary name beside `path`; renames it to `path` on success, removes it on any exception.
+    """Yields a temporary name next to `path`; renames it to `path` on success, removes it on any exception.
 
-    After a power cut `path` is the old file or the new one, whole, unless `durable` is off. The temporary name keeps
-    the suffix of `path`, since some writers choose the format by it.
+    After a power cut `path` is the whole old or new file, unless `durable` is off. The temporary name has the suffix of
+    `path`, which decides some writers' format.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
@@ -38,7 +38,7 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
 
 
 def sync(path: str | os.PathLike) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
+    """Waits until a file, or a folder's names, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -52,7 +52,7 @@ _UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp(?=.*\d)[a-z0-
 
 
 def remove_unfinished(folder: str | os.PathLike) -> None:
-    """Removes what killed processes were writing into the folder; what a living one writes stays."""
+    """Removes temporary files of killed processes, not of running ones."""
     for path in Path(folder).iterdir():
         found = _UNFINISHED.fullmatch(path.name)
         if found and path.is_file() and not _is_other_process(found["pid"]):
@@ -63,19 +63,19 @@ def _is_other_process(pid: str | None) -> bool:
     return pid is not None and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
-# What flock says where a file system, often one over a network, has no locks.
+# Errors of flock on file systems without locks, often over a network.
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class LockedError(UserError):
-    """Another process is in a folder."""
+    """Another process uses a folder."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Raises LockedError while another process is inside, or waits for it and says so; a killed one is not inside.
+    """Locks a folder; raises LockedError if another process has it, or with `wait` prints that and waits.
 
-    The lock leaves no file. On a file system without locks nobody is held back.
+    A killed process loses its lock. The lock leaves no file. File systems without locks are not locked.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -96,13 +96,13 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> None:
-    """Writes a value as indented JSON, as `replacing` writes files."""
+    """Writes a value as indented JSON through `replacing`."""
     with replacing(path, durable) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Raises UserError when the file is missing or is not JSON; a byte-order mark before it is passed over."""
+    """Reads JSON, with or without a byte-order mark. Raises UserError if the file is missing or is not JSON."""
     try:
         content = Path(path).read_bytes()
         check_content(path, content)
@@ -118,13 +118,13 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def check_content(path: str | os.PathLike, content: bytes) -> None:
-    """Raises UserError where what a file begins with says that Git LFS left it out."""
+    """Raises UserError if a file's content is only a pointer of Git LFS."""
     if content.startswith(_POINTER):
         raise UserError(f"'{path}' is a Git LFS pointer, not the file itself; run git lfs pull, or download it again")
 
 
 def make_output_dir(path: str | os.PathLike) -> Path:
-    """Creates the folder and proves that files can be written there, before any long work."""
+    """Creates the folder and checks that it is writable."""
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -137,10 +137,9 @@ def make_output_dir(path: str | os.PathLike) -> Path:
 
 @contextlib.contextmanager
 def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
-    """Yields a new folder in `output_dir`; then removes it, and what else was made for it and is empty.
+    """Yields a new folder in `output_dir`; then removes it and any empty folder made for it.
 
-    Raises:
-        UserError: as `make_output_dir`, and where there is such a folder already, which then stays as it is.
+    Raises UserError as `make_output_dir` does, and if the folder exists; it is then left unchanged.
     """
     path = Path(output_dir) / name
     made = [folder for folder in path.parents if not folder.exists()]
@@ -161,7 +160,7 @@ def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
 
 
 def sha256(path: str | os.PathLike) -> str:
-    """Returns the SHA-256 of a file's bytes, in hexadecimal digits."""
+    """Returns a file's SHA-256 in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -171,7 +170,7 @@ _HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 
 
 def download_hint(path: str | os.PathLike) -> str:
-    """Says how to download what `path` looks like the name of; "" where it looks like none, or there is such a file."""
+    """Returns how to download a missing file that looks like a known model's name, or ""."""
     if not _HUB_NAME.fullmatch(str(path)) or Path(path).exists():
         return ""
     name = Path(path).name

@@ -1,4 +1,4 @@
-"""The text of a command's --help: its flags in groups, those that must be given first."""
+"""Formats a command's --help: its flags in groups, required ones first."""
 
 import dataclasses
 import re
@@ -18,17 +18,13 @@ _LAST = "--settings=FILE reads flags from a JSON file. --version prints the vers
 
 
 def help_text(settings_class: type, command: str, about: str, full: bool = False, switches: bool = True) -> str:
-    """Returns what --help prints, or --helpfull.
+    """Returns the text of --help, or of --helpfull if `full`.
 
-    The attribute `groups` of a settings class, a mapping of titles to names of flags, chooses what --help shows, and in
-    which order; --helpfull shows the others, too. Without `groups` both show all flags.
+    The attribute `groups` of a settings class, a mapping of titles to flag names, selects and orders the flags of
+    --help; --helpfull adds the others. Without `groups` both show all flags.
 
-    Args:
-        settings_class: The dataclass of the settings.
-        command: What a user types to start the command.
-        about: The docstring of the command's module: what it does, and examples.
-        full: Whether to show all flags.
-        switches: Whether flags of type bool are written --name and --noname; otherwise --name=true and --name=false.
+    about: The docstring of the command's module. switches: Whether flags of type bool are written --name and --noname;
+    otherwise --name=true and --name=false.
     """
     fields = {flag_name(field): field for field in settings_of(settings_class)}
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
@@ -48,7 +44,7 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
 
 
 def _module_of(about: str) -> str:
-    """Returns how the examples of a docstring start the command, which is what the user's own command replaces."""
+    """The command in a docstring's examples, which the user's own command replaces."""
     found = re.search(r"^python -m \S+", about, re.MULTILINE)
     return found[0] if found else "\0"
 
@@ -58,7 +54,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
-    """Returns a flag's lines: its help text in a column, on the line of its name where that is short enough."""
+    """The help text begins on the line of its name if that is short enough."""
     text, default = _parts(field)
     name, choices = flag_name(field), field.metadata["choices"]
     value = "|".join(choices) or next((sign for kind, sign in _VALUES.items() if kind in str(field.type)), "...")
@@ -77,7 +73,7 @@ def _is_bool(field: dataclasses.Field) -> bool:
 
 
 def _parts(field: dataclasses.Field) -> tuple[str, str]:
-    """Returns a help text without what it says of the default, and the default in words."""
+    """A help text without its default, and the default in words."""
     text, default = field.metadata["help"], field.default
     text = text.removesuffix(".") if ". " not in text else text
     unset = default in ("", None, ()) or default is False

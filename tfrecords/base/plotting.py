@@ -1,4 +1,4 @@
-"""Names on plots: in a font that has their characters, wrapped, in legends that cover nothing."""
+"""Draws names on plots: in a font with their characters, wrapped, in legends that cover nothing."""
 
 import contextlib
 import functools
@@ -7,7 +7,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
 
-# Of a name, in letters; a Chinese character is two wide.
+# Width of a line in letters; a Chinese character counts two.
 _LINE = 40
 _DEFAULT = "DejaVu Sans"
 # matplotlib's own last resort has a box for every character.
@@ -16,7 +16,7 @@ _BOXES = "Last Resort"
 
 @contextlib.contextmanager
 def fonts_for(texts: Iterable[str]) -> Iterator[None]:
-    """Has matplotlib draw `texts` in installed fonts that have their characters; what no font has is said once."""
+    """Sets matplotlib to installed fonts that have the characters of `texts`; warns once of missing ones."""
     from matplotlib import rc_context
 
     families, missing = _families(frozenset("".join(texts)))
@@ -29,7 +29,7 @@ def fonts_for(texts: Iterable[str]) -> Iterator[None]:
 
 @functools.cache
 def _families(characters: frozenset[str]) -> tuple[list[str], str]:
-    """Font families in the order to try them, and a character that none of them has, or an empty text."""
+    """Font families in order of preference, and a character in none of them or ""."""
     from matplotlib import font_manager
 
     wanted = {ord(character) for character in characters if character.isprintable()}
@@ -69,7 +69,7 @@ _TOLD: list[str] = []
 
 
 def wrapped(name: str, line_width: int = _LINE) -> str:
-    """A name in three lines at most, broken at a space or sign where there is one; a long one loses its middle."""
+    """Returns a name in at most three lines, broken at spaces or signs, without its middle if too long."""
     lines, line = [], ""
     for character in _shortened(name, 3 * line_width - line_width // 3):
         if _width(line + character) > line_width:
@@ -97,12 +97,9 @@ def _width(text: str) -> int:
 
 
 def legend_beside(figure, handles: list, labels: list[str]) -> None:
-    """Puts a legend to the right of all axes, and makes the figure as much larger as it needs.
+    """Puts a legend to the right of all axes, and enlarges the figure for it.
 
-    Args:
-        figure: of layout "constrained".
-        handles: As matplotlib's `legend`.
-        labels: As matplotlib's `legend`; they are wrapped here.
+    figure: of layout "constrained". handles, labels: As matplotlib's `legend`; labels are wrapped here.
     """
     labels = [wrapped(label) for label in labels]
     lines = sum(label.count("\n") + 1 for label in labels)

@@ -1,4 +1,4 @@
-"""Ctrl-C and child processes: the parent handles it, between its waits; children never get it, and never outlive it."""
+"""Ctrl-C and child processes: only the parent handles it, between waits, and children never outlive the parent."""
 
 import contextlib
 import multiprocessing
@@ -13,7 +13,7 @@ from multiprocessing import resource_tracker
 def interrupts_deferred() -> Iterator[threading.Event]:
     """Ctrl-C sets the event, and is raised at the end of the block unless the block raised it.
 
-    Raised inside `futures.wait` it could leave a lock held for ever, and inside a process's start half a process.
+    Raised inside `futures.wait` it could leave a lock held for ever, or a process half started.
     """
     interrupted = threading.Event()
     before = signal.getsignal(signal.SIGINT)
@@ -26,14 +26,14 @@ def interrupts_deferred() -> Iterator[threading.Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-    # It came after the last wait.
+    # Ctrl-C came after the last wait.
     if interrupted.is_set():
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Processes started in here never get Ctrl-C, which a terminal sends to all; this one gets it afterwards."""
+    """Keeps Ctrl-C from processes started in the block; this process gets it afterwards."""
     # multiprocessing would start it with the first process, and unblock SIGINT then.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -44,7 +44,7 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Called in a child of multiprocessing: it ends as soon as its parent has, were it killed."""
+    """Makes a child of multiprocessing end as soon as its parent has, even if killed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""Import this first: it starts TensorFlow without the dozen lines it prints about CPU flags and absent GPUs.
+"""Starts TensorFlow without the dozen lines about CPU flags and absent GPUs; import this first.
 
-Those lines come from C++ before any logging level is read, some of them as errors. They are shown after all when the
-start fails. Commands import this under every Keras backend, since TensorFlow reads their data.
+Those lines come from C++ before any logging level is read. They are shown if the start fails. Commands import this
+under every Keras backend, since TensorFlow reads their data.
 """
 
 import os

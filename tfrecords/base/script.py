@@ -1,4 +1,4 @@
-"""How every command of the three packages starts and ends."""
+"""Starts and ends every command of the three packages."""
 
 import atexit
 import contextlib
@@ -26,14 +26,13 @@ flags.disclaim_key_flags()
 
 
 def run_main(main: Callable[..., None], settings_class: type | None = None) -> None:
-    """Parses absl flags, runs `main`, and leaves with a status the shell can trust.
+    """Parses absl flags, runs `main`, and exits with a reliable status.
 
-    UserError: one line on stderr, status 1. Ctrl-C: status 130. Wrong flags: status 2. Anything else is our bug and
-    keeps its traceback. Installed packages that collide with ours are named on stderr first.
+    UserError: one line on stderr, status 1. Ctrl-C: status 130. Wrong flags: status 2. Any other error is a bug and
+    prints its traceback. Installed packages that collide with ours are named on stderr first.
 
     Args:
-        main: The command's function, of no argument, or of the settings where there is a `settings_class`. Its module's
-            docstring is what --help begins with.
+        main: The command's function, of no argument, or of the settings. Its module's docstring begins --help.
         settings_class: A dataclass whose fields become the command's flags (see `settings`).
     """
     if settings_class is not None:
@@ -70,14 +69,13 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
 
 def leave_a_closed_pipe() -> NoReturn:
-    """Ends the process whose output nobody reads any longer, as in `| head`."""
+    """Ends the process when its output's reader has gone, as in `| head`."""
     # The interpreter must not try to flush the rest.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
 
 
 def _end(message: str, status: int) -> NoReturn:
-    """Ends the process with a line of its own, below what a progress bar has drawn."""
     for bar in list(_bars):
         bar.close()
     print(message, file=sys.stderr)
@@ -88,14 +86,9 @@ _bars: weakref.WeakSet = weakref.WeakSet()
 
 
 def progress_bar(iterable: Iterable | None = None, **options):
-    """Makes a tqdm bar on stderr that redraws twice a second on a terminal, every 15 s in a log file.
+    """Returns a tqdm bar on stderr that redraws twice a second on a terminal, every 15 s in a log file.
 
-    Args:
-        iterable: What it counts; None where its `update` is called.
-        **options: As tqdm's.
-
-    Returns:
-        The `tqdm.tqdm`, which shows the time that is left.
+    iterable: None to call its `update` instead. options: tqdm's.
     """
     from tqdm import tqdm  # Not at the top: the client has none.
 
@@ -106,7 +99,7 @@ def progress_bar(iterable: Iterable | None = None, **options):
 
 
 def say_next(command: str) -> None:
-    """Tells on stderr, where no program reads it, what to do with what a command made."""
+    """Prints the next command on stderr, where no program reads it."""
     print(f"next: {command}", file=sys.stderr)
 
 
@@ -114,7 +107,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _explained(error: Exception) -> str | None:
-    """What befell the machine, not the program; TensorFlow's errors are known by name, without importing it."""
+    """The cause of a machine's error, not the program's; knows TensorFlow's errors without importing it."""
     kind, text = type(error).__name__, str(error)
     if kind == "DataLossError" and "corrupted record" in text:
         return (
@@ -136,7 +129,7 @@ _COLLECTIVE = "ollective"
 
 
 def command_name(module: str) -> str:
-    """Returns what the user typed to start the command: a script that pip installed, or `python -m MODULE`."""
+    """Returns the command as typed: an installed script, or `python -m MODULE`."""
     typed = os.path.basename(sys.argv[0])
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = spec.name if module == "__main__" and spec else module
@@ -144,7 +137,7 @@ def command_name(module: str) -> str:
 
 
 def version_line() -> str:
-    """Returns the versions of the library, and of TensorFlow and Keras where they are installed."""
+    """Returns the versions of the library, TensorFlow and Keras."""
     others = []
     for title, name in (("TensorFlow", "tensorflow"), ("Keras", "keras")):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -184,13 +177,9 @@ _OURS = ("albert_tf-", "albert_tf_client-")
 
 
 def find_collisions(folders: Iterable[str] | None = None) -> list[str]:
-    """Says which packages of ours several distributions own, a sentence each.
+    """Returns a sentence for each package of ours that several distributions own.
 
-    Args:
-        folders: Where to look for distributions; None: `sys.path`.
-
-    Returns:
-        The sentences, none where nothing collides.
+    folders: Where to look; None for `sys.path`.
     """
     owners: dict[str, set[str]] = {name: set() for name in _PACKAGES}
     # Read as bytes: importlib.metadata.packages_distributions() takes 0.3 s where TensorFlow is installed, this 0.03 s.

@@ -1,4 +1,4 @@
-"""A stage's settings are one frozen dataclass, whose fields make its flags, its settings file and its checks.
+"""Settings of a command as one frozen dataclass, whose fields define its flags, settings file and checks.
 
     @dataclass(frozen=True, kw_only=True)
     class ExportSettings(CheckedSettings):
@@ -8,9 +8,9 @@
         num_warmup_steps: int = setting(10, help="...", at_least=0, below="num_train_steps")   # another field's value
         max_seq_length: int = setting(0, help="...", at_least=8, also={0: "for the task's own"})
         text: tuple[str, ...] = setting((), help="may be given several times")
-        from_format: str | None = setting(None, help="may stay unsaid", flag="from")           # the flag is --from
+        from_format: str | None = setting(None, help="may be left out", flag="from")           # the flag is --from
 
-        def __post_init__(self):             # only for what several fields must agree on
+        def __post_init__(self):             # only for rules between fields
             super().__post_init__()
             ...
 
@@ -57,22 +57,18 @@ def setting(
     also: Mapping[float, str] | None = None,
     flag: str | None = None,
 ) -> Any:
-    """Makes a dataclass field that carries its flag's help text and the values it may have.
+    """Returns a dataclass field with its flag's help text and its allowed values.
 
     Args:
-        default: Without one the flag must be given. None, in a field of type `X | None`, may stay unsaid and passes
-            every check.
-        help: The help text of the flag; `choices` are put before it.
+        default: Without one the flag is required. None, in a field of type `X | None`, passes every check.
+        help: The flag's help text, after the `choices`.
         choices: The only values allowed.
-        at_least: The least value of a number: a number, or the name of the field that holds it.
-        above: What the value must be greater than, likewise.
+        at_least: The least value: a number, or the name of the field that holds it.
+        above: Exclusive lower bound, likewise.
         at_most: The greatest value, likewise.
-        below: What the value must be less than, likewise.
-        also: Values outside the bounds that are allowed, and what each is for, as the message ends: "or 0 for ...".
-        flag: The flag's name where it is not the field's.
-
-    Returns:
-        A `dataclasses.field`.
+        below: Exclusive upper bound, likewise.
+        also: Allowed values outside the bounds, with the end of their message: "or 0 for ...".
+        flag: The flag's name if it is not the field's.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"help": help, "choices": tuple(choices), "bounds": bounds, "also": also or {}, "flag": flag}
@@ -80,17 +76,17 @@ def setting(
 
 
 class CheckedSettings:
-    """The base class of settings, which holds each field's value against what its `setting` allows."""
+    """Base class of settings that checks each field's value by its `setting`."""
 
     def given(self, names: Iterable[str]) -> str | None:
-        """Gives the first of some settings that is not its default, as its flag reads; None where all are."""
+        """Returns the first of these settings that is not its default, by flag name, or None."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return next(
             (f"--{name}={getattr(self, name)}" for name in names if getattr(self, name) != defaults[name]), None
         )
 
     def __post_init__(self) -> None:
-        """Raises UserError for the first field whose value its `setting` does not allow."""
+        """Raises UserError for the first field with a forbidden value."""
         for field in settings_of(type(self)):
             value = getattr(self, field.name)
             if value is None:
@@ -104,7 +100,7 @@ class CheckedSettings:
     def _check_bounds(self, field: dataclasses.Field, value: Any) -> None:
         bounds = {name: bound for name, bound in field.metadata["bounds"].items() if bound is not None}
         numbers = {name: getattr(self, bound) if isinstance(bound, str) else bound for name, bound in bounds.items()}
-        # `not` around each: NaN is nowhere.
+        # `not`, so that NaN fails every check.
         if all(_HOLDS[name](value, number) for name, number in numbers.items()):
             return
         names = {other.name: flag_name(other) for other in settings_of(type(self))}
@@ -129,7 +125,7 @@ def _plain(number: float) -> str:
 
 
 def _range(at_least: str = "", above: str = "", at_most: str = "", below: str = "") -> str:
-    """Says bounds in words, such as "from 0 to below 1"."""
+    """Returns bounds in words, such as "from 0 to below 1"."""
     high = f"below {below}" if below else at_most
     if at_least:
         return f"from {at_least} to {high}" if high else f"{at_least} or more"
@@ -151,10 +147,7 @@ def flag_name(field: dataclasses.Field) -> str:
 def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines an absl flag for each `setting` of a dataclass, and --settings.
 
-    Args:
-        settings_class: Its fields are str, int, float, bool (each also `| None`), or tuple[str, ...], which makes a
-            flag that may be given several times.
-        flag_values: Where the flags are defined.
+    Fields are str, int, float, bool (each also `| None`), or tuple[str, ...] for a repeatable flag.
     """
     field_types = _types(settings_class)
     file_help = 'a JSON file of these flags by name, e.g. {"seed": 1}; flags given beside it win'
@@ -167,18 +160,14 @@ def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLA
 
 
 def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = flags.FLAGS) -> Settings:
-    """Reads the parsed flags, and the file of --settings where a flag was not given.
+    """Reads the parsed flags, and the file of --settings for flags that were not given.
 
     Args:
         settings_class: As given to `define_flags`.
         flag_values: As given to `define_flags`.
 
-    Returns:
-        The dataclass.
-
     Raises:
-        UserError: naming the flags that have no default and were not given, or a key of the file that is no setting,
-            with the nearest that is.
+        UserError: names missing required flags, or an unknown key of the file and the nearest setting.
     """
     path = flag_values[_FILE].value
     from_file = read_settings_file(path, settings_class) if path else {}
@@ -196,17 +185,9 @@ def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = f
 
 
 def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
-    """Reads settings from a JSON object of values by the names of flags.
+    """Reads a JSON object of settings by flag name, each of its field's type; a whole number is accepted for a float.
 
-    Args:
-        path: The file; a whole number in it will do for a float.
-        settings_class: The dataclass of the settings.
-
-    Returns:
-        The values by name, each of its field's type.
-
-    Raises:
-        UserError: for a file that is no JSON object, an unknown key, or a value of another type.
+    Raises UserError if the file is no JSON object, or has an unknown key or a value of another type.
     """
     values, field_types = files.read_json(path), _types(settings_class)
     by_flag = {flag_name(field): field_types[field.name] for field in settings_of(settings_class)}
@@ -227,7 +208,7 @@ def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
 
 
 def _types(settings_class: type) -> dict[str, type]:
-    """The type of each field; of one that may be None what it is otherwise."""
+    """The type of each field, without `| None`."""
     return {name: _plain_type(hint) for name, hint in typing.get_type_hints(settings_class).items()}
 
 

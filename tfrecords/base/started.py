@@ -1,4 +1,4 @@
-"""How this process was started: as one of our commands, or by somebody who imports us."""
+"""Detects whether this process was started as one of our commands."""
 
 import os
 import sys
@@ -7,14 +7,14 @@ _PACKAGES = ("tfrecords", "albert_tf", "serving")
 
 
 def is_our_command() -> bool:
-    """Returns whether this process was started as `python -m albert_tf.run_...`, or by a script that pip installed."""
+    """Returns whether this process is `python -m albert_tf.run_...`, or an installed script."""
     if "-m" in sys.orig_argv:
         return sys.orig_argv[sys.orig_argv.index("-m") + 1].split(".")[0] in _PACKAGES
     return os.path.basename(sys.argv[0]).startswith("albert-")
 
 
 def end_quietly_when_interrupted() -> None:
-    """Replaces the traceback of a Ctrl-C that arrives while a command still imports its modules."""
+    """Ends without a traceback at a Ctrl-C while a command imports its modules."""
     shown = sys.excepthook
 
     def hook(kind, error, traceback):

@@ -1,6 +1,6 @@
-"""What a file of text is: by the ending of its name, its first bytes, and the encoding of its text.
+"""Detects kinds of text files by the ending of their names, their first bytes and their encoding.
 
-Corpora, tables and files to score go by the same lists. An ending counts in any case, with or without .gz:
+An ending counts in any case, with or without .gz:
 
 >>> [is_json_lines(name) for name in ("a.jsonl", "B.NDJSON", "c.jl.gz", "d.txt")]
 [True, True, True, False]
@@ -43,7 +43,7 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_ASCII = re.compile("[^\0-\x7f]")
 _MOST_NOT_UTF8 = 8
 _PART_BYTES = 1 << 14
-# Of a text whose encoding is looked for.
+# Bytes of a text that are read to detect its encoding.
 _SAMPLE_BYTES = 1 << 16
 
 # What is common in texts of an encoding: the accented small letters, or the most frequent characters.
@@ -89,12 +89,12 @@ _FEW, _HALF = 0.1, 0.5
 
 
 def is_gzipped(path: str | os.PathLike) -> bool:
-    """Returns whether the name of a file ends in .gz."""
+    """Returns whether a name ends in .gz."""
     return str(path).lower().endswith(".gz")
 
 
 def ending(path: str | os.PathLike) -> str:
-    """Returns the ending of a file's name in lower case, without that of gzip.
+    """Returns a name's ending in lower case, without .gz.
 
     >>> ending("corpus/Part.1.JSONL.gz")
     '.jsonl'
@@ -103,12 +103,12 @@ def ending(path: str | os.PathLike) -> str:
 
 
 def is_json_lines(path: str | os.PathLike) -> bool:
-    """Returns whether the name of a file says that it holds JSON lines."""
+    """Returns whether a name has an ending of JSON lines."""
     return ending(path) in JSON_LINES
 
 
 def refuse_table(path: str | os.PathLike) -> None:
-    """Raises UserError where the name of a file says that it holds a table."""
+    """Raises UserError if a name ends as that of a table."""
     if ending(path) in TABLES:
         raise UserError(
             f"'{path}' is a table, its lines are no texts; make JSON lines of it (.jsonl), as pandas does by "
@@ -117,7 +117,7 @@ def refuse_table(path: str | os.PathLike) -> None:
 
 
 def foreign_kind(head: bytes) -> str | None:
-    """Returns what a file is that begins so, where it begins as no text of single bytes does; None where it may."""
+    """Returns the kind of a binary file or multi-byte encoding, or None."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
     # In texts of two bytes a character every other byte is NUL, where the text is English.
     is_odd = encoding_of(head) or _has_controls(head) or 4 * head.count(0) > len(head)
@@ -125,7 +125,7 @@ def foreign_kind(head: bytes) -> str | None:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Returns what a file is that begins so, where it is no text in UTF-8, in words; None where it may be."""
+    """Returns, in words, the kind of a file; None if it may be UTF-8."""
     return foreign_kind(head) or ("a binary file" if _has_controls(head) else encoding_of(head))
 
 
@@ -134,7 +134,7 @@ def _has_controls(head: bytes) -> bool:
 
 
 def first_not_utf8(data: bytes) -> int:
-    """Returns the place of the first byte of a text that is not UTF-8; -1 where there is none."""
+    """Returns the position of the first byte that is not UTF-8, or -1."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -143,10 +143,10 @@ def first_not_utf8(data: bytes) -> int:
 
 
 def count_not_utf8(data: bytes) -> int:
-    """Returns how many bytes of a text are not UTF-8."""
+    """Returns the number of bytes that are not UTF-8."""
     count = start = 0
     while start < len(data):
-        # Some lines at a time: of all at once, memory would take longer than the work.
+        # A few lines at a time, since copying all at once takes longer.
         end = data.find(b"\n", start + _PART_BYTES) + 1 or len(data)
         part = data[start:end]
         if not part.isascii() and first_not_utf8(part) >= 0:
@@ -156,11 +156,9 @@ def count_not_utf8(data: bytes) -> int:
 
 
 def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
-    """Returns what encoding a text is in, in words, or None where it is UTF-8 with no more than damage.
+    """Returns a text's encoding in words, or None for UTF-8, possibly damaged.
 
-    Args:
-        data: of the text; it may end within a character.
-        most: bytes that are not UTF-8 in a text that is only damaged.
+    data: may end within a character. most: bytes that are not UTF-8 in a text that is only damaged.
     """
     text = data.decode("utf-8", "surrogateescape")
     bad = len(_NOT_UTF8.findall(text))
@@ -176,7 +174,7 @@ def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
 
 
 def holds_json_lines(head: bytes) -> bool:
-    """Returns whether all lines of a file that begins so are JSON objects; the last one may be cut off."""
+    """Returns whether all lines are JSON objects; the last one may be cut off."""
     lines = [line for line in head.removeprefix(codecs.BOM_UTF8).splitlines() if line.strip()]
     if len(head) >= HEAD_BYTES:
         lines = lines[:-1]
@@ -184,15 +182,9 @@ def holds_json_lines(head: bytes) -> bool:
 
 
 def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
-    """Refuses a file that is no text in UTF-8, or holds JSON lines though its name does not say so.
+    """Raises UserError for a file that is not UTF-8 text, or holds JSON lines under another ending.
 
-    Args:
-        path: of the file, for the message.
-        head: the first HEAD_BYTES of its text, unpacked.
-        what: the file is called in the message, such as "corpus file ".
-
-    Raises:
-        UserError: that says what the file is.
+    head: the first HEAD_BYTES of its text, unpacked. what: begins the message, such as "corpus file ".
     """
     if kind := kind_of(head):
         raise UserError(f"{what}'{path}' is {kind}, not UTF-8 text; give text or JSON lines, also .gz")
@@ -204,7 +196,7 @@ def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
 
 
 def read_head(path: str | os.PathLike) -> bytes:
-    """Returns the first HEAD_BYTES of a file here, unpacked. Raises OSError or EOFError where it cannot be read."""
+    """Returns the first HEAD_BYTES of a local file, unpacked. Raises OSError or EOFError."""
     with gzip.open(path) if is_gzipped(path) else open(path, "rb") as file:
         return file.read(HEAD_BYTES)
 
@@ -217,7 +209,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def _likeliest(data: bytes) -> tuple[str, str]:
-    """The codec and the name of the encoding in which most characters are common ones; ("", "") for none."""
+    """Codec and name of the encoding with most common characters; ("", "") for none."""
     shares = {}
     for codec, (_, common) in _MANY_BYTES.items():
         try:
@@ -236,7 +228,7 @@ def _likeliest(data: bytes) -> tuple[str, str]:
 
 
 def _wide_kind(head: bytes) -> str | None:
-    """What a text is of two or four bytes a character, without a byte-order mark."""
+    """Detects two or four bytes a character, without a byte-order mark."""
     for codec, name in _WIDE.items():
         text = _decoded(head, codec)
         ascii_share = len(re.findall("[ -~]", text)) / max(len(text), 1)
@@ -253,7 +245,7 @@ def _decoded(data: bytes, codec: str) -> str:
 
 
 def _share(text: str, common: set[str]) -> float:
-    """How many of the characters beyond ASCII are common ones; capital letters are less so."""
+    """The share of common characters among those beyond ASCII; capital letters count less."""
     characters = _NOT_ASCII.findall(text)
     found = sum(1 if one in common else 0.6 * (one.lower() in common) for one in characters)
     return found / max(len(characters), 1)

@@ -1,3 +1,3 @@
-"""The version of the library, and of the client that is built from the same files."""
+"""The version of the library and its client."""
 
 VERSION = "0.2.0"

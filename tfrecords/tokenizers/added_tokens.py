@@ -8,15 +8,15 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A string that is one token wherever it stands: cut out of a text before the rest is tokenized.
+    """A string that is one token wherever it occurs: it is cut out of a text before the rest is tokenized.
 
     Attributes:
         content: the string.
         id: the token.
-        special: whether it is no text ([CLS]); in a user's text its string is text then.
-        lstrip: whether white space before it belongs to it.
-        rstrip: whether white space behind it belongs to it.
-        normalized: whether it is cut out after those that are not, from text that is normalized; None: unless special.
+        special: whether it is no text ([CLS]); its string in a user's text is ordinary text.
+        lstrip: whether it includes white space before it.
+        rstrip: whether it includes white space after it.
+        normalized: whether it is matched later, in normalized text; None: unless special.
     """
 
     content: str
@@ -32,12 +32,12 @@ class AddedToken:
 
     @property
     def is_cut_first(self) -> bool:
-        """Whether it is cut out of a text before the tokens that are not."""
+        """Whether it is matched in the original text."""
         return not self.normalized
 
 
 def tokenizer_json(tokens: Iterable[AddedToken], **parts: dict[str, Any] | None) -> bytes:
-    """Returns a tokenizer.json that adds these tokens, of its other parts in their order."""
+    """Returns a tokenizer.json with these tokens and other parts."""
     values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": _as_values(tokens)} | parts
     return json.dumps(values, ensure_ascii=False).encode()
 

@@ -1,4 +1,4 @@
-"""Words added to a vocabulary as pieces of their own, and the words of a text that are worth it."""
+"""Adds words to a vocabulary, and selects the words of a text that would save the most tokens."""
 
 import collections
 import dataclasses
@@ -31,17 +31,13 @@ _BATCH = 4096
 
 
 def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """Adds words to a vocabulary, so that each is one piece behind a blank or at the begin of a text.
+    """Returns a tokenizer in which each word is one piece after a blank or at the begin of a text.
 
-    All former pieces keep their ids, but for `[unusedN]` lines of WordPiece, which new words take over first. Of
-    byte-level BPE, a new word also adds the pieces that it is merged of, and is one piece behind a blank alone.
+    Former ids stay, except `[unusedN]` lines of WordPiece, which new words replace first. In byte-level BPE, a word
+    also adds the pieces that it is merged from, and is one piece only after a blank.
 
-    Args:
-        tokenizer: of WordPiece, of byte-level BPE, or a SentencePiece unigram model.
-        words: the words, as they stand in a text; those that are one piece already are passed over.
-
-    Raises:
-        UserError: a vocabulary of another kind, or words that the tokenizer parts whatever its pieces are.
+    Words that are one piece already are skipped. Raises UserError for a kind of vocabulary besides WordPiece,
+    byte-level BPE and SentencePiece unigram, or words that the tokenizer always splits.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "film"]
@@ -67,7 +63,7 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
 
 def _lengths(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
-    """How many pieces each word is, unknown ones counted as none."""
+    """Number of known pieces of each word."""
     ids, splits = tokenizer.encode_batch([tokenizer.word_prefix + word for word in words])
     rows = (ids[begin:end] for begin, end in itertools.pairwise(splits))
     return [0 if tokenizer.unk_id in row else len(row) for row in rows]
@@ -96,7 +92,7 @@ def _add_to_sentencepiece(tokenizer: Any, words: list[str]) -> Tokenizer:
         name = processor.normalize(word)
         if name not in known:
             known[name] = proto.pieces.add(piece=name)
-        # There may be such a piece that other pieces win over.
+        # An existing piece may lose to others: its score rises too.
         former = sum(scores[number] for number in processor.encode(word))
         known[name].score = former + _MARGIN * len(name)
     proto.trainer_spec.vocab_size = len(proto.pieces)
@@ -111,7 +107,7 @@ def _add_to_bytes(tokenizer: Any, words: list[str]) -> Tokenizer:
     last = max(ids.values())
     for word in words:
         text = f" {unicodedata.normalize('NFC', word) if rules.compose else word}".encode()
-        # Behind all former merges, so that other words have the pieces that they had.
+        # After all former merges, so that other words have the same pieces.
         first, *rest = merged([characters[byte] for byte in text], ranks)
         for piece in rest:
             ranks[first, piece] = len(merges)
@@ -132,17 +128,10 @@ _ADDERS: dict[str, Callable[[Any, list[str]], Tokenizer]] = {
 
 
 def frequent_words(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> list[str]:
-    """Finds the words of a text whose pieces of their own would save the most tokens.
+    """Returns the `count` words of a text that would save the most tokens as single pieces, best first.
 
-    A word is a run of letters that the tokenizer cuts into several pieces.
-
-    Args:
-        tokenizer: the tokenizer.
-        lines: the text.
-        count: words to find at most.
-
-    Returns:
-        The words as the tokenizer reads them, those that save the most first; equal ones in alphabetical order.
+    A word is a run of letters that the tokenizer cuts into several pieces, as the tokenizer reads it. Ties are in
+    alphabetical order.
     """
     letters = np.array([_is_of_letters(tokenizer, number) for number in range(tokenizer.vocab_size)])
     letters[tokenizer.special_ids] = False
@@ -172,7 +161,7 @@ def _is_of_letters(tokenizer: Any, number: int) -> bool:
 
 
 def _cut_words(tokenizer: Tokenizer, lines: Sequence[str], letters: np.ndarray) -> Iterable[bytes]:
-    """The ids, as bytes, of every word of letters that is more than one piece."""
+    """Ids, as bytes, of words of letters with several pieces."""
     if not lines:
         return
     ids, splits = tokenizer.encode_batch(lines)

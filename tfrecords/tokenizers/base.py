@@ -1,7 +1,6 @@
-"""What a tokenizer is: a fast Python side and an in-graph twin that give the same ids on the same text.
+"""The base class of tokenizers: a fast Python side and a TensorFlow graph that give the same ids for the same text.
 
-They differ in SentencePiece's ties alone (see `unigram`). The kinds are `sentencepiece` (ALBERT), `wordpiece` (BERT and
-the Chinese ALBERTs) and `bpe` (RoBERTa); `loading` reads each from a file or folder.
+They differ only in ties of SentencePiece (see `unigram`).
 """
 
 import abc
@@ -18,41 +17,39 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.added_tokens import AddedToken
 
-# The name until version 0.2 is that of another file of the `tokenizers` library, too.
+# The name until version 0.2 is also that of a file of the `tokenizers` library.
 DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
 
 BY_IDS = "tokenize with transformers, and ask the model by ids"
 
 
 class UnknownTokenizer(UserError):
-    """A published model's tokenizer is of a kind that is not known; the model itself may be."""
+    """A published tokenizer's kind is unsupported; its model may be supported."""
 
 
 class Tokenizer(abc.ABC):
-    """Text to ids and back. Subclasses give the pieces; all else follows from them.
+    """Converts text to ids and back. Subclasses provide the pieces.
 
     Attributes:
-        kind: "sentencepiece", "wordpiece" or "bpe".
+        kind: "sentencepiece" (ALBERT), "wordpiece" (BERT, Chinese ALBERTs) or "bpe" (RoBERTa).
         lower_case: whether text is lower-cased.
-        keep_accents: whether accents stay where ALBERT (always) and BERT (of lower-cased text) strip them.
-        vocabulary: the bytes of the vocabulary file, with ALBERT's normalisation inside for SentencePiece.
+        keep_accents: whether accents stay; ALBERT always strips them, BERT strips them from lower-cased text.
+        vocabulary: the bytes of the vocabulary file; a SentencePiece file includes ALBERT's normalization.
         pieces: every piece (str), by id.
-        cls_id: what begins a row: [CLS], of RoBERTa `<s>`.
-        sep_id: what ends each text of a row: [SEP], of RoBERTa `</s>`.
-        mask_id: what stands for a masked token.
-        pad_id: what fills rows up.
-        unk_id: what stands for text without a piece.
-        separators_between: how many `sep_id` stand between the two texts of a pair: 2 of RoBERTa.
-        second_segment_id: the segment id of a pair's second text: 0 of RoBERTa, which tells texts by separators alone.
-        word_prefix: what goes before a word that is tokenized by itself: a blank of byte-level BPE.
-        cls_last: whether rows end with `cls_id`, a segment of its own, and do not begin with it. That is
-            the model's to say; see `with_cls_last`.
-        knows_case: whether the vocabulary file said itself whether text is lower-cased.
+        cls_id: [CLS], `<s>` in RoBERTa.
+        sep_id: [SEP], `</s>` in RoBERTa.
+        mask_id: the mask token.
+        pad_id: padding.
+        unk_id: text without a piece.
+        separators_between: number of `sep_id` between two texts: 2 in RoBERTa.
+        second_segment_id: the segment id of a pair's second text: 0 in RoBERTa.
+        word_prefix: the prefix of a word that is tokenized by itself: a blank in byte-level BPE.
+        cls_last: whether rows end with `cls_id`, in its own segment, as some models require; see `with_cls_last`.
+        knows_case: whether the vocabulary file itself states if text is lower-cased.
         cut_tokens: added tokens whose strings are cut out of a text.
-        added_ids: of added tokens, for which the table of a model may have no rows.
-        table_rows: of a model with fewer rows than pieces, its rows: `check_ids` refuses others. 0: none is so.
-        lowers_first: whether a text is lower-cased before all else, as sentence-transformers does where a folder says
-            so; see `with_lowers_first`.
+        added_ids: ids of added tokens, for which a model's table may have no rows.
+        table_rows: rows of a model's smaller table, above which `check_ids` refuses ids; 0 for no limit.
+        lowers_first: whether a text is lower-cased before all other steps; see `with_lowers_first`.
     """
 
     kind: str
@@ -82,22 +79,22 @@ class Tokenizer(abc.ABC):
         return type(self), made_of, {name: getattr(self, name) for name in ("cls_last", "lowers_first", "table_rows")}
 
     def with_cls_last(self, cls_last: bool) -> Self:
-        """Gives a tokenizer of the same ids whose rows end with `cls_id`, or begin with it."""
+        """Returns the tokenizer with `cls_id` at the end, or the beginning, of rows."""
         return self if cls_last == self.cls_last else self._with(cls_last=cls_last)
 
     def with_lowers_first(self) -> Self:
-        """Gives a tokenizer that lower-cases a text by `str.lower` before it does anything else.
+        """Returns a tokenizer that applies `str.lower` before all other steps.
 
-        sentence_transformers/models/Transformer.py, `do_lower_case`.
+        Source: sentence_transformers/models/Transformer.py, `do_lower_case`.
         """
         return self if self.lowers_first else self._with(lowers_first=True)
 
     def with_table_rows(self, rows: int) -> Self:
-        """Gives a tokenizer for a model whose table has fewer rows than there are pieces."""
+        """Returns a tokenizer for a model with fewer rows than pieces."""
         return self._with(table_rows=rows)
 
     def check_ids(self, ids: np.ndarray) -> None:
-        """Raises UserError for an id that the model's table has no row for."""
+        """Raises UserError for an id without a row in the model's table."""
         if self.table_rows and ids.max(initial=0) >= self.table_rows:
             raise UserError(self._lost_message(repr(self.pieces[ids.max()])))
 
@@ -108,18 +105,18 @@ class Tokenizer(abc.ABC):
         )
 
     def _with(self, **values: bool | int) -> Self:
-        # Not copy.copy, which makes a tokenizer anew from its vocabulary.
+        # copy.copy would make a tokenizer anew from its vocabulary.
         other = object.__new__(type(self))
         other.__dict__ |= self.__dict__ | values
         other.__dict__.pop("sha256", None)
         return other
 
     def as_read(self, texts: Sequence[str]) -> Sequence[str]:
-        """Returns texts as the tokenizer begins with them: lower-cased where it `lowers_first`."""
+        """Returns the texts lower-cased if `lowers_first`, else unchanged."""
         return [text.lower() for text in texts] if self.lowers_first else texts
 
     def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Turns offsets in texts `as_read` into offsets in the texts themselves, which may be shorter by an İ each."""
+        """Converts offsets in texts `as_read` to offsets in the original texts, which are shorter by one for each İ."""
         for row, text in enumerate(texts if self.lowers_first else ()):
             if len(text.lower()) > len(text):
                 origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
@@ -135,8 +132,8 @@ class Tokenizer(abc.ABC):
 
     @cached_property
     def sha256(self) -> str:
-        """Of kind, lower_case, keep_accents and the vocabulary: equal if and only if the ids are."""
-        # Those from before accents could be kept stay what they were.
+        """Digest of kind, lower_case, keep_accents and the vocabulary: equal if and only if the ids are."""
+        # Digests from before `keep_accents` existed stay valid.
         rules = f"{self.kind} {self.lower_case}{' keep_accents' * self.keep_accents}"
         rules += f"{' lowers_first' * self.lowers_first}\n"
         return hashlib.sha256(rules.encode() + self.vocabulary).hexdigest()
@@ -144,16 +141,16 @@ class Tokenizer(abc.ABC):
     @property
     @abc.abstractmethod
     def word_starts(self) -> np.ndarray:
-        """bool [vocab_size]: whether a piece begins a word by the published rule, for masks of whole words."""
+        """bool [vocab_size]: whether a piece begins a word by the published rule."""
 
     @cached_property
     def script_word_starts(self) -> np.ndarray:
-        """bool [vocab_size]: `word_starts` where white space parts words; see `words` for text without it."""
+        """bool [vocab_size]: `word_starts` where white space separates words; see `words` for text without it."""
         return self.word_starts
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """What each piece is in UTF-8, which need not be whole characters; of tokens that are no text their names."""
+        """UTF-8 of each piece, not always whole characters; the name of a token that is no text."""
         return [piece.encode() for piece in self.pieces]
 
     @property
@@ -167,22 +164,23 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `encode_batch`, and where each token comes from.
+        """Returns the ids as `encode_batch` does, and each token's span in its text.
 
-        Returns (ids, row_splits, offsets int32 [tokens, 2]): text[begin:end] of its text, in characters, became the
-        token. Both columns never fall within a text. White space before a word may belong to its first token; where one
-        character became several tokens, SentencePiece gives it to the last, and the others are empty.
+        Returns (ids, row_splits, offsets int32 [tokens, 2]): text[begin:end], in characters, became the token. Both
+        columns never decrease within a text. White space before a word may belong to its first token. If one character
+        became several tokens, SentencePiece assigns it to the last, and the others are empty.
         """
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Readable text of the ids. It is lower-cased where the tokenizer is."""
+        """Returns readable text, lower-cased if the tokenizer lower-cases."""
 
     def in_graph(self):
-        """Makes a tf.Module that, called on strings [batch], gives a RaggedTensor int32 [batch, None] of the same ids.
+        """Returns a tf.Module that maps strings [batch] to a RaggedTensor int32 [batch, None] of the same ids.
 
-        Of segmentations with equal scores, it may choose another. A call fails for a text that `check_ids` refuses.
-        It owns its vocabulary: tf.saved_model.save of a module that holds it needs no file beside it.
+        Segmentations with equal scores may differ. A call fails for a text that `check_ids` refuses. The module owns
+        its
+        vocabulary: a SavedModel of it needs no other file.
         """
         from tfrecords.tokenizers.in_graph import CheckedInGraph, LoweredInGraph
 
@@ -193,10 +191,10 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _graph(self):
-        """Makes what `in_graph` gives, for texts as they are."""
+        """The graph before the checks and lower-casing of `in_graph`."""
 
     def published_files(self) -> dict[str, bytes]:
-        """Gives the vocabulary's files as transformers names and reads them, by name."""
+        """Returns the vocabulary's files by the names under which transformers reads them."""
         return {self.file_name: self.vocabulary}
 
     def encode(self, text: str) -> list[int]:
@@ -206,7 +204,7 @@ class Tokenizer(abc.ABC):
         return self.pieces[token_id]
 
     def description(self) -> dict[str, Any]:
-        """Says what `load_tokenizer` must know of the vocabulary's file."""
+        """Returns what `load_tokenizer` must know besides the vocabulary's file."""
         return {
             "kind": self.kind,
             "vocabulary": self.file_name,
@@ -227,7 +225,7 @@ class Tokenizer(abc.ABC):
 
 
 def description_in(folder: str | os.PathLike) -> Path | None:
-    """Finds the description of a tokenizer that this library saved in a folder; None where there is none.
+    """Returns the path of the description that this library saved with a tokenizer, or None.
 
     A tokenizer.json is one, unless the `tokenizers` library ("model" in it) or keras-hub ("class_name") wrote it.
     """

@@ -1,7 +1,7 @@
-"""Byte-level BPE as RoBERTa uses it: no text is unknown, and special tokens' strings in a text are text.
+"""Byte-level BPE as in RoBERTa: no text is unknown, and special tokens' strings in a text are ordinary text.
 
-Pieces are written in GPT-2's characters, in which a blank is "Ġ". Half of a pair (a lone surrogate), which no UTF-8 can
-carry, is read as U+FFFD; so are bytes that are no UTF-8 by whoever made a text of them.
+Pieces are written in GPT-2's characters, in which a blank is "Ġ". A lone surrogate, which UTF-8 cannot encode, is read
+as U+FFFD; so are bytes that are not UTF-8.
 """
 
 import hashlib
@@ -27,23 +27,23 @@ _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
 
 class ByteBPETokenizer(Tokenizer):
-    """See `Tokenizer`. `vocabulary` is a tokenizer.json of the `tokenizers` library.
+    """A byte-level BPE `Tokenizer`.
 
     Args:
-        vocabulary: the file.
+        vocabulary: a tokenizer.json of the `tokenizers` library.
         lower_case: False; the pieces are of text as it is.
         path: the file's name, for errors.
         keep_accents: not used: accents always stay.
-        roles: strings of special tokens ("cls", "sep", "pad", "unk", "mask") that other files name; empty: those that
-            the file frames rows with, or else the usual ones.
-        special_in_text: whether the special tokens' strings in a text are those tokens.
+        roles: strings of special tokens ("cls", "sep", "pad", "unk", "mask") from other files; empty for those of the
+            file's post-processor, or else the usual ones.
+        special_in_text: whether special tokens' strings in a text become those tokens.
 
     Attributes:
-        rules: what of the file decides ids and offsets, a `ByteBPERules`.
+        rules: the `ByteBPERules` that decide ids and offsets.
         special_in_text: as given.
 
     Raises:
-        UserError: it is another tokenizer, is damaged, or has a rule without a twin in the graph.
+        UserError: it is another tokenizer, is damaged, or has a rule that the graph lacks.
     """
 
     kind = "bpe"
@@ -73,7 +73,7 @@ class ByteBPETokenizer(Tokenizer):
         )
         self.separators_between, self.second_segment_id = self.rules.separators_between, self.rules.second_segment_id
         names = {number: piece for piece, number in ids.items()}
-        # A number that no piece has must not move those behind it.
+        # An unused id must not shift later ones.
         self.pieces = [names.get(number, f"[unused{number}]") for number in range(max(names) + 1)]
 
     def __reduce__(self):
@@ -81,33 +81,31 @@ class ByteBPETokenizer(Tokenizer):
         return _made_again, made_of, super().__reduce__()[2]
 
     def reading_special_strings(self) -> "ByteBPETokenizer":
-        """Makes a tokenizer that takes the strings of special tokens in a text, such as `<mask>`, for those tokens."""
+        """Returns a tokenizer with `special_in_text`."""
         other = _made_again(type(self), self.vocabulary, self.rules.roles, True)
         return other.with_lowers_first() if self.lowers_first else other
 
     @cached_property
     def sha256(self) -> str:
-        """Of all that decides ids and offsets, however it is written: equal if and only if they are."""
+        """Digest of all that decides ids and offsets, independent of the file's layout."""
         values = json.dumps([self.rules.as_values(), self.special_in_text], sort_keys=True)
         values += " lowers_first" * self.lowers_first
         return hashlib.sha256(f"bpe\n{values}".encode()).hexdigest()
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """See `Tokenizer`."""
         contents = {token.id: token.content.encode() for token in self.rules.added}
         found = ((contents.get(number), piece) for number, piece in enumerate(self.pieces))
         return [piece_bytes(piece) or piece.encode() if content is None else content for content, piece in found]
 
     @property
     def added_ids(self) -> set[int]:
-        """See `Tokenizer`."""
         unused = {number for number, piece in enumerate(self.pieces) if piece not in self.rules.ids}
         return unused | {token.id for token in self.rules.added}
 
     @cached_property
     def cut_tokens(self) -> list[AddedToken]:
-        """The added tokens whose strings are cut out of a text, longest first."""
+        """Tokens that are cut out of a text, longest first."""
         control = CONTROL_TOKENS | set(self.rules.roles.values())
         is_text = {token.content for token in self.rules.added if token.special and token.content in control}
         added = [token for token in self.rules.added if self.special_in_text or token.content not in is_text]
@@ -121,7 +119,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def merge_ranks(self) -> np.ndarray:
-        """The rank of the merge that makes each piece: int64 [vocab_size]; -1 for a byte, -2 where no text gives it."""
+        """Rank of the merge that makes each piece: int64 [vocab_size]; -1 for a byte, -2 if no text gives it."""
         ranks = np.full(self.vocab_size, -2, np.int64)
         pieces = [(number, data) for piece, number in self.rules.ids.items() if (data := self._mergeable(piece))]
         numbers = np.array([number for number, _ in pieces])
@@ -130,7 +128,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def merged_of(self) -> dict[int, tuple[int, int]]:
-        """The two pieces that each piece is made of, where the merges make it: by id."""
+        """The two parts of each merged piece, by id."""
         made = np.flatnonzero(self.merge_ranks >= 0)
         return {int(number): tuple(self._merges[self.merge_ranks[number], :2].tolist()) for number in made}
 
@@ -143,7 +141,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def _merges(self) -> np.ndarray:
-        """int32 [merges, 3], by rank: the ids of two parts, and of the two as one; no text may give a special token."""
+        """int32 [merges, 3], by rank: ids of two parts and of their merge; none gives a special token."""
         ids = self.rules.ids
         merges = [
             (ids[left], ids[right], ids[left + right])
@@ -167,10 +165,9 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer`. A word begins with white space, as in fairseq's masks of whole words.
+        """Whether a piece begins with white space, as in fairseq's whole-word masks.
 
-        fairseq:fairseq/data/encoders/gpt2_bpe.py, `is_beginning_of_word`. What stands behind a word without a blank,
-        such as a comma, belongs to it.
+        A comma after a word belongs to it (fairseq:fairseq/data/encoders/gpt2_bpe.py, `is_beginning_of_word`).
         """
         starts = np.array([data[:1].isspace() for data in self.piece_bytes])
         starts[self.special_ids] = True
@@ -178,9 +175,9 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def offset_trims(self) -> np.ndarray:
-        """How many characters of white space each piece begins and ends with: int32 [vocab_size, 2].
+        """Number of white-space characters at both ends of each piece: int32 [vocab_size, 2].
 
-        As the `tokenizers` library counts them, of bytes the blank alone; zeros where offsets keep white space.
+        Counted as in the `tokenizers` library: of bytes the blank alone; zeros if offsets include white space.
         """
         if not self.rules.trim_offsets:
             return np.zeros((self.vocab_size, 2), np.int32)
@@ -192,9 +189,9 @@ class ByteBPETokenizer(Tokenizer):
         return self._segmenter.encode(*self._reader.read(self.as_read(texts)))
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `Tokenizer`. A token of a part of a character has the offsets of the character.
+        """As in `Tokenizer`; a token that is part of a character has the character's offsets.
 
-        White space at a token's ends is left out, where the file says so (trim_offsets).
+        White space at a token's ends is left out if the file sets trim_offsets.
         """
         codes, text_splits, places, blanks = self._reader.read_with_places(self.as_read(texts))
         ids, row_splits = self._segmenter.encode(codes, text_splits)
@@ -210,7 +207,7 @@ class ByteBPETokenizer(Tokenizer):
         if self.rules.trim_offsets:
             trims = np.where(is_token[first][:, None], blanks[first], trims)
         lead, trail = trims.T
-        # One blank may be the one that was put before the text.
+        # One blank may be the added prefix.
         if self.rules.keep_first_space:
             lead = np.where((starts == 0) & (lead == 1), 0, lead)
         starts = np.minimum(starts + lead, ends)
@@ -221,12 +218,11 @@ class ByteBPETokenizer(Tokenizer):
         return b"".join(self.piece_bytes[number] for number in ids).decode("utf-8", "replace")
 
     def description(self) -> dict[str, Any]:
-        """See `Tokenizer`."""
         own = {"special_tokens": self.rules.roles, "special_in_text": self.special_in_text}
         return super().description() | own
 
     def published_files(self) -> dict[str, bytes]:
-        """See `Tokenizer`: the fast tokenizer's one file, and the two of the others."""
+        """As in `Tokenizer`, for both the fast and the slow tokenizer of transformers."""
         vocabulary = dict(sorted(self.rules.ids.items(), key=lambda item: item[1]))
         merges = "".join(f"{left} {right}\n" for left, right in self.rules.merges)
         return {

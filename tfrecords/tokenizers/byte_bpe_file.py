@@ -1,6 +1,6 @@
-"""A byte-level BPE tokenizer's files: `tokenizer.json` of the `tokenizers` library, or `vocab.json` and `merges.txt`.
+"""Reads and writes a byte-level BPE's files: a `tokenizer.json`, or `vocab.json` and `merges.txt`.
 
-What of them decides ids and offsets becomes a `ByteBPERules`; what has no twin in the graph is refused.
+Rules that the graph does not support are refused.
 """
 
 import dataclasses
@@ -34,12 +34,12 @@ class ByteBPERules:
 
     Attributes:
         ids: of each piece, its bytes written in GPT-2's characters; and of the added tokens.
-        merges: pairs of pieces, the first to be merged first.
-        added: the tokens that are cut out of texts.
-        roles: the strings of "cls", "sep", "pad", "unk" and "mask".
+        merges: pairs of pieces, in merge order.
+        added: tokens that are cut out of texts.
+        roles: strings of "cls", "sep", "pad", "unk" and "mask".
         add_prefix_space: whether a text without a blank at its begin gets one.
-        trim_offsets: whether the offsets of a token leave out its white space.
-        keep_first_space: whether offsets at a text's begin keep it all the same.
+        trim_offsets: whether offsets leave out white space.
+        keep_first_space: whether offsets at a text's begin include it all the same.
         compose: whether text is composed (NFC) first.
         separators_between: see `Tokenizer`.
         second_segment_id: see `Tokenizer`.
@@ -57,7 +57,7 @@ class ByteBPERules:
     second_segment_id: int = 0
 
     def as_values(self) -> dict[str, Any]:
-        """Gives them as what JSON holds."""
+        """Returns the rules as JSON values."""
         values = dataclasses.asdict(self)
         for token in values["added"]:
             # No known vocabulary's ids depend on it; see `byte_text.check_cut_tokens`.
@@ -76,7 +76,7 @@ ROBERTA: dict[str, tuple[str, Any]] = {
 
 @functools.cache
 def byte_characters() -> list[str]:
-    """The character that stands for each byte in a piece: itself where it is visible, or one above U+00FF.
+    """Returns the character for each byte in a piece: itself if visible, or one above U+00FF.
 
     openai/gpt-2:encoder.py, `bytes_to_unicode`.
 
@@ -89,7 +89,7 @@ def byte_characters() -> list[str]:
 
 
 def piece_bytes(piece: str) -> bytes | None:
-    """The bytes that a piece stands for; None where it is written in other characters."""
+    """Returns the bytes of a piece; None if it is written in other characters."""
     table = _bytes_of_characters()
     return bytes(table[character] for character in piece) if all(map(table.__contains__, piece)) else None
 
@@ -100,15 +100,10 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
-    """Reads what a tokenizer.json says.
+    """Reads a tokenizer.json's values.
 
-    Args:
-        values: its values.
-        roles: strings of special tokens that files beside it name; the post-processor's come first.
-        where: the file's name, for errors.
-
-    Raises:
-        UserError: it is damaged, or (an UnknownTokenizer) no byte-level BPE, or has a rule without a twin in the graph.
+    roles: strings of special tokens in other files; the post-processor's come first. where: for errors. Raises
+    UserError if it is damaged, or UnknownTokenizer if it is no byte-level BPE or has a rule that the graph lacks.
     """
     try:
         parting = other_files.steps_of(values, "pre_tokenizer")
@@ -187,18 +182,10 @@ def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
 def rules_of_files(
     vocabulary: bytes, merges: bytes, roles: dict[str, str], added: Iterable[AddedToken], where: str, **settings: bool
 ) -> ByteBPERules:
-    """Reads vocab.json and merges.txt as RoBERTa's tokenizer does.
+    """Reads the bytes of vocab.json and merges.txt as RoBERTa's tokenizer does.
 
-    Args:
-        vocabulary: of vocab.json.
-        merges: of merges.txt.
-        roles: strings of special tokens that files beside them name.
-        added: tokens that files beside them add.
-        where: the vocabulary's name, for errors.
-        **settings: of the rules.
-
-    Raises:
-        UserError: they are damaged or do not belong together.
+    roles, added: special and added tokens in other files. where: for errors. settings: of the rules. Raises UserError
+    if they are damaged or do not belong together.
     """
     try:
         ids = json.loads(vocabulary.decode("utf-8-sig"))
@@ -222,7 +209,7 @@ def rules_of_files(
 
 
 def as_tokenizer_json(rules: ByteBPERules) -> bytes:
-    """Writes the rules as a tokenizer.json, which the `tokenizers` library reads too."""
+    """Returns the rules as a tokenizer.json, which the `tokenizers` library can read."""
     level = {"type": "ByteLevel", "add_prefix_space": rules.add_prefix_space, "trim_offsets": True, "use_regex": True}
     cls, sep = ((rules.roles[role], rules.ids[rules.roles[role]]) for role in ("cls", "sep"))
     trimming = {"trim_offsets": rules.trim_offsets, "add_prefix_space": rules.keep_first_space}

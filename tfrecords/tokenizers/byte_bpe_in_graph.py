@@ -1,11 +1,10 @@
-"""Byte-level BPE as a TensorFlow graph: marks between words, one change of encoding, and SentencePiece's merges.
+"""Byte-level BPE as a TensorFlow graph: marks between words, a change of encoding, and SentencePiece's merges.
 
-Marks are bytes that no UTF-8 has. Read as ISO-8859-1, each byte is a character; and the merges of all words of a text
-are those of a SentencePiece model of the kind BPE whose pieces are written so: into none of them a mark enters.
+Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character, and a SentencePiece BPE model with
+such pieces merges all words of a text; no merge contains a mark.
 
-SentencePiece merges any two parts that make a piece, not just those of its merge. That is the same as long as every
-piece, tokenized alone, is itself: whenever two parts make it, its bytes have been merged just as they would be alone,
-and so by its merge. A piece that is not itself alone is none that any text gives; the model does not have it.
+SentencePiece merges any two parts that make a piece, not just those of its merge. The ids are equal as long as every
+piece, tokenized alone, is itself. Other pieces result from no text; the model omits them.
 """
 
 from typing import TYPE_CHECKING
@@ -29,9 +28,9 @@ _PIECE = model_pb2.ModelProto.SentencePiece
 
 
 class ByteBPEInGraph(tf.Module):
-    """Byte-level BPE on string [batch], giving ragged int32 [batch, tokens].
+    """Tokenizes strings [batch] by byte-level BPE to ragged int32 [batch, tokens].
 
-    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp, and where text is composed NormalizeUTF8
+    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp, and for composed text NormalizeUTF8
     (NormalizeUTF8WithOffsetsMap), which every TensorFlow Serving with tensorflow-text has.
     """
 
@@ -50,7 +49,7 @@ class ByteBPEInGraph(tf.Module):
         return self._tokenize(texts)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
+        """As in `SentencePieceInGraph`."""
         if any(token.lstrip or token.rstrip for token in self._cut_tokens):
             raise UserError("offsets of tokens that take in the white space around them are not known in a graph")
         if self._cut_tokens and self._rules.add_prefix_space:
@@ -64,14 +63,14 @@ class ByteBPEInGraph(tf.Module):
         before = tf.gather(tf.concat([starts, [0]], axis=0), tf.gather(ids.row_starts(), rows))
         if self._rules.add_prefix_space:
             before += tf.cast(_lacks_blank(tf.gather(composed, rows)), tf.int64)
-        # The blank put before a text stands for its first character, too.
+        # The prefix has the span of the first character.
         starts, ends = tf.maximum(starts - before, 0), tf.maximum(ends - before, 1)
         if self._rules.compose:
             whole = Characters(composed).widened(rows, starts, ends)
             starts, ends = (_before_composing(texts, ids.with_values(part)) for part in whole)
         starts, ends = Characters(texts).places(rows, starts, ends)
         lead, trail = (tf.gather(self._trims[:, side], ids.values) for side in (0, 1))
-        # One blank may be the one that was put before the text.
+        # One blank may be the added prefix.
         if self._rules.keep_first_space:
             lead = tf.where((starts == 0) & (lead == 1), tf.zeros_like(lead), lead)
         starts = tf.minimum(starts + lead, ends)
@@ -96,7 +95,7 @@ class ByteBPEInGraph(tf.Module):
         return tf.RaggedTensor.from_row_splits(values, tf.gather(before, tokens.row_splits), validate=False)
 
     def _model(self, tokenizer: "ByteBPETokenizer") -> tuple[bytes, int]:
-        """The SentencePiece model (serialised), and the id of the mark."""
+        """The serialized SentencePiece model, and the id of the mark."""
         proto = model_pb2.ModelProto()
         normal = tokenizer.merge_ranks > -2
         cut = {token.id: token.content for token in self._cut_tokens}
@@ -126,7 +125,7 @@ class ByteBPEInGraph(tf.Module):
         return proto.SerializeToString(deterministic=True), mark
 
     def _image(self, content: str) -> str:
-        """What becomes of a token that is cut out of a text until SentencePiece sees it."""
+        """The placeholder of a token that was cut out."""
         with tf.init_scope():
             return mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
 
@@ -136,7 +135,7 @@ def _groups(tokens: list) -> int:
 
 
 def _before_composing(texts: tf.Tensor, places: tf.RaggedTensor) -> tf.Tensor:
-    """Turns places (bytes) in the texts composed into places in the texts as they were: int64 [places]."""
+    """Converts byte positions in composed texts to positions in the original texts: int64."""
     # The operation takes no text and no row that is empty: each gets one more.
     _, back = text.normalize_utf8_with_offsets_map(tf.strings.join([texts, "\n"]), "NFC")
     one = tf.zeros([places.nrows(), 1], tf.int64)

@@ -1,7 +1,7 @@
-"""Byte-level BPE over whole batches, compiled, each word segmented once.
+"""Byte-level BPE over whole batches, compiled, with a cache of recent words.
 
-A word's bytes are merged, of all pairs the earliest merge first and of equal ones the leftmost, as the `tokenizers`
-library does. Its ids do not depend on the words around it: those of the words seen lately are kept.
+A word's bytes are merged alone, the earliest merge first and of equal ones the leftmost, as in the `tokenizers`
+library.
 """
 
 import threading
@@ -25,11 +25,10 @@ from tfrecords.tokenizers.word_cache import (
 
 
 class ByteSegmenter:
-    """Characters to ids; safe to call from several threads.
+    """Converts characters to ids; thread-safe.
 
-    Args:
-        byte_ids: the id of each byte, int32 [256]; -1 where no text has the byte.
-        merges: int32 [merges, 3], by rank: the ids of a left and a right part, and of the two as one.
+    byte_ids: the id of each byte, int32 [256]; -1 for a byte in no text. merges: int32 [merges, 3], by rank: the ids of
+    a left and a right part, and of their merge.
     """
 
     def __init__(self, byte_ids: np.ndarray, merges: np.ndarray):
@@ -38,29 +37,25 @@ class ByteSegmenter:
         self._cache = empty_cache()
 
     def encode(self, codes: np.ndarray, text_splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gives the ids of texts.
+        """Returns ids int32 [tokens], and row_splits int64 [texts + 1].
 
-        Args:
-            codes: uint32, the characters of all texts end to end, or from FIRST_TOKEN on tokens.
-            text_splits: int64 [texts + 1].
-
-        Returns:
-            Ids int32 [tokens], and row_splits int64 [texts + 1].
+        codes: uint32, the characters of all texts end to end, or from FIRST_TOKEN on tokens. text_splits: int64 [texts
+        + 1].
         """
         with self._lock:
             return _encode(codes, text_splits, class_table(), *self._model, *self._cache)
 
     def last_merges(self, pieces: Sequence[bytes]) -> np.ndarray:
-        """Gives for each piece the rank of the merge by which its bytes become one token: int64 [pieces].
+        """Returns the rank of each piece's last merge into one token: int64 [pieces].
 
-        It is -1 for a single byte, and -2 where they do not become one.
+        -1 for a single byte; -2 if its bytes do not become one token.
         """
         splits = np.cumsum([0, *map(len, pieces)])
         return _last_merges(np.frombuffer(b"".join(pieces), np.uint8), splits, *self._model)
 
 
 def _pair_table(merges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs by hash: keys int64 [power of two], -1 where empty, and ranks int32. Of equal pairs the last counts."""
+    """Hash table of pairs: keys int64 [power of two], -1 where empty, ranks int32. Of equal pairs the last counts."""
     keys = np.full(1 << (2 * len(merges) + 1).bit_length(), -1, np.int64)
     ranks = np.full(len(keys), -1, np.int32)
     _fill(np.ascontiguousarray(merges), keys, ranks)
@@ -77,7 +72,6 @@ def _fill(merges, keys, ranks):
 
 @compiled
 def _slot(left, right, keys):
-    """Where a pair is or belongs."""
     key = np.int64(left) << 32 | np.int64(right)
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     slot = np.int64((mixed >> np.uint64(32)) & np.uint64(len(keys) - 1))
@@ -88,7 +82,6 @@ def _slot(left, right, keys):
 
 @compiled
 def _encode(codes, text_splits, classes, byte_ids, pair_keys, pair_ranks, new_ids, slots, records):
-    """Ids of all texts and their row_splits."""
     out = np.empty(len(codes) + 64, np.int32)
     row_splits = np.zeros(len(text_splits), np.int64)
     size = 0
@@ -143,10 +136,10 @@ def _bytes_of(codes, byte_ids):
 
 @compiled
 def _merge(symbols, pair_keys, pair_ranks, new_ids):
-    """Merges the symbols of a word, which are overwritten; returns its ids, and the rank of the last merge or -1."""
+    """Merges a word's symbols in place; returns its ids, and the last merge's rank or -1."""
     size, last = len(symbols), -1
     following, before = np.arange(1, size + 1), np.arange(-1, size - 1)
-    # A pair is one number: its rank, and the place of its left part. One that is gone by its turn is passed over.
+    # A pair is one number: its rank and its left part's position. Outdated pairs are skipped.
     heap = [np.int64(0) for _ in range(0)]
     for place in range(size - 1):
         rank = pair_ranks[_slot(symbols[place], symbols[place + 1], pair_keys)]

@@ -1,4 +1,4 @@
-"""Texts as the codes that `byte_words` reads: composed, begun with a blank, tokens cut out, as a tokenizer asks."""
+"""Prepares texts as the codes that `byte_words` reads: composes them, adds a first blank, cuts out tokens."""
 
 import itertools
 import re
@@ -13,16 +13,16 @@ from tfrecords.tokenizers.byte_words import FIRST_TOKEN
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
 _SPACES = "".join(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1))
-# Between the brackets of a class of a regular expression of Python.
+# The content of a character class of Python's regular expressions.
 SPACES = re.escape(_SPACES)
 
 
 class TextReader:
-    """Reads texts.
+    """Converts texts to codes.
 
     Args:
         cut_tokens: tokens whose strings are cut out of texts, longest first.
-        add_prefix_space: whether what stands between them gets a blank where it begins with none.
+        add_prefix_space: whether the text between them gets a blank if it begins with none.
         compose: whether texts are composed first (NFC).
     """
 
@@ -32,7 +32,7 @@ class TextReader:
         self._add_prefix_space, self._compose = add_prefix_space, compose
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Gives the codes of all texts, uint32, and where each text's begin: int64 [texts + 1]."""
+        """Returns the codes of all texts, uint32, and where each text's begin: int64 [texts + 1]."""
         if self._compose:
             texts = [unicodedata.normalize("NFC", text) for text in texts]
         if self._pattern is None and not self._add_prefix_space:
@@ -42,10 +42,10 @@ class TextReader:
         return codes, np.cumsum([0, *(sum(map(len, row)) for row in rows)], dtype=np.int64)
 
     def read_with_places(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """As `read`, and what each code stands for.
+        """Returns the codes as `read` does, and their spans.
 
-        Returns (codes, splits, places: the begin and end in its text, int64 [codes, 2], blanks: how much white space a
-        token that was cut out begins and ends with, int64 [codes, 2], 0 for characters).
+        Returns (codes, splits, places: the begin and end in its text, int64 [codes, 2], blanks: white-space characters
+        at both ends of a token that was cut out, int64 [codes, 2], 0 for characters).
         """
         rows, splits = [np.zeros(0, np.uint32)], [0]
         places, blanks = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
@@ -54,7 +54,7 @@ class TextReader:
             size = 0
             for codes, begin, end in self._parts(composed):
                 is_token = codes[0] >= FIRST_TOKEN
-                # A blank before all stands for the first character too, a token for the whole of its string.
+                # A blank put first has the span of the first character, a token that of its string.
                 first = begin if is_token else np.maximum(np.arange(end - len(codes), end), begin)
                 last = end if is_token else first + 1
                 rows.append(codes)
@@ -67,7 +67,6 @@ class TextReader:
         return np.concatenate(rows), np.array(splits, np.int64), np.concatenate(places), np.concatenate(blanks)
 
     def _parts(self, text: str) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Codes of the tokens and of what stands between them, each with its begin and end."""
         for found, begin, end in parts_of(self._pattern, text):
             if found:
                 yield np.array([FIRST_TOKEN + self._tokens[found[found.lastindex]]], np.uint32), begin, end
@@ -79,7 +78,7 @@ class TextReader:
 
 
 def parts_of(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match | None, int, int]]:
-    """Yields the matches of a pattern and what is between them (None), each with its begin and end."""
+    """Yields a pattern's matches and the text between them (None), each with its begin and end."""
     at = 0
     for found in pattern.finditer(text) if pattern else ():
         if found.start() > at:
@@ -91,11 +90,11 @@ def parts_of(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match |
 
 
 def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
-    """A regular expression, of Python and of RE2, for the strings of tokens; each alternative's group is the string.
+    """Returns a regular expression, for Python and RE2, of tokens' strings; each alternative's group is the string.
 
     Args:
-        tokens: the earlier one counts where two begin at one place.
-        spaces: what stands between the brackets of a class of white space.
+        tokens: the earlier one has priority at one position.
+        spaces: the content of a white-space character class.
     """
     alternatives = []
     for lstrip, rstrip in ((True, True), (True, False), (False, True), (False, False)):
@@ -107,10 +106,10 @@ def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
 
 
 def check_cut_tokens(tokens: Sequence[AddedToken], where: str) -> None:
-    """Raises UnknownTokenizer where the library would find other tokens in some text than `cut_pattern` does.
+    """Raises UnknownTokenizer if the `tokenizers` library could match other tokens than `cut_pattern` does.
 
-    The `tokenizers` library cuts out the tokens that are not `normalized` first, then the others. Of each kind it finds
-    the strings alone, the longest at a place, and then widens them by white space (lstrip, rstrip).
+    The library cuts out tokens that are not `normalized` first, then the others. Of each kind it matches the strings
+    alone, the longest at a position, and then widens them by white space (lstrip, rstrip).
     """
     has_later = any(not token.is_cut_first for token in tokens)
     first = [token for token in tokens if token.lstrip or token.rstrip or (token.is_cut_first and has_later)]
@@ -141,7 +140,7 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _blanks(text: str) -> tuple[int, int]:
-    """How many characters of white space a text begins and ends with; Ġ is one to the `tokenizers` library."""
+    """White-space characters at both ends of a text; the `tokenizers` library counts Ġ as one."""
     return len(text) - len(text.lstrip(_SPACES + "Ġ")), len(text) - len(text.rstrip(_SPACES + "Ġ"))
 
 
@@ -152,10 +151,10 @@ def _codes(text: str) -> np.ndarray:
 
 
 def _composed(text: str) -> tuple[str, np.ndarray | None]:
-    """The text composed, and the begin and end of what each of its characters was: int64 [characters, 2]."""
+    """The composed text, and each character's span in the original: int64 [characters, 2]."""
     if unicodedata.is_normalized("NFC", text):
         return text, None
-    # Parts that no character behind them can change any more.
+    # Parts that no later character can change.
     parts, begins = [], []
     for place, character in enumerate(text):
         if parts and (
@@ -178,7 +177,7 @@ def _nfc(text: str) -> str:
 
 
 def _through(places: np.ndarray, origins: np.ndarray) -> np.ndarray:
-    """Places in a composed text as places in what it was."""
+    """Converts spans in a composed text to spans in the original."""
     begins = np.append(origins[:, 0], origins[-1, 1])
     ends = np.insert(origins[:, 1], 0, 0)
     through = np.stack([begins[places[:, 0]], ends[places[:, 1]]], axis=1)

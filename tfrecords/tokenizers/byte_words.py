@@ -1,12 +1,12 @@
-"""Where the words of byte-level BPE end: by GPT-2's pattern (openai/gpt-2:encoder.py, `Encoder`), compiled.
+"""Splits words by GPT-2's pattern (openai/gpt-2:encoder.py, `Encoder`), compiled, for byte-level BPE.
 
-No word reaches over a token that was cut out of a text.
+No word contains part of a token that was cut out of a text.
 """
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE
 
-# Codes from here on are no characters but tokens: this number and the token's id.
+# Codes from here on are tokens: this number plus the token's id.
 FIRST_TOKEN = 0x110000
 _TOKEN = SPACE + 1
 _BLANK, _APOSTROPHE = ord(" "), ord("'")
@@ -20,7 +20,7 @@ def _kind(code, classes):
 
 @compiled
 def word_end(codes, begin, end, classes):
-    """Where the word of GPT-2's pattern ends that begins at `begin`; `end` is that of its text."""
+    """Returns the end of the word that begins at `begin`; `end` is that of its text."""
     if codes[begin] == _APOSTROPHE:
         after = _contraction_end(codes, begin, end)
         if after > begin:
@@ -35,7 +35,7 @@ def word_end(codes, begin, end, classes):
     stop = first + 1
     while stop < end and _kind(codes[stop], classes) == kind:
         stop += 1
-    # The last of several spaces stays for the word behind them.
+    # The last of several spaces belongs to the next word.
     if kind == SPACE and stop - begin > 1 and stop < end and codes[stop] < FIRST_TOKEN:
         stop -= 1
     return stop

@@ -1,8 +1,8 @@
-r"""The words of byte-level BPE in a graph: marks between them, put by RE2's regular expressions.
+r"""The words of byte-level BPE in a graph: RE2's regular expressions put marks between them.
 
-The mark is the byte 0xFF, which no UTF-8 has and so no text, and which no expression matches: a word never holds one.
-RE2 cannot look ahead, as GPT-2's pattern does in `\s+(?!\S)`: of several spaces the last stays for the word after them.
-A mark that is put before such a space does the same.
+The mark is the byte 0xFF, which neither UTF-8 nor any expression contains. RE2 cannot look ahead, as GPT-2's pattern
+does in `\s+(?!\S)`: the last of several spaces belongs to the next word. A mark before such a space has the same
+effect.
 """
 
 import tensorflow as tf
@@ -25,5 +25,5 @@ def mark_words(texts: tf.Tensor) -> tf.Tensor:
 
 
 def replace(texts: tf.Tensor, pattern: str, rewrite: bytes) -> tf.Tensor:
-    """As tf.strings.regex_replace, which takes rewrites that are UTF-8 alone."""
+    """tf.strings.regex_replace for rewrites that are not UTF-8."""
     return tf.raw_ops.StaticRegexReplace(input=texts, pattern=pattern, rewrite=rewrite, replace_global=True)

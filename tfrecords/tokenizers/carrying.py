@@ -1,4 +1,4 @@
-"""Which pieces of a former vocabulary each piece of a new one begins as."""
+"""Maps each piece of a new vocabulary to the pieces of a former one that initialize it."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ _SUFFIX = "##"
 
 
 class Carried(NamedTuple):
-    """Says what the pieces of a new vocabulary were in a former one.
+    """The former pieces of a new vocabulary's pieces; the counts are numbers of pieces.
 
     Attributes:
         ids: the former ids of all new pieces end to end, int64.
-        row_splits: where those of each new piece begin and end, int64 [pieces + 1]; one of a piece that both have.
-        kept: how many pieces both have.
-        new: how many pieces only the new one has.
-        dropped: how many pieces only the former one has.
-        unknown: how many of the new pieces the former tokenizer does not know, so that they begin as its unknown piece.
+        row_splits: of `ids`, int64 [pieces + 1].
+        kept: in both vocabularies.
+        new: only in the new one.
+        dropped: only in the former one.
+        unknown: new ones that begin as the unknown piece.
     """
 
     ids: np.ndarray
@@ -46,17 +46,10 @@ class Carried(NamedTuple):
 
 
 def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
-    """Finds the former pieces of every piece of a new vocabulary.
+    """Returns the former pieces of every piece of a new vocabulary.
 
-    A piece that both have is itself, and special pieces go by their role; any other piece is what the former tokenizer
-    makes of its text.
-
-    Args:
-        tokenizer: of the new vocabulary.
-        former: of the former vocabulary, of the same kind.
-
-    Raises:
-        UserError: the tokenizers are of different kinds.
+    Special pieces are matched by role; a piece without an equal one is tokenized by the former tokenizer. Raises
+    UserError for tokenizers of different kinds.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hepat", "##itis"]
@@ -119,7 +112,7 @@ def _of_wordpiece(former: Any) -> _Parts:
 
 def _of_sentencepiece(former: Any) -> _Parts:
     proto = model_pb2.ModelProto.FromString(former.vocabulary)
-    # A piece from inside a word gets no boundary put before it, and one that begins a word keeps its own.
+    # A piece within a word gets no boundary, and one that begins a word has its own.
     proto.normalizer_spec.add_dummy_prefix = proto.normalizer_spec.remove_extra_whitespaces = False
     processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
     return lambda tokenizer, number: processor.encode(tokenizer.pieces[number].replace(WORD_BOUNDARY, " "))
@@ -133,7 +126,7 @@ def _of_bytes(former: Any) -> _Parts:
         data = tokenizer.piece_bytes[number]
         if tokenizer.merge_ranks[number] == -2:  # A token that is cut out of texts, or no text.
             return former.encode(data.decode())
-        # Not former.encode: the piece may be a part of a character, or stand inside a word.
+        # former.encode cannot take part of a character or a piece within a word.
         return [ids.get(piece, former.unk_id) for piece in merged([characters[byte] for byte in data], ranks)]
 
     return parts

@@ -1,9 +1,8 @@
-"""Characters on their way to pieces: what each becomes before BERT's WordPiece looks at it, and tries over them.
+"""Maps characters as BERT does before WordPiece, and builds tries over pieces.
 
 google-research/bert tokenization.py: control characters dropped, Chinese characters and punctuation words of their own,
-lower case and no accents. All that happens before the pieces is a map over characters: one table serves the compiled
-tokenizer and its twin in the graph. (Python's own lower() looks at neighbours in one case, the capital sigma that ends
-a word: here it is always a middle one.)
+lower case and no accents. Each character is mapped alone, so one table serves the compiled tokenizer and the graph.
+(Python's lower() has another small sigma at the end of a word: here it is always the middle one.)
 """
 
 import dataclasses
@@ -16,7 +15,7 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers import library_characters as library
 
-# An edge is one number, node | character | child: a step of the walk reads one place of memory.
+# An edge is one number, node | character | child: a step reads memory once.
 _CHARACTER_BITS, _CHILD_BITS = 21, 21
 _LARGEST_CHILD = (1 << _CHILD_BITS) - 1
 _CHINESE = (
@@ -36,14 +35,14 @@ ITSELF = 0x110000
 
 @dataclasses.dataclass(frozen=True)
 class CharacterRules:
-    """What happens to characters before WordPiece looks for pieces.
+    """How characters change before WordPiece looks for pieces.
 
     Attributes:
         lower_case: whether they are lower-cased.
-        strip_accents: whether their accents are dropped.
+        strip_accents: whether accents are dropped.
         clean: whether control characters are dropped.
         chinese: whether each Chinese character is a word.
-        of_library: whether Unicode's classes are those of the `tokenizers` library, and not google-research/bert's.
+        of_library: uses Unicode classes of the `tokenizers` library, not google-research/bert's.
     """
 
     lower_case: bool = True
@@ -53,7 +52,7 @@ class CharacterRules:
     of_library: bool = False
 
     def normal(self, character: str) -> str:
-        """Returns what the normalizer makes of a character; words are not yet separated at punctuation."""
+        """Returns a character normalized, not yet separated at punctuation."""
         code = ord(character)
         if self.of_library:
             if self.chinese and _within(code, library.CHINESE):
@@ -79,13 +78,13 @@ class CharacterRules:
         return library.split_by_bert()
 
     def split(self, character: str) -> str:
-        """Returns a character of normalized text with blanks where words begin and end."""
+        """Returns a normalized character with blanks where words begin and end."""
         if self.of_library:
             return self._split.get(character, character)
         return f" {character} " if _is_punctuation(character) else character
 
     def changing(self) -> Iterable[int]:
-        """Returns the code points of all characters that may change, but for runs of which all become the same."""
+        """Returns the code points of all characters that may change, except runs that all become the same."""
         if self.of_library:
             return map(ord, {*self._changed, *self._split})
         return (code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co"))
@@ -97,15 +96,13 @@ class CharacterRules:
 
 @functools.cache
 def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What each character becomes, in two levels: row = rows[pages[code // 256] * 256 + code % 256].
+    """Returns the mapping of all characters in two levels: row = rows[pages[code // 256] * 256 + code % 256].
 
-    Args:
-        rules: what happens to characters.
-        step: "all", or one of the two steps "normal" and "split".
+    step: "all", or one of the two steps "normal" and "split".
 
     Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
-    text for the character, code points, zeros behind. ITSELF there stands for the character, so that all Chinese ones
-    share a line, and with it their pages; line 0 is ITSELF alone.
+    character's text as code points, then zeros. ITSELF stands for the character itself, so that all Chinese ones share
+    a line, and with it their pages; line 0 is ITSELF alone.
     """
     rows = np.zeros(0x110000, np.int32)
     expansions = {(ITSELF,): 0}
@@ -132,11 +129,10 @@ def _is_punctuation(character: str) -> bool:
 
 
 def build_trie(pieces: Iterable[tuple[str, int]]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """The trie of (piece, id); of equal pieces the last counts. An id of -1 makes a path where no piece ends.
+    """Returns the trie of (piece, id); of equal pieces the last counts. An id of -1 makes a path where no piece ends.
 
-    Returns:
-        edges int64 [power of two], -1 where empty; ids int32 [nodes], -1 where no piece ends; the node of each piece.
-        Node 0 is the root.
+    Returns edges int64 [power of two], -1 where empty; ids int32 [nodes], -1 where no piece ends; the node of each
+    piece. Node 0 is the root.
     """
     children: dict[tuple[int, str], int] = {}
     nodes, ids_of = [], {}
@@ -168,7 +164,7 @@ def _slot(key, size):
 
 @compiled
 def child(node, code, edges):
-    """The node that the character `code` leads to from `node`, or -1."""
+    """Returns the node after `node` for the character `code`, or -1."""
     key = np.int64(node) << _CHARACTER_BITS | np.int64(code)
     slot = _slot(key, len(edges))
     edge = edges[slot]

@@ -1,4 +1,4 @@
-"""In what two tokenizers differ, however their files are written."""
+"""Compares two tokenizers, independent of their files' formats."""
 
 from typing import Any
 
@@ -15,16 +15,10 @@ _SAMPLES = ("The Dog", "Été naïve", "Über Größe", "ＡＢＣ １２", "ﬁ
 
 
 def difference(given: Tokenizer, own: Tokenizer) -> str:
-    """Says in what a tokenizer differs from another.
+    """Returns a difference of `given` from `own`, such as "4,000 pieces, not 30,522", or "".
 
-    The form of the file does not count: a vocab.txt and the tokenizer.json of the same vocabulary do not differ.
-
-    Args:
-        given: the tokenizer.
-        own: the tokenizer that it is compared with.
-
-    Returns:
-        The first difference found, such as "4,000 pieces, not 30,522"; empty where none is found.
+    A vocab.txt and the
+    tokenizer.json of the same vocabulary do not differ.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "film"]
@@ -48,14 +42,9 @@ def difference(given: Tokenizer, own: Tokenizer) -> str:
 
 
 def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
-    """Says which special piece of a tokenizer has another id than expected.
+    """Returns the first special piece with another id than expected, such as "[CLS] has the id 4, not 2", or "".
 
-    Args:
-        tokenizer: the tokenizer.
-        ids: the expected ids, by "cls", "sep", "mask", "pad" and "unk"; those left out are not compared.
-
-    Returns:
-        The first difference found, such as "[CLS] has the id 4, not 2"; empty where there is none.
+    ids: by "cls", "sep", "mask", "pad" and "unk".
     """
     for role, expected in ids.items():
         found = getattr(tokenizer, f"{role}_id")
@@ -65,7 +54,7 @@ def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
 
 
 def _other_rules(given: Any, own: Any) -> str:
-    """What decides the ids of equal pieces: merges and patterns of byte-level BPE, scores of SentencePiece."""
+    """Compares merges and patterns of byte-level BPE, scores of SentencePiece."""
     if given.kind == "bpe":
         names = (name for name in _RULES_OF_BYTES if getattr(given.rules, name) != getattr(own.rules, name))
         return "".join(f"other {name.replace('_', ' ')}" for name in [*names][:1])
@@ -80,6 +69,6 @@ def _other_rules(given: Any, own: Any) -> str:
 
 
 def _other_ids(given: Tokenizer, own: Tokenizer) -> str:
-    """Finds what the files do not show as equal pieces and scores: other rules for characters, by examples."""
+    """Compares the ids of examples, which show different rules for characters."""
     text = next((text for text in _SAMPLES if given.encode(text) != own.encode(text)), None)
     return "" if text is None else f"other ids of the text {text!r}"

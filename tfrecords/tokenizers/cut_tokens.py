@@ -1,7 +1,4 @@
-"""Added tokens cut out of a text before WordPiece reads the rest, as the `tokenizers` library does.
-
-First those whose strings are looked for in the text as it is, then the others, in what is left and normalized.
-"""
+"""Cuts added tokens out of a text before WordPiece reads the rest, as the `tokenizers` library does."""
 
 import dataclasses
 import re
@@ -17,19 +14,14 @@ from tfrecords.tokenizers.characters import CharacterRules
 
 
 class TokenCutter:
-    """Cuts tokens out of texts.
+    """Cuts tokens out of texts, the longest first.
 
-    Args:
-        tokens: the tokens, each with its id.
-        rules: how the rest of a text is normalized.
-        where: the file's name, for errors.
+    rules: how the rest of a text is normalized. where: for errors. Raises UnknownTokenizer if the `tokenizers` library
+    may match other tokens in some text.
 
     Attributes:
-        first: the tokens that are looked for in the text as it is, the longest first.
-        later: those that are looked for in normalized text, with their strings normalized, the longest first.
-
-    Raises:
-        UnknownTokenizer: the `tokenizers` library may find other tokens in some text.
+        first: tokens to match in the original text.
+        later: tokens to match in normalized text, with normalized strings.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], rules: CharacterRules, where: str):
@@ -53,12 +45,10 @@ class TokenCutter:
         self._ids = [{token.content: token.id for token in part} for part in (self.first, self.later)]
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Reads texts.
+        """Returns (codes, splits, places) of texts.
 
-        Returns:
-            (codes, splits, places): the characters and tokens of all texts, uint32; where each text's begin, int64
-            [texts + 1]; and the begin and end of each code in its text, int32 [codes, 2]. Where there are `later`
-            tokens, the characters are normalized.
+        codes: the characters and tokens of all texts, uint32, normalized if there are `later` tokens. splits: where
+        each text's begin, int64 [texts + 1]. places: the span of each code in its text, int32 [codes, 2].
         """
         rows, splits = list[tuple[int, int, int]](), [0]
         for text in texts:

@@ -1,7 +1,7 @@
-"""What WordPiece does to characters as a TensorFlow graph: they are expanded, and added tokens are left whole.
+"""WordPiece's expansion of characters as a TensorFlow graph, which leaves added tokens whole.
 
-While characters are expanded, a token that is cut out of a text is between two marks. The marks are code points that
-Unicode will never assign (U+FDD0 and its neighbours).
+During the expansion a token that was cut out is between two marks: code points that Unicode will never assign (U+FDD0
+and its neighbours).
 """
 
 import re
@@ -18,20 +18,20 @@ _BEFORE, _OPEN, _CLOSE, _LATER_BEFORE, _LATER_OPEN, _LATER_CLOSE, _BLANK, _NO_MA
 
 
 def word_of(token: AddedToken) -> str:
-    """Returns the word that a token is where WordPiece looks for pieces; no word of a text is the same."""
+    """Returns the placeholder word of an added token, which no text contains."""
     return (_OPEN if token.is_cut_first else _LATER_OPEN) + token.content.replace(" ", _BLANK)
 
 
 def characters_and_tokens(
     texts: tf.Tensor, tables: Sequence[tuple[tf.Tensor, ...]], first: Sequence[AddedToken], later: Sequence[AddedToken]
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Returns the characters of words and of the blanks between them, and where in its text each begins and ends.
+    """Returns the characters of words and of the blanks between them, and each one's span in its text.
 
     Args:
         texts: string [batch].
-        tables: as `WordPieceInGraph` has them.
-        first: tokens that are looked for in the texts; see `TokenCutter`.
-        later: tokens that are looked for in normalized text.
+        tables: as in `WordPieceInGraph`.
+        first: tokens that are cut out of the original texts; see `TokenCutter`.
+        later: tokens that are cut out of normalized text.
 
     Returns:
         (codes: ragged int32 [batch, None], begins: int32 [codes], ends: int32 [codes]).
@@ -48,14 +48,14 @@ def characters_and_tokens(
     places = ends - tf.cast(of_text, tf.int64), ends
     for step, table in enumerate(tables):
         if step:
-            # What is cut out already is found first, and stays as it is.
+            # Matches tokens already cut out first, to leave them unchanged.
             pattern = f"({_OPEN}[^{_CLOSE}]*{_CLOSE})|({_pattern(later)})"
             texts = tf.strings.unicode_encode(codes, "UTF-8")
             texts = tf.strings.regex_replace(texts, pattern, rf"\1{_LATER_BEFORE}{_LATER_OPEN}\2{_LATER_CLOSE}")
             texts = tf.strings.regex_replace(texts, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE, "")
             codes = tf.strings.unicode_decode(texts, "UTF-8")
             is_old = ~_is_in(codes.flat_values, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE)
-            # A mark is where the character after it is.
+            # A mark has the span of the character after it.
             former = tf.math.cumsum(tf.cast(is_old, tf.int64), exclusive=True)
             former = tf.minimum(former, tf.size(places[0], out_type=tf.int64) - 1)
             places = tuple(tf.gather(place, former) for place in places)
@@ -67,7 +67,7 @@ def characters_and_tokens(
 
 
 def _pattern(tokens: Sequence[AddedToken]) -> str:
-    """A regular expression of RE2. White space next to a token ends words anyway, and needs no mark."""
+    """RE2's pattern of tokens. White space next to a token ends words anyway, and needs no mark."""
     return "|".join(re.escape(token.content) for token in tokens)
 
 
@@ -87,17 +87,16 @@ def _is_in(codes: tf.Tensor, characters: str) -> tf.Tensor:
 def expand(
     codes: tf.RaggedTensor, table: tuple[tf.Tensor, ...], is_whole: tf.Tensor | None = None
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Expands every character, and says where each result comes from.
+    """Expands every character, and returns the source of each result.
 
     Args:
         codes: ragged int32 [batch, None].
-        table: as from `characters.character_table`.
-        is_whole: bool [codes], which characters stay as they are.
+        table: from `characters.character_table`.
+        is_whole: bool [codes], characters to leave unchanged.
 
     Returns:
-        (results: ragged int32 [batch, None], begins: int64 [results], ends: int64 [results]): the results, and the
-        numbers among all `codes` of the first character of each and of the one after its last. A character without
-        expansion belongs to the result before it.
+        (results: ragged int32 [batch, None], begins: int64 [results], ends: int64 [results]): the results, and each
+        one's span of `codes`. A character without expansion belongs to the result before it.
     """
     pages, rows, expansions = table
     flat = codes.flat_values

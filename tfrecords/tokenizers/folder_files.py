@@ -1,8 +1,8 @@
-"""What the files of a folder say about the vocabulary in it, by the rules of the program that reads them.
+"""Tokenizer settings in the files of a folder, read by the rules of the program that wrote it.
 
-transformers makes the steps of a class such as BertTokenizer by tokenizer_config.json alone, with a default for every
-key that is missing there; for a class without steps of its own, such as PreTrainedTokenizerFast, it reads
-tokenizer.json (transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
+transformers makes the steps of a class such as BertTokenizer from tokenizer_config.json alone, with defaults for
+missing keys; for a class without steps of its own, such as PreTrainedTokenizerFast, it reads tokenizer.json
+(transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
 """
 
 import re
@@ -29,28 +29,27 @@ _RULES = {
     "tokenize_chinese_chars": ("handle_chinese_chars", ""),
     "clean_text": ("clean_text", ""),
 }
-# What transformers takes where the key is missing.
+# Defaults of transformers for missing keys.
 _DEFAULTS = {"do_lower_case": True, "tokenize_chinese_chars": True, "clean_text": True}
 
 
 class FolderFiles:
-    """What the files in the folder of a vocabulary say.
+    """The tokenizer settings in a vocabulary's folder.
 
     Args:
         folder: with the files.
-        described: of a tokenizer.json of the `tokenizers` library; None: of the folder's, {} where there is none.
+        described: values of a tokenizer.json; None for the folder's, {} if there is none.
         where: the name of that file, for errors.
 
     Attributes:
         settings: of tokenizer_config.json and special_tokens_map.json.
         described: as given.
         has_config: whether there is a tokenizer_config.json.
-        by_class: whether transformers makes the steps by tokenizer_config.json, and not by tokenizer.json.
-        of_model: whether transformers would take the defaults of BERT's, MPNet's or ALBERT's class by the type of the
-            model.
-        pair: `separators_between` and `second_segment_id` of the class.
+        by_class: whether transformers uses tokenizer_config.json, not tokenizer.json.
+        of_model: whether transformers takes the defaults of BERT's, MPNet's or ALBERT's class by the model's type.
+        pair: `separators_between` and `second_segment_id`.
         is_of_xlm: whether transformers reads the vocabulary as XLM-RoBERTa's.
-        is_of_library: whether any file is there that transformers or the `tokenizers` library wrote.
+        is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
 
     def __init__(self, folder: Path, described: dict[str, Any] | None = None, where: str = ""):
@@ -74,7 +73,7 @@ class FolderFiles:
         self.pair = other_files.CLASS_PAIRS.get(self._class, (1, 1))
 
     def check(self, kind: str) -> None:
-        """Raises UnknownTokenizer where a step or key is not followed; see `other_files`."""
+        """Raises UnknownTokenizer for an unsupported step or key; see `other_files`."""
         for name, values in ((_CONFIG, self._config), (_MAP, self._map)):
             other_files.check_config(values, kind, str(self.folder / name))
         if self.described:
@@ -84,14 +83,11 @@ class FolderFiles:
                 logging.warning("'%s': no post_processor frames rows; they get [CLS] and [SEP] here", self.where)
 
     def steps(self, part: str) -> list[dict[str, Any]]:
-        """The steps of a part of the tokenizer.json; none where there is no file."""
+        """Returns the steps of a part of the tokenizer.json."""
         return other_files.steps_of(self.described, part) if self.described else []
 
     def said(self, key: str) -> bool | None:
-        """Whether a rule of normalization holds: the key of tokenizer_config.json, or the tokenizer.json.
-
-        None where nothing says it. Where the two files differ, a warning names both.
-        """
+        """Returns a normalization rule of tokenizer_config.json or tokenizer.json, or None; warns if they differ."""
         of_bert, step_type = _RULES[key]
         steps = self.steps("normalizer")
         inside = steps[0].get(of_bert) if steps and "lowercase" in steps[0] else step_type in [s["type"] for s in steps]
@@ -100,18 +96,15 @@ class FolderFiles:
         return keras if found is None and isinstance(keras, bool) else found
 
     def default(self, key: str) -> bool | None:
-        """What transformers takes where the key is missing; of Unigram classes, accents go."""
+        """Returns transformers' default for a missing key; Unigram classes strip accents."""
         of_class = {"do_lower_case": False} if self._class in other_files.CASED or self.is_of_xlm else {}
         of_class |= {"strip_accents": not self.is_of_xlm} if self._kind == "Unigram" else {}
         return (_DEFAULTS | of_class).get(key)
 
     def choose(self, key: str, inside: Any, default: Any) -> Any:
-        """Chooses between tokenizer_config.json and tokenizer.json as transformers does, and warns where they differ.
+        """Chooses between tokenizer_config.json and tokenizer.json as transformers does, and warns if they differ.
 
-        Args:
-            key: of tokenizer_config.json.
-            inside: what the tokenizer.json says; None: nothing.
-            default: what transformers takes where the key is missing.
+        key: of tokenizer_config.json. inside: the value in the tokenizer.json, or None. default: that of transformers.
         """
         stated = self.settings.get(key)
         stated = stated if isinstance(stated, bool) else None
@@ -127,21 +120,20 @@ class FolderFiles:
         return found
 
     def strips_accents(self) -> bool | None:
-        """Whether accents are dropped; None where nothing is said, and it goes by the case."""
+        """Returns whether accents are dropped; None if that follows `lower_case`."""
         keeps = self.settings.get("keep_accents")
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
     def roles(self, others: bool = True) -> dict[str, str]:
-        """The strings of special tokens by the files and the class; `others`: with bos for cls and eos for sep."""
+        """Returns the strings of special tokens by role; `others`: with bos for cls and eos for sep."""
         found = {role: [self.settings.get(one) for one in names[: 1 + others]] for role, names in ROLES.items()}
         named = {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
         return other_files.CLASS_ROLES.get(self._class, {}) | named
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
-        """The tokens that the files add, by id; those that have none yet come after all others.
+        """Returns the tokens that the files add, by id; tokens without an id come last.
 
-        Args:
-            ids: of the pieces of the vocabulary.
+        ids: of the vocabulary's pieces.
         """
         listed = self.described.get("added_tokens") or []
         tokens = {token["content"]: added_token(token, token["id"]) for token in listed}
@@ -163,7 +155,7 @@ class FolderFiles:
 
 
 def added_token(token: dict[str, Any], number: int) -> AddedToken:
-    """Returns an added token of a file; raises UnknownTokenizer for one that is to be a word of its own."""
+    """Returns an added token of a file; raises UnknownTokenizer for one that matches only whole words."""
     if token.get("single_word"):
         other_files.refuse(TOKENIZERS_FILE, f"adds {token['content']!r} as a word of its own (single_word)")
     flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
@@ -175,16 +167,16 @@ def _content(token: str | dict[str, Any]) -> str:
 
 
 def lowers_first(folder: Path) -> bool:
-    """Returns whether a folder's transformer, as sentence-transformers reads it, gets its texts in lower case.
+    """Returns whether sentence-transformers lower-cases texts before the tokenizer of this folder.
 
-    The first of `other_files.SENTENCE_FILES` that is there says it, by "do_lower_case".
+    "do_lower_case" of the first existing file of `other_files.SENTENCE_FILES` decides.
     """
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
     return bool(read_object(next(found, folder)).get("do_lower_case"))
 
 
 def read_file(path: Path) -> bytes:
-    """Reads a vocabulary's file; raises UserError where that is not possible, or it is a pointer of Git LFS."""
+    """Reads a file; raises UserError if it is unreadable or a pointer of Git LFS."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -194,6 +186,6 @@ def read_file(path: Path) -> bytes:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Reads an object of JSON; {} where there is no file, or another value in it."""
+    """Reads a JSON object; {} for a missing file or another value."""
     values = files.read_json(path) if path.is_file() else {}
     return values if isinstance(values, dict) else {}

@@ -1,7 +1,6 @@
-"""The tokenizers as TensorFlow graphs that own their vocabulary, and the places of words and characters in texts.
+"""The tokenizers as TensorFlow graphs that own their vocabulary, and the spans of words and characters in texts.
 
-This and `byte_bpe_in_graph` alone need tensorflow-text. Offsets count characters, as Python does: `text[start:end]` is
-the word.
+Only this module and `byte_bpe_in_graph` need tensorflow-text. Offsets count characters, as in Python.
 """
 
 import numpy as np
@@ -11,13 +10,13 @@ import tensorflow_text as text
 from tfrecords.tokenizers.expanding_in_graph import characters_and_tokens, expand, word_of
 from tfrecords.tokenizers.normalization import Blanks
 
-# What str.split and str.strip go by.
+# White space of str.split and str.strip.
 _SPACES = [code for code in range(0x3001) if chr(code).isspace()]
 _SPACE = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACES) + "]"
 
 
 class SentencePieceInGraph(tf.Module):
-    """SentencePiece on string [batch], giving ragged int32 [batch, tokens].
+    """Tokenizes strings [batch] by SentencePiece to ragged int32 [batch, tokens].
 
     Its custom ops are SentencepieceOp and SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp), which every
     TensorFlow Serving with tensorflow-text has.
@@ -37,7 +36,6 @@ class SentencePieceInGraph(tf.Module):
         self._values, self._splits = stored_once(expansion_values), stored_once(expansion_splits)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """ALBERT's digit-comma rule is a table over the vocabulary: most ids stand for themselves."""
         texts = valid(texts)
         ids = self._tokenizer.tokenize(self._with_first_blanks(texts))
         ids = ids.with_flat_values(tf.gather(self._table(), ids.flat_values)).merge_dims(1, 2)
@@ -50,7 +48,6 @@ class SentencePieceInGraph(tf.Module):
         return tf.where(has_none, texts, tf.strings.join([" ", texts]))
 
     def _with_last_blanks(self, texts: tf.Tensor, rows: tf.RaggedTensor, value: tf.Tensor | int) -> tf.RaggedTensor:
-        """Puts a value at the end of rows whose text ends with a blank, where that is a token."""
         if not self._blanks.last_blank:
             return rows
         more = tf.strings.regex_full_match(texts, self._blanks.last_blank)
@@ -58,7 +55,7 @@ class SentencePieceInGraph(tf.Module):
         return tf.concat([rows, tf.RaggedTensor.from_row_lengths(values, tf.cast(more, tf.int64))], axis=1)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
+        """Returns ids, and each token's start and end in its text, in characters: ragged int32 [batch, tokens] each."""
         texts = valid(texts)
         longer = self._with_first_blanks(texts)
         ids, begins, ends = self._tokenizer.tokenize_with_offsets(longer)
@@ -84,17 +81,17 @@ class SentencePieceInGraph(tf.Module):
 
 
 class WordPieceInGraph(tf.Module):
-    """WordPiece on string [batch], giving ragged int32 [batch, tokens].
+    """Tokenizes strings [batch] by WordPiece to ragged int32 [batch, tokens].
 
-    Its one custom op is WordpieceTokenizeWithOffsets; characters are mapped with core operations, since
-    tensorflow-text's own BERT normaliser also folds full-width punctuation, which BERT does not.
+    Its one custom op is WordpieceTokenizeWithOffsets. Core operations map characters, since tensorflow-text's own BERT
+    normalizer also folds full-width punctuation, which BERT does not.
 
     Args:
-        ids: of the pieces.
+        ids: the ids of the pieces.
         unknown: the piece of unknown words.
-        tables: of `characters.character_table`: one, or those of "normal" and "split" where there are `later` tokens.
+        tables: of `characters.character_table`: one, or those of "normal" and "split" if there are `later` tokens.
         longest: characters of the longest word that is not unknown.
-        first: tokens that are cut out of the text as it is; see `TokenCutter`.
+        first: tokens that are cut out of the original text; see `TokenCutter`.
         later: tokens that are cut out of normalized text.
     """
 
@@ -114,9 +111,9 @@ class WordPieceInGraph(tf.Module):
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text, in characters: ragged int32 [batch, tokens] each."""
+        """As in `SentencePieceInGraph`."""
         codes, *origins = self._characters(texts)
-        # Words are what spaces leave: the characters that are none, in order, are those of all words end to end.
+        # The characters that are no spaces are those of all words, end to end.
         visible = codes.flat_values != ord(" ")
         first, after = (tf.boolean_mask(origin, visible) for origin in origins)
         words = tf.strings.split(tf.strings.unicode_encode(codes, "UTF-8"))
@@ -127,7 +124,7 @@ class WordPieceInGraph(tf.Module):
         word = ids.values.value_rowids()
 
         def characters(offset: tf.RaggedTensor) -> tf.Tensor:
-            """Bytes of the word before `offset` as characters of all words before it."""
+            """Converts bytes of the word before `offset` to characters of all words before it."""
             sizes_before = tf.cast(offset.flat_values, tf.int32)
             before = tf.strings.substr(tf.gather(words.flat_values, word), tf.zeros_like(sizes_before), sizes_before)
             return tf.strings.length(before, "UTF8_CHAR") + tf.gather(tf.math.cumsum(sizes, exclusive=True), word)
@@ -140,7 +137,7 @@ class WordPieceInGraph(tf.Module):
         return by_row, by_row.with_values(starts), by_row.with_values(ends)
 
     def _characters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """The characters of words and of the blanks between them, and where in its text each begins and ends: int32."""
+        """Characters of words and of the blanks between them, and the span of each in its text: int32."""
         if any(self._cut):
             return characters_and_tokens(texts, self._tables, *self._cut)
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
@@ -150,7 +147,7 @@ class WordPieceInGraph(tf.Module):
 
 
 class LoweredInGraph(tf.Module):
-    """A tokenizer's graph behind lower case, as `Tokenizer.with_lowers_first` has it."""
+    """A tokenizer's graph after lower-casing; see `Tokenizer.with_lowers_first`."""
 
     def __init__(self, graph: tf.Module):
         super().__init__()
@@ -160,11 +157,11 @@ class LoweredInGraph(tf.Module):
         return self._graph(tf.strings.lower(valid(texts), encoding="utf-8"))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text as it was, in characters."""
+        """As in `SentencePieceInGraph`, of the original text."""
         texts = valid(texts)
         codes = tf.strings.unicode_decode(texts, "UTF-8")
         ids, starts, ends = self._graph.with_offsets(tf.strings.lower(texts, encoding="utf-8"))
-        # Of all characters, the capital İ alone becomes two.
+        # Only the capital İ becomes two characters.
         columns = tf.repeat(_columns(codes), tf.where(codes.values == ord("İ"), 2, 1))
         sizes = tf.reduce_sum(tf.ones_like(codes) + tf.cast(codes == ord("İ"), tf.int32), axis=1)
         before = tf.gather(tf.math.cumsum(sizes, exclusive=True), ids.value_rowids())
@@ -176,13 +173,7 @@ class LoweredInGraph(tf.Module):
 
 
 class CheckedInGraph(tf.Module):
-    """A tokenizer's graph whose calls fail for a text with an id that the model's table has no row for.
-
-    Args:
-        graph: of the tokenizer.
-        rows: of the table.
-        message: of the failure.
-    """
+    """A tokenizer's graph whose calls fail with `message` for an id of `rows` or more."""
 
     def __init__(self, graph: tf.Module, rows: int, message: str):
         super().__init__()
@@ -192,7 +183,7 @@ class CheckedInGraph(tf.Module):
         return self._checked(self._graph(texts))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Gives ids, and where each starts and ends in its text, in characters."""
+        """As in `SentencePieceInGraph`."""
         ids, *places = self._graph.with_offsets(texts)
         return self._checked(ids), *places
 
@@ -202,13 +193,13 @@ class CheckedInGraph(tf.Module):
 
 
 def stored_once(values: np.ndarray) -> tf.Tensor:
-    """Makes a table that the functions of a SavedModel take as an input, where each would hold a copy of an array."""
+    """Returns a table that all functions of a SavedModel share; each would store its own copy of an array."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
 
 
 def valid(texts: tf.Tensor) -> tf.Tensor:
-    """Reads bytes that are not UTF-8 as Python does, which SentencePiece itself does not."""
+    """Replaces bytes that are not UTF-8 as Python does; SentencePiece itself does not."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
 
 
@@ -229,7 +220,7 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.
 
 
 class Characters:
-    """The characters of string [batch], end to end over the batch."""
+    """The characters of strings [batch], end to end over the batch."""
 
     def __init__(self, texts: tf.Tensor):
         self.codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
@@ -239,29 +230,28 @@ class Characters:
         self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _SPACES)))[:, 0]
 
     def places(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Turns byte spans [n] of the rows' texts into spans of the characters that they touch; all int64."""
+        """Converts byte spans [n] to spans of the characters that they touch; all int64."""
         starts, ends = self._touched(rows, begins, ends)
         first = tf.gather(self.codes.row_starts(), rows)
         return starts - first, ends - first
 
     def widened(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Widens byte spans [n] of the rows' texts to the whole characters that they touch; all int64."""
+        """Widens byte spans [n] to the whole characters that they touch; all int64."""
         limits = tf.concat([self._bytes, [tf.reduce_sum(self._row_sizes)]], axis=0)
         base = tf.gather(self._row_bytes, rows)
         starts, ends = (tf.gather(limits, part) - base for part in self._touched(rows, begins, ends))
         return starts, ends
 
     def _touched(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Spans of the characters of all texts."""
         base = tf.gather(self._row_bytes, rows)
         starts = tf.searchsorted(self._bytes, base + begins, side="right", out_type=tf.int64) - 1
         ends = tf.searchsorted(self._bytes, base + ends, side="left", out_type=tf.int64)
         return tf.maximum(starts, 0), tf.maximum(starts, ends)
 
     def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Turns byte spans [n] of the rows' texts into character spans, less white space around them; all int64."""
+        """Converts byte spans [n] to character spans without outer white space; all int64."""
         starts, ends = self._touched(rows, begins, ends)
-        # A span of nothing but white space stays what it is.
+        # A span of only white space is unchanged.
         after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)
         before = tf.searchsorted(self._visible, ends, side="left", out_type=tf.int64)
         padded = tf.concat([self._visible, [0]], axis=0)
@@ -277,6 +267,5 @@ def _is_in(codes: tf.Tensor, listed: list[int]) -> tf.Tensor:
 
 
 def _columns(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """int32 [values]: each value's place in its row."""
     count = tf.range(tf.size(ragged.values, out_type=tf.int64))
     return tf.cast(count - tf.gather(ragged.row_starts(), ragged.value_rowids()), tf.int32)

@@ -1,4 +1,4 @@
-"""What the `tokenizers` library does to single characters, where google-research's tables or Python's differ."""
+"""The `tokenizers` library's rules for single characters, where google-research's tables or Python's differ."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ import numpy as np
 
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
-# A sign that no step changes, and nothing becomes, goes between two others.
+# A separator that no step changes or produces.
 BETWEEN = "\u4dc0"
 
 # The first and last of the runs that `clean_text` of BertNormalizer drops: zero, halves of pairs, private characters.
@@ -21,7 +21,7 @@ CHINESE += ((0x2B920, 0x2CEAF),)
 
 @functools.cache
 def characters(chinese: bool = True) -> list[str]:
-    """Returns all code points that are assigned, without those that are `NOT_TEXT`; `chinese`: with `CHINESE`."""
+    """Returns all assigned code points without `NOT_TEXT`; `chinese`: with `CHINESE`."""
     codes = np.concatenate([np.arange(*run) for run in ((1, 0xD800), (0xF900, 0x30000), (0xE0000, 0xE0200))])
     for first, last in () if chinese else CHINESE:
         codes = codes[(codes < first) | (codes > last)]
@@ -30,7 +30,7 @@ def characters(chinese: bool = True) -> list[str]:
 
 @functools.cache
 def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case: bool) -> dict[str, str]:
-    """Returns the characters outside of `CHINESE` that BertNormalizer changes, each alone, and what they become."""
+    """Returns what BertNormalizer makes of single characters outside of `CHINESE`."""
     from tokenizers import normalizers
 
     step = normalizers.BertNormalizer(clean, chinese, strip_accents, lower_case)
@@ -40,17 +40,17 @@ def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case:
 
 
 def normalizing(steps: Sequence[str]) -> Callable[[str], str]:
-    """Returns what normalizers such as "NFKD" and "StripAccents" do to a text, one after the other."""
+    """Returns a function that applies normalizers such as "NFKD" and "StripAccents" in turn."""
     from tokenizers import normalizers
 
     return normalizers.Sequence([getattr(normalizers, step)() for step in steps]).normalize_str
 
 
 def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
-    """Returns what the step Precompiled makes of the sequences among the sources of a SentencePiece model's rules.
+    """Returns the step Precompiled's results for the sequences in a SentencePiece model's rules.
 
-    It looks at one grapheme at a time, for a rule of its whole where it has fewer than 6 bytes, and takes the rule of
-    the shortest source that the grapheme begins with (tokenizers/normalizers/precompiled.rs).
+    It reads a grapheme at a time, uses a rule for all of it if it has fewer than 6 bytes, and else the rule of the
+    shortest source that the grapheme begins with (tokenizers/normalizers/precompiled.rs).
     """
     short = [source for source in rules if len(source) > 1 and len(source.encode()) < 6]
     return {

@@ -1,7 +1,7 @@
-"""A tokenizer from a file or folder: this library's own, or a published checkpoint's in whatever files it came.
+"""Loads a tokenizer from a file or folder: this library's own, or a published checkpoint's.
 
-Known are google-research's and brightmart's vocabularies, folders that transformers and sentence-transformers wrote
-(with a vocabulary file, or with nothing but the `tokenizer.json` of the `tokenizers` library), and keras-hub's presets.
+Supported are google-research's and brightmart's vocabularies, folders of transformers and sentence-transformers
+(with a vocabulary file, or with only a `tokenizer.json` of the `tokenizers` library), and keras-hub's presets.
 """
 
 import os
@@ -15,7 +15,7 @@ from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowe
 from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
 from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
 
-# By precedence: a folder may hold copies under other names.
+# In order of precedence: a folder may hold copies under other names.
 _VOCABULARIES = (
     "spiece.model",
     "30k-clean.model",
@@ -23,14 +23,14 @@ _VOCABULARIES = (
     "assets/tokenizer/vocabulary.spm",
     "assets/tokenizer/vocabulary.txt",
 )
-# A byte-level BPE's, with merges.txt beside each; a tokenizer.json says more.
+# Files of byte-level BPE next to merges.txt; a tokenizer.json has more settings.
 _BPE_VOCABULARIES = ("vocab.json", "assets/tokenizer/vocabulary.json")
 
 
 def load_tokenizer(
     path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer:
-    """Loads a SentencePiece .model, a WordPiece vocab .txt, a BPE's .json, or a folder, saved or of a published model.
+    """Loads a SentencePiece .model, a WordPiece vocab .txt, a BPE's .json, or a folder with one of them.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vocab.txt"
@@ -42,18 +42,17 @@ def load_tokenizer(
     'hello there'
 
     Args:
-        path: The file or folder; of a byte-level BPE its tokenizer.json, or its vocab.json with merges.txt beside it.
-        lower_case: Whether text is lower-cased, as the vocabulary was made. Where None, a folder and a .json say it,
-            and a SentencePiece model that was trained or saved here; anything else is lower-cased.
-        keep_accents: Whether accents stay. Where None, a folder or a SentencePiece model says it, and anything else is
-            taken to strip them.
+        path: The file or folder; for byte-level BPE tokenizer.json, or vocab.json next to merges.txt.
+        lower_case: Whether text is lower-cased. None: as stored in the folder, the .json, or a SentencePiece model that
+            was trained or saved here; else True.
+        keep_accents: Whether accents stay. None: as stored in the folder or SentencePiece model; else False.
 
     Returns:
         The tokenizer.
 
     Raises:
-        UserError: for anything else, for a folder whose vocabulary is not the one it was saved with, and for another
-            case, or other accents, than it was saved with or the vocabulary's own.
+        UserError: for anything else, for a folder with another vocabulary than it was saved with, and for a case or
+            accents that differ from the stored ones.
     """
     path = Path(path)
     check_tokenizer(path)
@@ -74,7 +73,7 @@ def load_tokenizer(
 
 
 def check_tokenizer(path: str | os.PathLike) -> None:
-    """Raises UserError where there is nothing at `path` that could be a tokenizer."""
+    """Raises UserError if nothing at `path` can be a tokenizer."""
     if not Path(path).exists():
         mend = download_hint(path) or "give a .model, a vocab .txt, a BPE's .json or a folder with one of them"
         raise UserError(f"tokenizer '{path}' does not exist; {mend}")
@@ -97,7 +96,7 @@ def _load_folder(folder: Path) -> Tokenizer:
             )
         expected = description["sha256"]
     except UnknownTokenizer as error:
-        # Whatever was saved was known.
+        # Saved tokenizers are always supported.
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
     except (KeyError, TypeError) as error:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
@@ -113,19 +112,13 @@ def _load_folder(folder: Path) -> Tokenizer:
 def read_tokenizer(
     path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer:
-    """Reads the tokenizer that a vocabulary file or a folder holds.
+    """Reads the tokenizer of a vocabulary file or folder; see `load_tokenizer`.
 
-    Args:
-        path: a SentencePiece .model, a WordPiece vocab .txt, a tokenizer.json, a vocab.json with merges.txt beside it,
-            or a folder with one of them.
-        lower_case: whether text is lower-cased. None: what the files beside the vocabulary or a SentencePiece model
-            say, or else whether the vocabulary has no pieces with capital letters.
-        keep_accents: whether accents stay. None: what the files beside the vocabulary or a SentencePiece model say, or
-            else no.
+    By default the files next to the vocabulary, or a SentencePiece model, decide `lower_case` and `keep_accents`; else
+    a vocabulary without capital letters is lower-cased, and accents are stripped.
 
-    Raises:
-        UserError: there is no tokenizer or more than one, it is damaged or (an UnknownTokenizer) of an unknown kind, or
-            `lower_case` is not what a folder of this library was saved with, or a SentencePiece model says of itself.
+    Raises UserError if there is no tokenizer or more than one, it is damaged, of an unknown kind (UnknownTokenizer), or
+    `lower_case` differs from a stored value.
     """
     path = Path(path)
     if path.is_dir():
@@ -141,7 +134,7 @@ def read_tokenizer(
 def tokenizer_in(
     folder: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer | None:
-    """Finds a folder's tokenizer as `read_tokenizer` does; None where it has none."""
+    """Reads a folder's tokenizer by `read_tokenizer`, or returns None."""
     folder = Path(folder)
     if description_in(folder) is not None:
         return load_tokenizer(folder, lower_case, keep_accents)
@@ -157,13 +150,12 @@ def tokenizer_in(
 
 
 def own_sha256(folder: str | os.PathLike) -> str | None:
-    """The SHA-256 of the tokenizer that a folder's model was trained with; None where this library did not write it."""
+    """Returns the SHA-256 of the tokenizer that this library trained a folder's model with, or None."""
     path = description_in(folder)
     return None if path is None else files.read_json(path).get("sha256")
 
 
 def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, folder: Path | None = None) -> Tokenizer:
-    """Reads a vocabulary by what the files in its folder, or in `folder`, say."""
     check_tokenizer(path)
     folder = folder or path.parent
     try:

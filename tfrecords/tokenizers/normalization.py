@@ -1,13 +1,11 @@
-"""ALBERT's text normalisation compiled into the SentencePiece model itself.
+"""Compiles ALBERT's text normalization into a SentencePiece model.
 
-google-research/albert normalises in Python (tokenization.py:33-50: white space collapsed, NFKD, combining marks
-dropped, lower case; `` and '' become " in the preprocessing that it comes from) and then runs the model, whose own
-rules (nmt_nfkc) come on top. Both are maps over characters, so their composition is one more set of rules of the kind
-that a SentencePiece model carries. With these inside, plain SentencePiece, in any language or graph, normalises as
-ALBERT does.
+google-research/albert normalizes in Python (tokenization.py:33-50: white space collapsed, NFKD, combining marks
+dropped, lower case; `` and '' become " in the preprocessing that it comes from) and then runs the model with its own
+rules (nmt_nfkc). Both map characters, so one set of rules in the model does the same, in any language or graph.
 
-For languages whose accents tell words apart (German schon and schön), a vocabulary may keep them: the white space,
-quotes and lower case as above, but characters composed (NFKC) instead of taken apart.
+Languages whose accents distinguish words (German schon and schön) may keep accents: then characters are composed (NFKC)
+instead of decomposed.
 """
 
 import functools
@@ -27,12 +25,12 @@ LIBRARY_RULES = "tokenizers"
 
 
 def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
-    """The name that rules are stored under, which tells a rewritten model from one that is as published."""
+    """Returns the name of rules; it marks a model as rewritten."""
     return ("albert_lower" if lower_case else "albert_cased") + (_ACCENTS if keep_accents else "")
 
 
 def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
-    """Whether the rules in a SentencePiece model (serialised) lower-case, and keep accents; None if not its own."""
+    """Returns whether a serialized model's own rules lower-case, and keep accents; None for others."""
     name = model_pb2.ModelProto.FromString(model).normalizer_spec.name
     first, *flags = name.split() or [""]
     if first == LIBRARY_RULES:
@@ -42,12 +40,12 @@ def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
 
 
 def decompile(charsmap: bytes) -> list[tuple[str, str]]:
-    """The (source, target) pairs of a `precompiled_charsmap`; none of the empty one (rules `identity`)."""
+    """Returns the (source, target) pairs of a `precompiled_charsmap`; none for the empty one (rules `identity`)."""
     return normalizer_of(charsmap).decompile() if charsmap else []
 
 
 def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = False) -> list[tuple[str, str]]:
-    """(source, target) pairs equal to ALBERT's preprocessing followed by the rules of `charsmap`."""
+    """Returns (source, target) pairs equal to ALBERT's preprocessing followed by the rules of `charsmap`."""
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
     changed = _changed_characters(lower_case, keep_accents)
     rules = {source: base.normalize(target) for source, target in changed.items()}
@@ -57,7 +55,7 @@ def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = 
         if keep_accents:
             # U and a combining diaeresis, of which lower case changes one alone, are composed first: they are ü.
             rules[source] = base.normalize(target.lower() if lower_case else target)
-        # A sequence with a character that ALBERT's step changes can no longer occur when `base` comes to look.
+        # ALBERT's step comes first: sequences with a character that it changes cannot occur any more.
         elif not any(character in changed for character in source):
             rules[source] = target
     rules["``"] = rules["''"] = '"'
@@ -65,7 +63,7 @@ def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = 
 
 
 def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool = False) -> bytes:
-    """A SentencePiece model (serialised) with ALBERT's normalisation in its rules; unchanged if it has its own."""
+    """Returns a serialized SentencePiece model with ALBERT's normalization; unchanged if it has its own rules."""
     proto = model_pb2.ModelProto.FromString(model)
     name = rule_name(lower_case, keep_accents)
     if proto.normalizer_spec.name == name or proto.normalizer_spec.name.split()[:1] == [LIBRARY_RULES]:
@@ -78,11 +76,11 @@ def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool
 
 
 class Blanks(NamedTuple):
-    """What blanks at the ends of a text are: regular expressions of whole texts, of Python and RE2.
+    """Handling of blanks at the ends of texts: regular expressions of whole texts, for Python and RE2.
 
     Attributes:
-        no_blank_before: matches texts before which no blank is put; "": SentencePiece puts it there.
-        last_blank: matches texts that end with a blank, which is a token; "": no such token.
+        no_blank_before: texts that get no blank in front; "" if SentencePiece adds the blank.
+        last_blank: texts that end with a blank that is a token; "" for no such token.
     """
 
     no_blank_before: str
@@ -90,9 +88,9 @@ class Blanks(NamedTuple):
 
 
 def blanks_of(model: bytes) -> Blanks | None:
-    """Returns what blanks are to a SentencePiece model (serialised); None where its rules are not a tokenizer.json's.
+    """Returns a serialized SentencePiece model's handling of blanks; None if its rules are not a tokenizer.json's.
 
-    The `tokenizers` library, which knows no dummy prefix, puts a blank before a text that begins with none.
+    The `tokenizers` library has no dummy prefix: it puts a blank before a text that begins with none.
     """
     spec = model_pb2.ModelProto.FromString(model).normalizer_spec
     first, *flags = spec.name.split() or [""]
@@ -112,7 +110,7 @@ def blanks_of(model: bytes) -> Blanks | None:
 
 @functools.cache
 def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentencePieceNormalizer:
-    """ALBERT's whole normalisation on top of nmt_nfkc, as an object whose `normalize` takes text to text."""
+    """Returns ALBERT's whole normalization on top of nmt_nfkc, as an object with `normalize`."""
     published = model_pb2.NormalizerSpec.FromString(
         SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_normalizer_spec()
     )
@@ -120,7 +118,7 @@ def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentenceP
 
 
 def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> SentencePieceNormalizer:
-    """The rules of a `precompiled_charsmap` as an object whose `normalize` keeps spaces as spaces."""
+    """Returns the rules of a `precompiled_charsmap` as an object with `normalize`; spaces stay spaces."""
     return SentencePieceNormalizer(
         model_proto=model_pb2.ModelProto(normalizer_spec={"precompiled_charsmap": charsmap}).SerializeToString(),
         add_dummy_prefix=False,
@@ -129,7 +127,7 @@ def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> Sen
     )
 
 
-# 0.8 s for each of the published ones, of which few are met in a process.
+# Takes 0.8 s for each published model; a process reads few.
 @functools.lru_cache(maxsize=8)
 def _with_albert_first(charsmap: bytes, lower_case: bool, keep_accents: bool) -> bytes:
     compiled = SentencePieceNormalizer(norm_map=normalization_rules(charsmap, lower_case, keep_accents))
@@ -138,7 +136,6 @@ def _with_albert_first(charsmap: bytes, lower_case: bool, keep_accents: bool) ->
 
 @functools.cache
 def _changed_characters(lower_case: bool, keep_accents: bool) -> dict[str, str]:
-    """Every character that ALBERT's preprocessing changes, with what it becomes."""
     changed = {}
     for code in range(1, 0x110000):
         character = chr(code)

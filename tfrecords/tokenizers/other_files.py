@@ -1,9 +1,8 @@
-"""The one table of what is known of the files next to a vocabulary that other programs wrote.
+"""Table of the settings in other programs' tokenizer files: followed, without effect, or refused.
 
 Every key of a tokenizer_config.json and special_tokens_map.json, and every step and key of a tokenizer.json, is
 followed, has no effect here (the table says why), or is refused by its name and value: the folder then loads without a
-tokenizer. A key of a tokenizer_config.json that is not in the table is warned of: transformers passes over keys that
-its code never reads. The readers in `published`, `unigram_file` and `byte_bpe_file` follow what the table lets pass.
+tokenizer. An unknown key of a tokenizer_config.json causes a warning: transformers ignores keys that it never reads.
 """
 
 import json
@@ -26,12 +25,12 @@ ANY = None
 
 
 class Known(NamedTuple):
-    """What is known of a key.
+    """A supported key.
 
     Attributes:
         why: "followed", or why it has no effect.
-        values: the values that are let pass; ANY: all. A missing or null value always is.
-        kinds: kinds of tokenizers to which `values` apply; others take any. Empty: to all.
+        values: accepted values, besides a missing or null one; ANY for all.
+        kinds: kinds of tokenizers to which `values` apply, others accept any; empty for all.
     """
 
     why: str
@@ -39,7 +38,7 @@ class Known(NamedTuple):
     kinds: tuple[str, ...] = ()
 
     def lets_pass(self, value: Any, kind: str) -> bool:
-        """Returns whether a value of a tokenizer's file is known."""
+        """Returns whether a value is accepted."""
         applies = self.values is not ANY and (not self.kinds or kind in self.kinds)
         return value is None or not applies or value in self.values
 
@@ -189,15 +188,9 @@ CONTROL_TOKENS |= {"<|padding|>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
 
 def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
-    """Checks the keys of a tokenizer_config.json or special_tokens_map.json; warns of unknown ones.
+    """Checks a tokenizer_config.json or special_tokens_map.json; warns of unknown keys.
 
-    Args:
-        settings: the file's values.
-        kind: of the tokenizer, as `Tokenizer.kind`.
-        where: the file's name.
-
-    Raises:
-        UnknownTokenizer: a known key has a value that is not followed.
+    Raises UnknownTokenizer for an unsupported value.
     """
     table = CONFIG | {"tokenizer_class": Known(_ONLY, CLASSES[kind]), "auto_map": Known(_ONLY, ())}
     for key, value in settings.items():
@@ -209,18 +202,14 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
 
 def kind_of(values: dict[str, Any]) -> str:
-    """Returns the kind of a tokenizer.json's model; files of its first versions do not name it."""
+    """Returns the kind of a tokenizer.json's model; early files do not name it."""
     model = values["model"]
     unnamed = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
     return model.get("type") or unnamed
 
 
 def check_file(values: dict[str, Any], where: str) -> None:
-    """Checks all parts, steps and keys of a tokenizer.json.
-
-    Raises:
-        UnknownTokenizer: one is not followed; the message names it with its value.
-    """
+    """Raises UnknownTokenizer for an unsupported part, step or key of a tokenizer.json."""
     kind = kind_of(values)
     if kind not in STEPS:
         raise UnknownTokenizer(
@@ -238,7 +227,7 @@ def check_file(values: dict[str, Any], where: str) -> None:
 
 
 def steps_of(values: dict[str, Any], part: str) -> list[dict[str, Any]]:
-    """Returns the steps of a part of a tokenizer.json, out of whatever sequences they are in."""
+    """Returns the steps of a part of a tokenizer.json, out of any nested sequences."""
     if part == "model":
         return [{"type": kind_of(values)} | values["model"]]
     names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
@@ -271,7 +260,7 @@ def _refused(where: str, said: str) -> UnknownTokenizer:
 
 
 def refuse(where: str | Path, said: str) -> None:
-    """Raises the UnknownTokenizer of a file that says what is not followed."""
+    """Raises UnknownTokenizer for an unsupported setting of a file."""
     raise _refused(str(where), said)
 
 

@@ -1,4 +1,4 @@
-"""A vocabulary of the pieces that a text uses, and no others."""
+"""Reduces a vocabulary to the pieces that a text uses."""
 
 import dataclasses
 import re
@@ -13,29 +13,21 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
-# What is dropped of the special pieces: places kept free for pieces that never came.
+# Special pieces that may be dropped: unused placeholders.
 _UNUSED = re.compile(r"\[unused_?\d+\]|<unused\d+>|madeupword\d+")
 _WORDPIECE_SUFFIX = "##"
 _TYPES = model_pb2.ModelProto.SentencePiece
 
 
 def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) -> tuple[Tokenizer, np.ndarray]:
-    """Keeps the pieces that occur, the most frequent first; text of other pieces falls into shorter ones.
+    """Returns a tokenizer with only the pieces that occur; other text is split into shorter pieces.
 
-    Special pieces and single characters of the pieces that occur (of byte-level BPE, all bytes) are kept in any case,
-    so that what could be written still can; and with a piece of byte-level BPE those that it is merged of. So text of
-    pieces that are kept has the same pieces as before.
+    Special pieces and single characters of the pieces that occur (in byte-level BPE, all bytes) always stay; so do the
+    parts that a byte-level BPE piece is merged from. Text of remaining pieces has the same pieces as before.
 
-    Args:
-        tokenizer: of WordPiece, of byte-level BPE, or a SentencePiece unigram model.
-        counts: how often each piece occurs, [vocab_size].
-        size: pieces to keep at most; 0: all that occur.
-
-    Returns:
-        The tokenizer, and the ids that its pieces had before, ascending: int64 [pieces].
-
-    Raises:
-        UserError: a vocabulary of another kind, or a size that not even the characters fit into.
+    counts: of each piece, [vocab_size]. size: largest number of pieces, the most frequent first; 0 for all that occur.
+    Returns the tokenizer, and its pieces' former ids, ascending: int64 [pieces]. Raises UserError for a kind of
+    vocabulary besides WordPiece, byte-level BPE and SentencePiece unigram, or a size too small for the characters.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] film fi ##lm f ##i ##l ##m dull".split()
@@ -60,7 +52,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
             " that the text needs; give more"
         )
     others = np.flatnonzero(~needed & (counts > 0))
-    # By number among equals, whatever the machine.
+    # Ties by id, to be the same on every machine.
     others = others[np.argsort(-counts[others], kind="stable")]
     merged_of = _merged_of(tokenizer)
     taken = set(np.flatnonzero(needed).tolist())
@@ -75,10 +67,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
 
 
 def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
-    """Finds the ids that a tokenizer's pieces have in the one that it was cut from: int64 [pieces].
-
-    Returns:
-        None where it was not cut from that one.
+    """Returns the ids of a pruned tokenizer's pieces in the whole one, int64 [pieces], or None.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> whole = WordPieceTokenizer(b"[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb\\n##b")
@@ -88,7 +77,7 @@ def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
     """
     if small.kind != whole.kind or small.kind not in _PRUNERS:
         return None
-    # In the same order, so that one walk through the whole finds them all.
+    # Both are in the same order: one pass is enough.
     walk = ((number, whole.id_to_piece(number)) for number in range(whole.vocab_size))
     pieces = map(small.id_to_piece, range(small.vocab_size))
     found = [next((number for number, other in walk if other == piece), -1) for piece in pieces]
@@ -103,7 +92,6 @@ def _merged_of(tokenizer: Any) -> Mapping[int, tuple[int, int]]:
 
 
 def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[int]:
-    """A piece, the two that it is merged of, the ones that these are, and so on."""
     found, asked = set[int](), [number]
     while asked:
         one = asked.pop()
@@ -114,7 +102,7 @@ def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[in
 
 
 def _needed_of_bytes(tokenizer: Any) -> np.ndarray:
-    """Of byte-level BPE the bytes and what is no text but has a name: bool [vocab_size]."""
+    """bool [vocab_size]: bytes, and named pieces that are no text."""
     needed = tokenizer.merge_ranks == -1
     names = (*tokenizer.rules.roles.values(), *(token.content for token in tokenizer.rules.added))
     needed[[tokenizer.rules.ids[name] for name in names if not _UNUSED.fullmatch(name)]] = True
@@ -122,7 +110,6 @@ def _needed_of_bytes(tokenizer: Any) -> np.ndarray:
 
 
 def _needed(tokenizer: Tokenizer, counts: np.ndarray) -> np.ndarray:
-    """Which pieces stay however rare: bool [vocab_size]."""
     marks = (_WORDPIECE_SUFFIX, WORD_BOUNDARY)
     bare = [piece.removeprefix(marks[0]).removeprefix(marks[1]) or piece for piece in tokenizer.pieces]
     special = set(tokenizer.special_ids.tolist())

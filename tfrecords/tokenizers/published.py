@@ -1,6 +1,6 @@
-"""Tokenizers in the files of others: the `tokenizers` library's, and what lies next to a vocabulary.
+"""Makes tokenizers from files of the `tokenizers` library, and from vocabularies with transformers' settings.
 
-`other_files` says which of their steps and keys are known; here they are followed.
+`other_files` lists their supported steps and keys.
 """
 
 import dataclasses
@@ -20,27 +20,22 @@ from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, Word
 _MERGES = "merges.txt"
 # Of a lower-cased vocabulary at most a few signs have such letters; of a cased English one about 4 in 10 pieces.
 _CASED_SHARE = 0.01
-# Longer words would not fit the graph's operations.
+# The graph's operations cannot take longer words.
 _LONGEST_WORD = 100_000
 
 
 def is_cased(tokenizer: Tokenizer) -> bool:
-    """Whether the vocabulary has pieces with capital letters, of whatever script."""
+    """Returns whether any piece has capital letters, in any script."""
     special = set(tokenizer.special_ids.tolist())
     pieces = [piece for number, piece in enumerate(tokenizer.pieces) if number not in special and piece[:1] != "["]
     return sum(piece != piece.lower() for piece in pieces) > _CASED_SHARE * len(pieces)
 
 
 def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
-    """Reads a tokenizer.json, whose vocabulary is inside.
+    """Reads a tokenizer.json, including its vocabulary.
 
-    Args:
-        path: the file.
-        lower_case: whether text is lower-cased; None: what the files say.
-        keep_accents: likewise.
-
-    Raises:
-        UserError: it is damaged, or (an UnknownTokenizer) of a kind, or with a step, that is not known.
+    lower_case, keep_accents: None for the file's own. Raises UserError if it is damaged, or UnknownTokenizer if its
+    kind or a step is not supported.
     """
     values = files.read_json(path)
     near, kind = FolderFiles(path.parent, values, str(path)), other_files.kind_of(values)
@@ -68,16 +63,15 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     if kind != "WordPiece":
         other_files.check_file(values, str(path))
     ids = {number: piece for piece, number in values["model"]["vocab"].items()}
-    # A number that no piece has must not move those behind it.
+    # An unused id must not shift later ones.
     pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
     return wordpiece("".join(f"{piece}\n" for piece in pieces).encode(), near, lower_case, keep_accents, path)
 
 
 def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
-    """Reads a byte-level BPE's vocab.json with the merges.txt beside it.
+    """Reads a byte-level BPE's vocab.json and merges.txt.
 
-    Raises:
-        UserError: there is no merges.txt, or they are damaged or do not belong together.
+    Raises UserError if merges.txt is missing, or they are damaged or do not belong together.
     """
     from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
     from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, rules_of_files
@@ -98,7 +92,7 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
 
 
 def refuse_lower_case(lower_case: bool | None, path: Path) -> None:
-    """Raises UserError where a byte-level BPE is to lower-case."""
+    """Raises UserError for a byte-level BPE with `lower_case`."""
     if lower_case:
         raise UserError(f"the byte-level BPE of '{path}' keeps text as it is; leave out --lower_case")
 
@@ -111,7 +105,7 @@ def make_tokenizer(
     path: Path,
     rules: WordPieceRules = BERT_RULES,
 ) -> Tokenizer:
-    """Makes a tokenizer of the kind "sentencepiece" or "wordpiece", lower-casing where nothing says otherwise."""
+    """Returns a "sentencepiece" or "wordpiece" tokenizer; lower-cases by default."""
     # Only where there is a tokenizer: numba, which they compile with, takes half a second to import.
     if kind == "sentencepiece":
         from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -125,17 +119,12 @@ def make_tokenizer(
 def wordpiece(
     vocabulary: bytes, near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path
 ) -> Tokenizer:
-    """Makes a WordPiece tokenizer by what the files next to its vocabulary say.
+    """Returns a WordPiece tokenizer with the settings next to its vocabulary.
 
-    Args:
-        vocabulary: a piece a line.
-        near: what the files say.
-        lower_case: whether text is lower-cased; None: what they say, or else whether no pieces have capital letters.
-        keep_accents: whether accents stay; None: what they say, or else no.
-        path: the vocabulary's file, for errors.
+    vocabulary: a piece a line. near: those settings. lower_case: None for theirs, else whether no piece has capital
+    letters. keep_accents: None for theirs, else no.
 
-    Raises:
-        UserError: it is damaged, or (an UnknownTokenizer) the files say what is not followed.
+    Raises UserError if it is damaged, or UnknownTokenizer for an unsupported setting.
     """
     near.check("wordpiece")
     rules = _wordpiece_rules(near)
@@ -168,7 +157,7 @@ def wordpiece(
 
 
 def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
-    """Warns where no file says do_lower_case: of capital letters that are lower-cased, or not so in transformers."""
+    """Warns if no file has do_lower_case and capital letters are lower-cased, here or by transformers alone."""
     if "do_lower_case" in near.settings or not is_cased(tokenizer):
         return
     if near.of_model and not lower:
@@ -213,10 +202,10 @@ def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
 def sentencepiece(
     vocabulary: bytes, near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path
 ) -> Tokenizer:
-    """Makes a tokenizer of a SentencePiece model by what the files next to it say; see `wordpiece`.
+    """Returns a tokenizer of a SentencePiece model with the settings next to it; see `wordpiece`.
 
-    A tokenizer.json next to it that has ALBERT's steps is not read: google-research/albert is followed, which ends
-    pieces before a comma after a digit.
+    A tokenizer.json with ALBERT's steps is not read: google-research/albert, which ends pieces before a comma after a
+    digit, has priority.
     """
     near.check("sentencepiece")
     if near.described:

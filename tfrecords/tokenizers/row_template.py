@@ -1,4 +1,4 @@
-"""How a tokenizer.json frames rows: its post_processor."""
+"""Reads and writes the post_processor of a tokenizer.json, which frames rows."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from tfrecords.tokenizers.base import UnknownTokenizer
 
 
 def pair_rules(separators: int, segment: int) -> dict[str, int]:
-    """Returns what a tokenizer says of pairs."""
+    """Returns a tokenizer's attributes for pairs."""
     return {"separators_between": separators, "second_segment_id": segment}
 
 
@@ -17,17 +17,11 @@ def framing(
 ) -> tuple[dict[str, str], dict[str, int]]:
     """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
 
-    Args:
-        steps: of a post_processor.
-        ids: of all pieces; those that the steps say must be the same.
-        where: the file's name, for errors.
-        may_end_with_cls: whether [CLS] may be last.
+    steps: of a post_processor. ids: of all pieces; those in the steps must be the same. where: for errors.
+    may_end_with_cls: whether [CLS] may be last.
 
-    Returns:
-        The strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing where no step frames.
-
-    Raises:
-        UnknownTokenizer: they are framed otherwise.
+    Returns the strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing if no step frames.
+    Raises UnknownTokenizer for other rows.
     """
     ends, pair = dict[str, str](), dict[str, int]()
     for step in steps:
@@ -72,7 +66,7 @@ def _row(text: str, segment: int, sep: str, count: int) -> list[tuple[str, str, 
 def as_template(
     cls: tuple[str, int], sep: tuple[str, int], separators_between: int, second_segment_id: int
 ) -> dict[str, Any]:
-    """Returns the post_processor that frames rows so; see `framing`."""
+    """Returns the post_processor for such rows; see `framing`."""
 
     def token(name: str, segment: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": name, "type_id": segment}}

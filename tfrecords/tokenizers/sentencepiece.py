@@ -1,4 +1,4 @@
-"""SentencePiece as ALBERT uses it: its normalisation, and commas after digits as pieces of their own."""
+"""SentencePiece as in ALBERT: its normalization, and commas after digits as separate pieces."""
 
 import itertools
 import os
@@ -27,9 +27,9 @@ _ENGLISH = frozenset(string.ascii_lowercase) | _PUNCTUATION
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """See `Tokenizer`. `vocabulary` may be a model as published; ALBERT's normalisation is put inside it.
+    """A SentencePiece `Tokenizer`. ALBERT's normalization is added to a published `vocabulary`.
 
-    Where that is inside already, it says the case, and whether accents are kept, unless they are stripped here.
+    A model that has it already sets the case, and whether accents stay, unless they are stripped here.
     """
 
     kind = "sentencepiece"
@@ -84,18 +84,17 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        # Where accents are kept, the ü within a German word must not part it.
+        # If accents stay, the ü within a German word must not split it.
         inside = _is_latin_letter if self.keep_accents else None
         return np.array([_starts_word(piece, inside) for piece in self.pieces])
 
     @cached_property
     def script_word_starts(self) -> np.ndarray:
-        """See `Tokenizer`. A letter that is not English does not part a word where white space parts words."""
+        """As in `Tokenizer`; a non-English letter does not split a word."""
         return np.array([_starts_word(piece, is_spaced_letter) for piece in self.pieces])
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """See `Tokenizer`."""
         return [piece.replace(WORD_BOUNDARY, " ").encode() for piece in self.pieces]
 
     @cached_property
@@ -108,11 +107,10 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def digit_comma_splits(self) -> dict[int, list[int]]:
-        """Pieces that end in a digit and a comma, with the ids that ALBERT uses instead.
+        """The ids that ALBERT uses instead of each piece that ends in a digit and a comma.
 
-        The rule of tokenization.py:53-88 as intended: the piece without its comma encoded anew, keeping its word
-        boundary or the lack of it, and then the comma. (In Python 3 the original compares str with bytes and leaves a
-        boundary where none was.) It looks at one piece only, so it is a table over the vocabulary.
+        The rule of tokenization.py:53-88 as intended: the piece without its comma is encoded anew, with the same word
+        boundary, and then the comma. (In Python 3 the original compares str with bytes and adds a boundary.)
         """
         if self._blanks is not None:  # The `tokenizers` library has no such rule.
             return {}
@@ -130,7 +128,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _digit_comma_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """(every id's expansion end to end: int32, row_splits: int64 [vocab_size + 1]); one id to itself mostly."""
+        """(every id's expansion end to end: int32, row_splits: int64 [vocab_size + 1])."""
         rows = [self.digit_comma_splits.get(i, [i]) for i in range(self.vocab_size)]
         return np.concatenate(rows).astype(np.int32), np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
 
@@ -141,11 +139,10 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _blanks(self) -> Blanks | None:
-        """What blanks at the ends of texts are, where the rules are those of a tokenizer.json."""
         return blanks_of(self.vocabulary)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """See `Tokenizer`. Of two segmentations with equal scores, the graph and the offsets may have the other."""
+        """As in `Tokenizer`; the graph and the offsets may have another segmentation of equal score."""
         texts = self.as_read(texts)
         ids, splits = self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
         return self._with_last_blanks(texts, ids, splits)[:2]
@@ -159,7 +156,7 @@ class SentencePieceTokenizer(Tokenizer):
         return expand(ids, splits, *self._digit_comma_table)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `Tokenizer`. Of a piece that the digit-comma rule cuts, the comma is the last character."""
+        """As in `Tokenizer`; a comma split by the digit-comma rule is the piece's last character."""
         texts, written = self.as_read(texts), texts
         longer = self._with_first_blanks(texts)
         rows = self._processor.encode(longer, return_type="offset_mapping") if len(texts) else []
@@ -180,7 +177,6 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, splits, self.as_written(written, splits, offsets)
 
     def _with_first_blanks(self, texts: Sequence[str]) -> list[str]:
-        """The texts, with a blank put before those that need one of them to begin with a word."""
         if self._blanks is None or not self._blanks.no_blank_before:
             return list(texts)
         has_none = re.compile(self._blanks.no_blank_before).fullmatch
@@ -189,7 +185,6 @@ class SentencePieceTokenizer(Tokenizer):
     def _with_last_blanks(
         self, texts: Sequence[str], ids: np.ndarray, splits: np.ndarray, offsets: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The ids, with that of a blank at the end of texts that end with one, where the rules say so."""
         offsets = np.zeros((len(ids), 2), np.int32) if offsets is None else offsets
         if self._blanks is None or not self._blanks.last_blank:
             return ids, splits, offsets
@@ -202,7 +197,7 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, splits + np.append(0, np.cumsum(more)), offsets
 
     def published_files(self) -> dict[str, bytes]:
-        """See `Tokenizer`. XLM-RoBERTa's is a tokenizer.json: its ids are not those of a SentencePiece model there."""
+        """As in `Tokenizer`; XLM-RoBERTa's ids differ from a SentencePiece model's, so it gets a tokenizer.json."""
         if not self.is_of_xlm:
             return super().published_files()
         from tfrecords.tokenizers.unigram_file import as_tokenizer_json
@@ -222,9 +217,7 @@ class SentencePieceTokenizer(Tokenizer):
 def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:
     """Returns whether a piece begins a word by google-research/albert's rule.
 
-    Args:
-        piece: The piece.
-        is_inside: Whether a character that is not English may continue a word; None: none may.
+    is_inside: whether a non-English character may continue a word; None if none may.
     """
     if piece in _PUNCTUATION or piece.startswith((WORD_BOUNDARY, "<")):
         return True

@@ -1,4 +1,4 @@
-"""Training a vocabulary: SentencePiece as ALBERT's was, or byte-level BPE as RoBERTa's."""
+"""Trains a vocabulary: SentencePiece as in ALBERT, or byte-level BPE as in RoBERTa."""
 
 import io
 import json
@@ -18,7 +18,7 @@ USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]  # noqa: RUF001
 # In the order of the ids, as in HuggingFace's recipes for a RoBERTa of one's own.
 BPE_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 _ROLES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
-# A pair that stands in the text only once is no piece.
+# A pair must occur at least so often to be a piece.
 _LEAST_FREQUENCY = 2
 # SentencePiece leaves out lines of more bytes. Allowing longer ones would take memory for them as wholes.
 _MOST_BYTES = 4192
@@ -34,10 +34,10 @@ def train_tokenizer(
     hard_vocab_limit: bool = True,
     keep_accents: bool = False,
 ) -> bytes:
-    """Trains a unigram model on the lines and returns it serialised, ALBERT's normalisation inside.
+    """Returns a serialized unigram model trained on the lines, with ALBERT's normalization.
 
-    The same lines and settings give the same bytes. Raises UserError when there is too little text for `vocab_size`
-    pieces (unless `hard_vocab_limit` is off: then there are as many as the text gives), or too many characters.
+    The same lines and settings give the same bytes. Raises UserError for too little text for `vocab_size` pieces (with
+    `hard_vocab_limit` off there are fewer instead), or too many characters.
     """
     normalizer = albert_normalizer(lower_case, keep_accents)
     model = io.BytesIO()
@@ -57,7 +57,7 @@ def train_tokenizer(
             unk_piece="<unk>",
             control_symbols=CONTROL_PIECES,
             user_defined_symbols=USER_PIECES,
-            # Whatever the machine: the number of threads decides in which order floats are summed.
+            # Fixed, since the number of threads decides the order in which floats are summed.
             num_threads=4,
             minloglevel=2,
         )
@@ -67,13 +67,13 @@ def train_tokenizer(
 
 
 def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = True) -> bytes:
-    """Trains a byte-level BPE on the lines and returns it as a tokenizer.json.
+    """Returns a byte-level BPE trained on the lines, as a tokenizer.json.
 
-    Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and what merges make of them. The same lines and
-    settings give the same file. Raises UserError when there is too little text for `vocab_size` pieces (unless
-    `hard_vocab_limit` is off: then there are as many as the text gives), or no room for the bytes.
+    Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and their merges. The same lines and settings give
+    the same file. Raises UserError for too little text for `vocab_size` pieces (with `hard_vocab_limit` off there are
+    fewer instead), or a `vocab_size` too small for the bytes.
     """
-    # Only here: reading and using a vocabulary need no more than its file.
+    # Imported here: only training needs it.
     import tokenizers
 
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -123,14 +123,14 @@ def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
 
 
 def bpe_listing(tokenizer_json: bytes) -> str:
-    """The text of a .vocab file: a piece and the number of its merge a line, in the order of the ids."""
+    """Returns a .vocab file's text: a piece and the number of its merge a line, by id."""
     model = json.loads(tokenizer_json)["model"]
     merges = {left + right: number for number, (left, right) in enumerate(model["merges"], 1)}
     return "".join(f"{piece}\t{merges.get(piece, 0)}\n" for piece in model["vocab"])
 
 
 def vocabulary_listing(model: bytes) -> str:
-    """The text of a .vocab file: a piece and its score a line, in the order of the ids."""
+    """Returns a .vocab file's text: a piece and its score a line, by id."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     ids = range(processor.get_piece_size())
     return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)

@@ -1,7 +1,7 @@
-"""Which characters are letters, numbers or white space, by the tables of the `tokenizers` library: Unicode 16.
+"""Tables of letters, numbers and white space as in the `tokenizers` library: Unicode 16.
 
-Written down, since Python's, RE2's and that library's tables are of different versions of Unicode: with these, ids
-depend on none of them. `python -m scripts.unicode_classes` writes them anew.
+Python, RE2 and that library have other versions of Unicode, on which ids do not depend.
+`python -m scripts.unicode_classes` writes the tables.
 """
 
 import functools
@@ -91,14 +91,14 @@ _TEXTS = {LETTER: _LETTERS, NUMBER: _NUMBERS, SPACE: _SPACES}
 
 @functools.cache
 def ranges(kind: int) -> list[tuple[int, int]]:
-    """The first and last code points of all runs of characters of a kind, ascending."""
+    """Returns the first and last code points of all runs of characters of a kind, ascending."""
     parts = (part.partition("-") for part in _TEXTS[kind].split())
     return [(int(first, 16), int(last or first, 16)) for first, _, last in parts]
 
 
 @functools.cache
 def class_table() -> np.ndarray:
-    """The kind of every code point: uint8 [0x110000]."""
+    """Returns the kind of every code point: uint8 [0x110000]."""
     table = np.full(0x110000, OTHER, np.uint8)
     for kind in _TEXTS:
         for first, last in ranges(kind):
@@ -108,7 +108,7 @@ def class_table() -> np.ndarray:
 
 @functools.cache
 def re2_class(kind: int) -> str:
-    r"""What stands for the characters of a kind between the brackets of a regular expression of RE2.
+    r"""Returns the content of an RE2 character class for a kind.
 
     >>> re2_class(SPACE)[:11]
     '\\x{9}-\\x{d}'

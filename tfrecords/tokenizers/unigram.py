@@ -1,10 +1,9 @@
-"""SentencePiece's unigram model over whole batches, compiled, each word segmented once.
+"""SentencePiece's unigram model over whole batches, compiled, with a cache of recent words.
 
-Where no piece spans a space, the best segmentation of a text is that of its words one after another, so the words seen
-lately are kept with their ids. The arithmetic is SentencePiece's own (unigram_model.cc, EncodeOptimized), so a word
-alone gets the very ids that SentencePiece gives it. In a longer text SentencePiece adds scores up from its start, and
-segmentations of equal score (8|88 and 88|8) fall by what rounding the words before have left: 6 of 47,557 paragraphs of
-Wikipedia differ. Here a word's ids never depend on the words around it.
+Where no piece spans a space, words can be segmented one by one. The arithmetic is SentencePiece's own
+(unigram_model.cc, EncodeOptimized), so a single word gets the same ids. In a longer text SentencePiece sums scores from
+its start, so that rounding decides between segmentations of equal score (8|88 and 88|8): 6 of 47,557 paragraphs of
+Wikipedia differ. Here a word's ids never depend on other words.
 """
 
 import functools
@@ -36,11 +35,10 @@ _BOUNDARY = ord(WORD_BOUNDARY)
 
 
 class UnigramSegmenter:
-    """Texts to ids; safe to call from several threads.
+    """Converts texts to ids; thread-safe.
 
-    Args:
-        proto: a model that `can_segment` accepts.
-        expansions: every id's replacement end to end, int32, and its row_splits, int64 [vocab_size + 1].
+    proto: a model that `can_segment` accepts. expansions: every id's replacement end to end, int32, and its row_splits,
+    int64 [vocab_size + 1].
     """
 
     def __init__(self, proto: model_pb2.ModelProto, expansions: tuple[np.ndarray, np.ndarray]):
@@ -65,7 +63,7 @@ class UnigramSegmenter:
         self._slots, self._records = empty_cache()
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (ids of all texts: int32 [tokens], row_splits: int64 [len(texts) + 1])."""
+        """As `Tokenizer.encode_batch`."""
         normal = self._normalizer.normalize(list(texts)) if len(texts) else []
         codes = np.frombuffer("".join(normal).encode("utf-32-le"), np.uint32)
         text_splits = np.cumsum([0, *map(len, normal)], dtype=np.int64)
@@ -74,7 +72,7 @@ class UnigramSegmenter:
 
 
 def can_segment(proto: model_pb2.ModelProto) -> bool:
-    """Whether the best segmentation of every text is that of its words, and its words are those of `normalizer_of`."""
+    """Returns whether every text's best segmentation is that of its words by `normalizer_of`."""
     spec, pieces = proto.normalizer_spec, proto.pieces
     own = {piece.piece for piece in pieces if piece.type == _PIECE.USER_DEFINED}
     normalizer = normalizer_of(spec.precompiled_charsmap)
@@ -93,13 +91,12 @@ def can_segment(proto: model_pb2.ModelProto) -> bool:
 # 0.7 s for each of the published ones.
 @functools.lru_cache(maxsize=8)
 def _replaced_characters(charsmap: bytes) -> frozenset[str]:
-    """The characters of all sources that are replaced, alone or with others."""
     return frozenset(character for source, _ in decompile(charsmap) for character in source)
 
 
 @compiled
 def expand(ids, row_splits, values, table_splits):
-    """Each id by its row of the table; the rows of the result in `row_splits` again."""
+    """Replaces each id by its row of the table; returns values and new row_splits."""
     size = 0
     for token_id in ids:
         size += table_splits[token_id + 1] - table_splits[token_id]
@@ -119,7 +116,6 @@ def expand(ids, row_splits, values, table_splits):
 def _encode(
     codes, text_splits, edges, piece_ids, scores, is_single, unknown, expansions, expansion_splits, slots, records
 ):  # fmt: skip
-    """Ids of all words end to end and their row_splits. slots, records: of `empty_cache`."""
     longest = 0
     for row in range(len(text_splits) - 1):
         longest = max(longest, text_splits[row + 1] - text_splits[row])
@@ -164,10 +160,10 @@ def _encode(
 
 @compiled
 def _segment(codes, begin, length, edges, piece_ids, scores, is_single, unknown, best, origins, pieces, path):
-    """Puts the best path of a word behind its boundary into path[RESULT : length + 1].
+    """Writes the best path of a word after its boundary into path[RESULT : length + 1].
 
-    Of equal sums the first counts. They are of single precision (`is_single`) as SentencePiece's, or of double
-    precision as those of the `tokenizers` library.
+    The first of equal sums wins. They are of single precision (`is_single`) as in SentencePiece, else of double
+    precision as in the `tokenizers` library.
     """
     length += 1
     origins[: length + 1] = -1

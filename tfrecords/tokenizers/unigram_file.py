@@ -1,8 +1,7 @@
-"""A Unigram tokenizer.json as a SentencePiece model that carries the file's steps of normalization.
+"""Converts a Unigram tokenizer.json to a SentencePiece model with the file's normalization.
 
-All steps that are followed change single characters (but for ALBERT's doubled quotes), so together they are one set of
-rules as SentencePiece has them. What a blank at the end of a text becomes is not SentencePiece's to say; it is written
-into the name of the rules.
+All supported steps change single characters (except ALBERT's doubled quotes), so together they are one set of
+SentencePiece's rules. It has no rule for a blank at the end of a text; the name of the rules stores that.
 """
 
 import base64
@@ -44,25 +43,20 @@ def as_model(
     lower_case: bool | None,
     keep_accents: bool | None,
 ) -> bytes:
-    """Writes a SentencePiece model (serialized).
+    """Returns a serialized SentencePiece model.
 
-    Args:
-        model: the file's "model".
-        steps: of normalization, all known.
-        splits_at_white_space: whether words end at all white space, and not at blanks alone.
-        special: pieces that are no text.
-        lower_case: whether text is lower-cased; None: as the steps say.
-        keep_accents: whether accents stay; None: as the steps say.
+    model: the file's "model". steps: of normalization, all known. splits_at_white_space: whether words end at all white
+    space, not at blanks alone. special: pieces that are no text. lower_case, keep_accents: None for the steps' own.
     """
     proto = model_pb2.ModelProto()
     for number, (piece, score) in enumerate(model["vocab"]):
-        # The library splits words before it looks for pieces, so that none goes over their ends.
+        # The library splits words first, so that no piece spans two.
         kind = _KINDS.CONTROL if piece in special else _KINDS.UNUSED if WORD_BOUNDARY in piece[1:] else _KINDS.NORMAL
         proto.pieces.add(piece=piece, score=score, type=_KINDS.UNKNOWN if number == model["unk_id"] else kind)
     proto.trainer_spec.model_type = model_pb2.TrainerSpec.UNIGRAM
     proto.trainer_spec.unk_id = model["unk_id"]
     proto.trainer_spec.unk_piece = model["vocab"][model["unk_id"]][0]
-    # Absent ones: the library must not look for its defaults <s> and </s>.
+    # Absent names, so that the library does not look for its defaults <s> and </s>.
     proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = proto.trainer_spec.pad_id = -1
     steps = _with_case_and_accents(steps, lower_case, keep_accents)
     types = {step["type"] for step in steps}
@@ -83,15 +77,15 @@ def as_model(
     return proto.SerializeToString(deterministic=True)
 
 
-# XLM-RoBERTa's ids before those of the model's pieces, and the step of words that its class makes.
+# XLM-RoBERTa's first ids, and the pre-tokenizer of its class.
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "always", "split": True}
 
 
 def shifted(model: bytes) -> bytes:
-    """Returns XLM-RoBERTa's SentencePiece model with the ids that fairseq gives its pieces (both serialized).
+    """Returns XLM-RoBERTa's SentencePiece model with fairseq's ids (both serialized).
 
-    These are `_FIRST`, the pieces behind <unk>, <s> and </s>, and <mask> (transformers/convert_slow_tokenizer.py,
+    These are `_FIRST`, the pieces after <unk>, <s> and </s>, and <mask> (transformers/convert_slow_tokenizer.py,
     XLMRobertaConverter).
     """
     proto = model_pb2.ModelProto.FromString(model)
@@ -103,7 +97,7 @@ def shifted(model: bytes) -> bytes:
 
 
 def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
-    """Writes a tokenizer of XLM-RoBERTa's kind as a tokenizer.json."""
+    """Returns a tokenizer of XLM-RoBERTa's kind as a tokenizer.json."""
     proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
@@ -133,7 +127,7 @@ def _with_case_and_accents(steps: list[dict], lower_case: bool | None, keep_acce
 
 
 def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tuple[str, str]]:
-    """(source, target) pairs of all steps together."""
+    """(source, target) pairs of all steps."""
     at = next((number for number, step in enumerate(steps) if step["type"] == "Precompiled"), len(steps))
     charsmap = b"".join(base64.b64decode(step["precompiled_charsmap"]) for step in steps[at : at + 1])
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))

@@ -1,8 +1,8 @@
-"""The words seen lately with their ids, for compiled code: a hash table that starts anew when it is full.
+"""A cache of recent words' ids for compiled code: a hash table that is emptied when full.
 
 A record is [characters, ids, the characters, the ids]; a slot is the upper bits of its word's digest and the record's
-place, so that a known word takes two reads of memory. The first two of `records` are the next free place and the number
-of records; no slot in use is 0.
+position, so that a known word takes two reads of memory. `records` begins with the next free position and the number of
+records; no slot in use is 0.
 """
 
 import numpy as np
@@ -12,25 +12,25 @@ from tfrecords.base.compiled import compiled
 # FNV-1a.
 FIRST_DIGEST = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
-# Words of at most so many characters are kept, in slots and 32-bit numbers for the records: 10 MB.
+# The longest stored word in characters, slots, and 32-bit numbers for the records: 10 MB.
 _LONGEST_KEPT = 32
 _SLOTS, _RECORDS = 1 << 18, 1 << 21
 
 
 def empty_cache() -> tuple[np.ndarray, np.ndarray]:
-    """Makes `slots` and `records`; whoever shares them between threads must lock them."""
+    """Returns `slots` and `records`; threads that share them must lock them."""
     return np.zeros(_SLOTS, np.uint64), np.zeros(_RECORDS, np.int32)
 
 
 @compiled
 def digest_with(digest, code):
-    """The digest of a word with one more character."""
+    """Returns a word's digest extended by one character."""
     return (digest ^ np.uint64(code)) * _PRIME
 
 
 @compiled
 def find_word(codes, begin, length, digest, slots, records):
-    """The slot of a word's record, or the empty one where it belongs."""
+    """Returns the slot of a word's record, or its empty slot."""
     slot = np.int64((digest ^ (digest >> np.uint64(32))) & np.uint64(_SLOTS - 1))
     while slots[slot]:
         if (slots[slot] ^ digest) < np.uint64(_RECORDS):
@@ -47,14 +47,14 @@ def find_word(codes, begin, length, digest, slots, records):
 
 @compiled
 def record_at(slot, records):
-    """Where in `records` the ids begin that a slot's value leads to, and how many they are."""
+    """Returns where a slot's ids begin in `records`, and their number."""
     record = np.int64(slot & np.uint64(_RECORDS - 1))
     return record + 2 + records[record], records[record + 1]
 
 
 @compiled
 def keep_word(codes, begin, length, digest, ids, slot, slots, records):
-    """Keeps the ids of a word, unless it is long, in the slot that `find_word` gave."""
+    """Stores the ids of a word in the slot from `find_word`, unless the word is long."""
     if length > _LONGEST_KEPT:
         return
     if records[0] == 0 or records[0] + 2 + length + len(ids) > _RECORDS or 2 * records[1] > _SLOTS:
@@ -73,7 +73,7 @@ def keep_word(codes, begin, length, digest, ids, slot, slots, records):
 
 @compiled
 def larger(array, size):
-    """A copy with room for more than `size`."""
+    """Returns a copy with a capacity above `size`."""
     copy = np.empty(2 * size + 64, array.dtype)
     copy[: len(array)] = array
     return copy

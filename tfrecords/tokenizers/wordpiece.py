@@ -1,6 +1,6 @@
-"""WordPiece as BERT and the Chinese ALBERTs use it.
+"""WordPiece as in BERT and the Chinese ALBERTs.
 
-Text goes through the table of `characters`; of what a space parts, the longest piece of the vocabulary comes first
+Text is mapped by the table of `characters` and split at spaces; in each word the longest piece comes first
 (google-research/bert tokenization.py).
 """
 
@@ -30,17 +30,17 @@ _MARK = b"\xef\xbb\xbf"
 
 
 class WordPieceTokenizer(Tokenizer):
-    """See `Tokenizer`.
+    """A WordPiece `Tokenizer`.
 
     Args:
         vocabulary: the text file: a piece a line, the line number its id.
         lower_case: see `Tokenizer`.
         path: the file's name, for errors.
         keep_accents: see `Tokenizer`.
-        rules: what else decides ids and offsets; those of google-research/bert.
+        rules: of ids and offsets; default: google-research/bert's.
 
     Raises:
-        UserError: the file is damaged, or (an UnknownTokenizer) has no special pieces, or a rule is not followed.
+        UserError: it is damaged, or (an UnknownTokenizer) has no special pieces, or a rule is not supported.
     """
 
     kind = "wordpiece"
@@ -54,13 +54,13 @@ class WordPieceTokenizer(Tokenizer):
         keep_accents: bool = False,
         rules: WordPieceRules = BERT_RULES,
     ):
-        # Windows editors begin a file with a mark of its encoding.
+        # Windows editors write a byte-order mark.
         vocabulary = vocabulary.removeprefix(_MARK)
         # Without lower case BERT keeps them anyway.
         super().__init__(vocabulary, lower_case, keep_accents and lower_case)
         self.rules = rules
         try:
-            # Some editors begin a file with a byte-order mark.
+            # Some editors write a byte-order mark.
             lines = vocabulary.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             raise UserError(f"tokenizer '{path}' is not UTF-8 text; SentencePiece models end in .model") from error
@@ -90,23 +90,21 @@ class WordPieceTokenizer(Tokenizer):
         return functools.partial(made, rules=self.rules), values, state
 
     def with_pieces(self, pieces: Sequence[str]) -> "WordPieceTokenizer":
-        """Makes a tokenizer of other pieces by the same rules."""
+        """Returns a tokenizer of other pieces with the same rules."""
         lines = "".join(f"{piece}\n" for piece in pieces).encode()
         return type(self)(lines, self.lower_case, keep_accents=self.keep_accents, rules=self.rules)
 
     @cached_property
     def sha256(self) -> str:
-        """See `Tokenizer`."""
         more = self.rules.digest_text()
         return hashlib.sha256(f"{super().sha256} {more}".encode()).hexdigest() if more else super().sha256
 
     def description(self) -> dict[str, Any]:
-        """See `Tokenizer`."""
         values = self.rules.values()
         return super().description() | ({"rules": values} if values else {})
 
     def published_files(self) -> dict[str, bytes]:
-        """See `Tokenizer`; a tokenizer.json where the vocabulary and its case are not all that decides ids."""
+        """As in `Tokenizer`, with a tokenizer.json if the ids depend on more than vocabulary and case."""
         if not self.rules.digest_text():
             return super().published_files()
         names = {f"{role}_token": piece for role, piece in self.rules.names}
@@ -114,7 +112,7 @@ class WordPieceTokenizer(Tokenizer):
         return super().published_files() | more
 
     def normalized(self, text: str) -> str:
-        """Returns the words of a text as pieces are looked for in them, with one blank between them.
+        """Returns the normalized words of a text, with one blank between them.
 
         >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         >>> WordPieceTokenizer("\\n".join(pieces).encode()).normalized("Café (1,5)")
@@ -128,7 +126,6 @@ class WordPieceTokenizer(Tokenizer):
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """See `Tokenizer`."""
         return [piece.removeprefix(_SUFFIX).encode() for piece in self.pieces]
 
     @cached_property
@@ -139,13 +136,13 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def added_ids(self) -> set[int]:
-        """See `Tokenizer`; numbers between those of added tokens, which no file names, are of no text either."""
+        """As in `Tokenizer`, with unassigned numbers between added tokens, which are no text either."""
         named = {self._ids[piece] for piece in self.rules.outside if piece in self._ids}
         return named | {number for number, piece in enumerate(self.pieces) if piece.startswith("[unused")}
 
     @property
     def _model_ids(self) -> dict[str, int]:
-        """The ids of the pieces that WordPiece looks for; of equal ones the last counts."""
+        """Ids of the pieces that WordPiece looks for; of equal ones the last counts."""
         return {piece: number for piece, number in self._ids.items() if piece not in self.rules.outside}
 
     @cached_property
@@ -158,7 +155,7 @@ class WordPieceTokenizer(Tokenizer):
         return self.encode_with_offsets(texts)[:2]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See `Tokenizer`. A dropped character belongs to the one before it in its word."""
+        """As in `Tokenizer`; a dropped character belongs to the one before it in its word."""
         read = self.as_read(texts)
         if self._cutter is None:
             codes = np.frombuffer("".join(read).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -192,7 +189,7 @@ class WordPieceTokenizer(Tokenizer):
 def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk_id, longest):
     width = expansions.shape[1]
     word = np.empty(longest + 1, np.int64)
-    # Where in its text each character of the word begins and ends; dropped ones belong to the one before.
+    # Spans of the word's characters; dropped ones belong to the one before.
     places = np.empty((longest + 1, 2), np.int32)
     # A character gives at most as many pieces as it has characters after expansion.
     out = np.empty(len(codes) * width + 1, np.int32)
@@ -236,7 +233,7 @@ def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk
 
 @compiled
 def _put_word(word, places, out, offsets, count, edges, ids, suffix, unk_id, longest):
-    """Appends the pieces of a word, longest first; a word with a part that is no piece is one [UNK]."""
+    """Appends a word's pieces, longest first; [UNK] if a part is no piece."""
     first = count
     start = 0
     while start < len(word):

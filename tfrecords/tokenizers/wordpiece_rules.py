@@ -1,4 +1,4 @@
-"""What decides the ids and offsets of a WordPiece tokenizer besides its vocabulary and its case."""
+"""Rules that decide a WordPiece tokenizer's ids and offsets, besides its vocabulary and case."""
 
 import dataclasses
 import json
@@ -16,19 +16,19 @@ LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
 
 @dataclasses.dataclass(frozen=True)
 class WordPieceRules:
-    """All but the vocabulary, the case and the accents.
+    """All rules but the vocabulary, the case and the accents.
 
     Attributes:
-        of_library: whether Unicode's classes are those of the `tokenizers` library, and not google-research/bert's.
-        clean: whether control characters are dropped.
-        chinese: whether each Chinese character is a word.
+        of_library: see `CharacterRules`.
+        clean: see `CharacterRules`.
+        chinese: see `CharacterRules`.
         strip_accents: whether accents are dropped though capitals stay.
         longest_word: characters of the longest word that is not unknown.
-        names: (role, piece) of those special pieces that are not called [CLS], [SEP], [PAD], [UNK] and [MASK].
+        names: (role, piece) of special pieces with other names than [CLS], [SEP], [PAD], [UNK] and [MASK].
         separators_between: see `Tokenizer`.
         second_segment_id: see `Tokenizer`.
-        added: tokens that are cut out of a text; those without a piece are left out.
-        outside: those of them that WordPiece itself does not look for, since they are not in the file's vocabulary.
+        added: tokens with a piece that are cut out of a text.
+        outside: those of them that are not in the file's vocabulary, so that WordPiece itself ignores them.
     """
 
     of_library: bool = False
@@ -44,7 +44,7 @@ class WordPieceRules:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "WordPieceRules":
-        """Reads what `values` wrote.
+        """Reads the result of `values`.
 
         >>> rules = WordPieceRules(longest_word=50, added=(AddedToken("[E1]", 7, True),))
         >>> WordPieceRules.from_values(json.loads(json.dumps(rules.values()))) == rules
@@ -55,15 +55,15 @@ class WordPieceRules:
         return cls(**values | {"names": names, "added": added, "outside": tuple(values.get("outside", ()))})
 
     def values(self) -> dict[str, Any]:
-        """Returns, as JSON holds it, in what they differ from those of google-research/bert."""
+        """Returns, as JSON values, the differences from google-research/bert's rules."""
         values, plain = dataclasses.asdict(self), dataclasses.asdict(BERT_RULES)
         return {name: value for name, value in values.items() if value != plain[name]}
 
     def digest_text(self) -> str:
-        """Returns what of them is part of a tokenizer's SHA-256.
+        """Returns the rules' part of a tokenizer's SHA-256.
 
-        Not part of it are the two usual sets of rules: the same vocabulary with and without a tokenizer.json next to it
-        is one tokenizer, though the two read private characters and words of more than 100 characters differently.
+        It leaves out the two usual sets of rules: the same vocabulary with and without a tokenizer.json is one
+        tokenizer, though the two read private characters and words of more than 100 characters differently.
         """
         return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
 
@@ -72,7 +72,7 @@ BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, lo
 
 
 def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
-    """Writes a tokenizer as a tokenizer.json, which the `tokenizers` library reads too."""
+    """Returns a tokenizer as a tokenizer.json, which the `tokenizers` library can read."""
     rules = tokenizer.rules
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]

@@ -1,8 +1,7 @@
-"""Which tokens of a row begin a word, for masks of whole words.
+"""Decides which tokens of a row begin a word, for whole-word masks.
 
-The rule "published" is a table over the vocabulary, as in the code of the published models. The rule "script" looks at
-the writing: white space ends words, and in scripts that are written without it, such as Chinese and Thai, each token is
-a word. Tokens that share a character are one word.
+The rule "published" is a table over the vocabulary, as in the published models' code. By the rule "script" white space
+ends words, and in scripts without it, such as Chinese and Thai, each token is a word, unless tokens share a character.
 """
 
 import functools
@@ -27,7 +26,7 @@ _JOINERS = "\u200c\u200d"
 
 @functools.cache
 def unspaced_table() -> np.ndarray:
-    """Returns whether each code point belongs to a script that is written without white space: bool [0x110000]."""
+    """Returns whether each code point is of a script without white space: bool [0x110000]."""
     table = np.zeros(0x110000, bool)
     for item in _UNSPACED.split():
         first, _, last = item.partition("-")
@@ -36,7 +35,7 @@ def unspaced_table() -> np.ndarray:
 
 
 def is_spaced_letter(character: str) -> bool:
-    """Returns whether a character is part of a word in a script where white space parts words.
+    """Returns whether a character is a letter of a script with white space between words.
 
     >>> [is_spaced_letter(character) for character in "éя한中ก1,"]
     [True, True, True, False, False, False, False]
@@ -46,19 +45,17 @@ def is_spaced_letter(character: str) -> bool:
 
 
 def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns what `word_begins` reads of each piece: uint8 [bytes] end to end, and their int64 [pieces + 1] splits.
+    """Returns the table of pieces for `word_begins`: uint8 [bytes] end to end, and int64 [pieces + 1] splits.
 
-    Args:
-        pieces: The text of each piece in UTF-8, which need not be whole characters.
+    pieces: The text of each piece in UTF-8, possibly incomplete characters.
     """
-    # Of most pieces, no byte matters: one letter stands for them.
+    # Most pieces have no such character: one letter replaces them.
     short = [piece if _is_unspaced(piece) else b"a" for piece in pieces]
-    # A copy: compiled code takes an array that may not be written as one of another type.
+    # A copy, since numba treats a read-only array as another type.
     return np.frombuffer(b"".join(short), np.uint8).copy(), np.cumsum([0, *map(len, short)])
 
 
 def _is_unspaced(piece: bytes) -> bool:
-    """Returns whether a piece may hold a part of a character of a script that is written without white space."""
     try:
         text = piece.decode()
     except UnicodeDecodeError:
@@ -76,15 +73,15 @@ def _unspaced_pattern() -> re.Pattern:
 def word_begins(ids, starts, data, splits, unspaced):
     """Returns bool [tokens]: which tokens of one row begin a word.
 
-    A token begins a word where `starts` says so; where its first byte begins a character of a script without white
+    A token begins a word where `starts` is set; where its first byte begins a character of a script without white
     space; and where its first byte begins the character after one of those.
 
     Args:
         ids: int32 [tokens].
         starts: bool [vocab].
-        data: uint8 [bytes], as from `byte_table`.
-        splits: int64 [vocab + 1], as from `byte_table`.
-        unspaced: bool [0x110000], as from `unspaced_table`.
+        data: uint8 [bytes], from `byte_table`.
+        splits: int64 [vocab + 1], from `byte_table`.
+        unspaced: bool [0x110000], from `unspaced_table`.
     """
     begins = np.empty(len(ids), np.bool_)
     code, missing, token, after_unspaced = np.int64(0), 0, -1, False
