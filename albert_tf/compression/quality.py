@@ -1,4 +1,4 @@
-"""How good a model is without training it: on a task where it can answer it, and beside its teacher on text."""
+"""The quality of a model without training it: its score on a task, and its similarity to the teacher on text."""
 
 import hashlib
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ _RIDGE = 0.1
 
 
 class Quality:
-    """Scores models on the evaluation examples of a task, or by how near their vectors are to a teacher's.
+    """Scores models on the evaluation examples of a task, or by the similarity of their vectors to a teacher's.
 
-    - A model fine-tuned for the task answers it; its head is what was trained.
+    - A model fine-tuned for the task answers with its own head.
     - On two texts with a number, others score by the cosine of the texts' vectors.
-    - On any other texts with a class or a number, a linear probe on the vectors does, fitted anew for each model.
+    - On other texts with a class or a number, others score by a linear probe, fitted anew for each model.
 
     Args:
-        task: to score on; None: by the vectors of `rows` alone.
+        task: to score on; None: only similarity.
         is_trained: whether the models have the task's own head.
-        texts: held-out ones, for `likeness`, one or two a row.
-        max_seq_length: of the longest row, in tokens.
+        texts: held-out ones for `likeness`, one or two a row.
+        max_seq_length: tokens a row at most.
         batch_size: rows a batch.
 
     Raises:
-        UserError: the task has no evaluation file, or is of a kind that only a fine-tuned model answers.
+        UserError: the task has no evaluation file, or only a fine-tuned model can answer it.
     """
 
     def __init__(
@@ -73,12 +73,11 @@ class Quality:
 
     @property
     def is_cosine(self) -> bool:
-        """Tells whether the task is answered by the cosine of two texts."""
         return isinstance(self.task, TextTask) and self.task.labels is None and len(self.task.inputs) == 2
 
     @property
     def name(self) -> str:
-        """Says what the main score is."""
+        """The name of the main score."""
         if self.task is None:
             return "likeness"
         if self.is_trained:
@@ -88,24 +87,24 @@ class Quality:
 
     @property
     def metric(self) -> str:
-        """Gives the main score's key; cosines are scored by ranks."""
+        """The main score's key; cosines are scored by ranks."""
         if self.task is None:
             return "likeness"
         return "spearman" if self.is_cosine and not self.is_trained else self.task.main_metric
 
     @property
     def digest(self) -> str:
-        """Gives the SHA-256 of all that models are scored by."""
+        """The SHA-256 of everything that affects scores."""
         asked = self.texts, self.task and self.examples, self.train
         return hashlib.sha256(repr(asked).encode()).hexdigest()
 
     def remember(self, teacher: keras.Model, tokenizer: Tokenizer) -> None:
-        """Notes the teacher's vectors of the held-out texts, which `likeness` compares with."""
+        """Stores the teacher's vectors of the held-out texts for `likeness`."""
         if self.texts:
             self._vectors = self._embed(teacher, tokenizer, self.texts)
 
     def __call__(self, model: keras.Model, tokenizer: Tokenizer) -> dict[str, float]:
-        """Scores a model: the task's metrics, and likeness, the mean cosine of its vectors with the teacher's."""
+        """Returns the task's metrics and `likeness` of a model."""
         scores = {}
         if self.task is not None:
             scores = self._task_scores(model, tokenizer)
@@ -114,7 +113,7 @@ class Quality:
         return scores
 
     def likeness(self, model: keras.Model, tokenizer: Tokenizer) -> float:
-        """Computes the mean cosine of a model's vectors with those of the teacher that `remember` was given."""
+        """Returns the mean cosine of a model's vectors with those of the teacher given to `remember`."""
         vectors = self._embed(model, tokenizer, self.texts)
         return float(np.mean(np.sum(vectors * self._vectors, axis=1)))
 
@@ -131,7 +130,7 @@ class Quality:
         return {name: METRICS[name](answers, labels) for name in self.task.metrics}
 
     def _probe(self, train: list[np.ndarray], vectors: list[np.ndarray]) -> np.ndarray:
-        """Ridge regression from vectors to the classes, each as 0 or 1, or to the number."""
+        """Predicts by ridge regression from vectors to classes (each 0 or 1) or to the number."""
         inputs, asked = (_pair_features(each) for each in (train, vectors))
         labels = np.array([example.label for example in self.train])
         targets = labels[:, None] if self.task.labels is None else np.eye(len(self.task.labels))[labels]
@@ -145,7 +144,7 @@ class Quality:
     def _vectors_of(
         self, model: keras.Model, tokenizer: Tokenizer, examples: Sequence[TextExample]
     ) -> list[np.ndarray]:
-        """Of each of the examples' texts, [examples, hidden_size]."""
+        """Returns vectors of each of the examples' texts, [examples, hidden_size]."""
         columns = zip(*(example.texts for example in examples))
         return [self._embed(model, tokenizer, [(text,) for text in texts]) for texts in columns]
 
@@ -158,7 +157,7 @@ class Quality:
 
 
 def embedder_of(model: keras.Model) -> AlbertSentenceEmbedder:
-    """Gives the model itself where it makes vectors of length 1, or else one that averages its hidden states."""
+    """Returns an embedder itself, and for another model one that averages its hidden states."""
     if isinstance(model, AlbertSentenceEmbedder) and model.normalize:
         return model
     pooling = model.pooling if isinstance(model, AlbertSentenceEmbedder) else "mean"

@@ -1,4 +1,4 @@
-"""The whole way: load, cut, measure, distil on text, then on the task, and write a model folder with its report."""
+"""A whole compression: load, compress, measure, distil on text and on the task, write a model folder with its report."""
 
 import dataclasses
 import functools
@@ -35,17 +35,17 @@ from tfrecords.tokenizers.pruning import prune_tokenizer
 
 
 class Work(NamedTuple):
-    """What a compression works on.
+    """The input of a compression.
 
     Attributes:
-        loaded: the whole model, as it came.
-        teacher: what is compressed and taught by: that model, perhaps of fewer pieces.
+        loaded: the whole model as loaded.
+        teacher: the model to compress and learn from: that model, perhaps with fewer tokens.
         tokenizer: of the teacher and the student.
-        cut: what is to become of it.
-        counts: how often each piece occurs in the text, [vocab_size]; None without any.
-        texts: to learn from and to measure by.
-        quality: what scores models.
-        is_trained: whether the model was fine-tuned on the task that it is measured by.
+        cut: the plan.
+        counts: occurrences of each token in the text, [vocab_size]; None without any.
+        texts: to learn from and to measure with.
+        quality: scores models.
+        is_trained: whether the model was fine-tuned on the task that measures it.
     """
 
     loaded: Loaded
@@ -58,27 +58,25 @@ class Work(NamedTuple):
     is_trained: bool
 
     def score(self, model: keras.Model) -> dict[str, float]:
-        """Scores a model that reads the ids of `tokenizer`."""
         return self.quality(model, self.tokenizer)
 
     def likeness(self, model: keras.Model) -> float:
-        """Tells how like the whole model's a model's vectors are."""
+        """Returns the similarity of a model's vectors to the whole model's."""
         return self.quality.likeness(model, self.tokenizer)
 
 
 def run(settings: CompressSettings, devices: Devices | None = None) -> Path | None:
-    """Compresses a model into a model folder, going on where an earlier run of the same settings stopped.
+    """Compresses a model into a model folder, or resumes an earlier run of the same settings.
 
     Args:
         settings: of the run.
         devices: to train on; by default those of `settings.strategy`.
 
     Returns:
-        The folder: an ordinary model folder, with compress.json and compress.html; None where the run was stopped, to
-        be gone on with.
+        The model folder, with compress.json and compress.html; None if the run stopped early and can be resumed.
 
     Raises:
-        UserError: for a model, text or task that this cannot be done with, or a folder that holds another run.
+        UserError: for a model, text or task that does not allow it, or a folder that holds another run.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     work, folder = prepare(settings), Path(settings.output_dir)
@@ -125,7 +123,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
 
 
 def prepare(settings: CompressSettings) -> Work:
-    """Reads everything, so that whatever is wrong with it is said before any work.
+    """Reads all inputs, so that errors are raised before any work.
 
     Raises:
         UserError: naming what is wrong.
@@ -167,7 +165,7 @@ def prepare(settings: CompressSettings) -> Work:
 
 
 def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts: Texts) -> tuple[Any, Tokenizer]:
-    """The model and its tokenizer of the pieces that a text uses."""
+    """Returns the model and its tokenizer, reduced to the tokens that the texts use."""
     if settings.vocab_from == CORPUS:
         counts = count_pieces(texts.train, tokenizer)
     else:
@@ -177,7 +175,7 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
 
 
 def _measured(settings: CompressSettings, work: Work, folder: Path, is_chief: bool) -> list[TableRow]:
-    """The table of what each cut costs, or its first and last row; a run that goes on measures what is left."""
+    """Returns the table of each change's cost, or its first and last row; a resumed run measures only missing rows."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
@@ -212,7 +210,7 @@ def _cut(work: Work) -> Any:
 
 
 def _student(settings: CompressSettings, work: Work) -> Any:
-    """The compressed model, to be trained: without dropout, of the dtype asked for."""
+    """Returns the compressed model to train: without dropout, of the configured dtype."""
     model = _cut(work)
     encoder = encoder_of(model)
     config = _student_config(encoder.config)
@@ -245,7 +243,7 @@ def _text_phase(
 
 
 def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, Any]:
-    """What task.json says of the compressed model, right after it was scored: the whole one's would be read as its."""
+    """Returns the compressed model's task.json, just after scoring; it must not repeat the whole model's scores."""
     own = {name: value for name, value in work.loaded.task.items() if name != "metrics"}
     if not work.is_trained:
         return own
@@ -256,7 +254,7 @@ def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, An
 
 
 def _is_worse(work: Work, done: dict[str, TableRow]) -> bool:
-    """Tells, and says, whether the task phase made the model worse by what both are measured by."""
+    """Returns, and prints, whether the task phase made the model worse."""
     name = work.quality.metric
     text, task = (done[phase].scores[name] for phase in ("text", "task"))
     if task < text:

@@ -1,10 +1,10 @@
-"""Batches of rows, for training and for a model's answers.
+"""Batches of rows, for training and for prediction.
 
-Rows of like length come together, so that short ones do not pay for the longest.
+Rows of similar length share a batch, which saves padding:
 
     rows -> shuffled -> sorted by length within pools of batches -> batches in random order -> padded
 
-A training batch is a function of (seed, its number), so training goes on after any batch as if it had never stopped.
+A training batch is a function of (seed, its number), so training can resume after any batch.
 """
 
 import weakref
@@ -28,7 +28,7 @@ _GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, bucketed: bool = True) -> np.ndarray:
     """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
-    Rows that do not fill a batch are left out, other ones each epoch; fewer rows than a batch make one smaller batch.
+    Rows that do not fill a batch are dropped, other ones each epoch; fewer rows than a batch make one smaller batch.
     """
     random = np.random.default_rng(int(derive(seed, epoch)))
     order = random.permutation(len(lengths))
@@ -43,7 +43,7 @@ def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, buc
 
 
 def batches_per_epoch(rows: FeatureRows, batch_size: int) -> int:
-    """Returns how many batches `epoch_order` makes."""
+    """Returns the number of batches of `epoch_order`."""
     return max(1, len(rows) // batch_size)
 
 
@@ -59,7 +59,7 @@ def training_batches(
     worker: int = 0,
     jit_compile: bool = False,
 ) -> tf.data.Dataset:
-    """Returns batches for ever; see `FeatureRows.batch` for an element.
+    """Returns an endless dataset of batches; see `FeatureRows.batch` for an element.
 
     Args:
         rows: to train on.
@@ -67,11 +67,11 @@ def training_batches(
         max_seq_length: columns at most.
         seed: of the order.
         first_batch: the number of the first one.
-        bucketed: rows of like length together, each batch padded for its longest; otherwise `max_seq_length` columns.
-        parts: elements that a worker's share of a batch comes in, of as many rows and columns each.
+        bucketed: whether rows of similar length share a batch, padded to its longest; otherwise to `max_seq_length`.
+        parts: equal elements that a worker's share of a batch is split into.
         workers: how many share a batch.
         worker: the number of this one.
-        jit_compile: whether XLA compiles a step for each shape, as it always does under JAX: then there are few.
+        jit_compile: whether XLA compiles a step for each shape, as always under JAX; then there are few shapes.
     """
     lengths = rows.lengths
 
@@ -91,13 +91,13 @@ def training_batches(
 
 
 def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = True) -> Callable:
-    """Gives a function of parts, workers and worker: `training_batches`, as a run's settings say.
+    """Returns `training_batches` as a function of parts, workers and worker.
 
     Args:
         rows: to train on.
         settings: with train_batch_size, max_seq_length, seed, gradient_accumulation_steps and jit_compile.
-        first_batch: see `training_batches`, as for the next.
-        bucketed: whether rows of like length come together.
+        first_batch: see `training_batches`.
+        bucketed: see `training_batches`.
     """
 
     def read(parts: int, workers: int, worker: int) -> tf.data.Dataset:
@@ -123,11 +123,10 @@ def evaluation_batches(
     """Yields (row numbers, features) of all rows once, the longest first.
 
     Args:
-        rows: to answer.
+        rows: to predict.
         batch_size: rows a batch.
         max_seq_length: columns at most.
-        full: few shapes are wanted, since each is compiled: a smaller batch after whole ones is filled up with its last
-            row, too.
+        full: whether to fill up a smaller last batch with its last row, to avoid compiling another shape.
     """
     lengths = rows.lengths
     order = np.argsort(-lengths, kind="stable")
@@ -138,22 +137,20 @@ def evaluation_batches(
 
 
 def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
-    """Gives how many tokens wide a batch of rows of these lengths is, at most `limit`; see `padded_length`.
+    """Returns the columns of a batch of rows of these lengths, at most `limit`; see `padded_length`.
 
-    A new shape costs nothing where TensorFlow's own kernels compute on a CPU; a GPU's like multiples of 8.
+    New shapes are free for TensorFlow's kernels on a CPU; a GPU's prefer multiples of 8.
     """
     is_compiled = jit_compile or keras.backend.backend() != "tensorflow"
     return padded_length(int(lengths.max()), limit, not is_compiled and not tf.config.list_physical_devices("GPU"))
 
 
 def signature(rows: FeatureRows, length: int | None = None) -> tuple:
-    """Returns the tf.TensorSpecs of a batch.
-
-    A dimension that differs from batch to batch is unknown, so that one graph takes them all.
+    """Returns the tf.TensorSpecs of a batch; dimensions that differ between batches are unknown, so one graph serves all.
 
     Args:
-        rows: that the batches are of.
-        length: of all batches, where it is one.
+        rows: of the batches.
+        length: of all batches, if it is fixed.
     """
 
     def spec(name: str, array: np.ndarray) -> tf.TensorSpec:
@@ -171,9 +168,9 @@ def signature(rows: FeatureRows, length: int | None = None) -> tuple:
 def predict(
     model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_length: int, show_progress: bool = False
 ) -> list[Any]:
-    """Returns for each row what the model gives it, in the order of the rows: an array, or a dict of arrays.
+    """Returns the model's output for each row, in the order of the rows: an array, or a dict of arrays.
 
-    A row's arrays are as long as the batch was padded for; entries past its own length are of padding.
+    A row's arrays are as long as its padded batch; entries past its own length belong to padding.
     """
     outputs: list[Any] = [None] * len(rows)
     is_jax = keras.backend.backend() == "jax"
@@ -191,7 +188,7 @@ def predict(
 
 
 def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
-    """The model's call as one graph for batches of every shape; Keras's own would be traced for several of them."""
+    """Returns the model's call as one graph for batches of every shape; Keras would trace several."""
     features = signature(rows)[0]
     graphs = _GRAPHS.setdefault(model, {})
     key = tuple(sorted((name, spec) for name, spec in features.items()))
@@ -203,7 +200,7 @@ def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
 
 
 def _compiled(model: keras.Model) -> Callable:
-    """The model's call under JAX, compiled once for each shape, however it was itself compiled."""
+    """Returns the model's call under JAX, compiled once for each shape."""
     import jax
 
     graphs = _GRAPHS.setdefault(model, {})

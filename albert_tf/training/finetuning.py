@@ -48,22 +48,22 @@ def finetune(
     devices: Devices | None = None,
     free: Collection[str] = FREE_ON_RESUME,
 ) -> Path | None:
-    """Trains, from the last checkpoint if there is one, writes the best model's answers, returns the model folder.
+    """Trains, from the last checkpoint if there is one, and writes the best model's predictions.
 
-    With several seeds each has a folder of its own, `seed-N`; `summary.json` has medians and spread, and the folder
-    above holds the best one's model.
+    Each of several seeds has a folder `seed-N`; the folder above holds the best one's model, and `summary.json` with
+    medians and spread.
 
     Args:
         settings: of the run.
-        task: what to learn; by default the one that `settings.task` names.
+        task: to learn; by default that of `settings.task`.
         devices: to train on; by default those of `settings.strategy`.
-        free: the settings that a resumed run may have other than before.
+        free: the settings that a resumed run may change.
 
     Returns:
-        The folder; None where the run was stopped, to be gone on with.
+        The model folder; None if the run stopped early and can be resumed.
 
     Raises:
-        UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
+        UserError: for data or settings that do not allow training, or a folder that holds a run with other settings.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
@@ -110,7 +110,7 @@ def _finetune(
 
 
 def _folders(settings: FinetuningSettings) -> dict[int, Path]:
-    """Where the run of each seed lies; the folder's model is of one seed's run, or of the best of several."""
+    """Returns the run folder of each seed."""
     output_dir, seeds = Path(settings.output_dir), settings.seed_list()
     if len(seeds) > 1 and run_folder.has_run(output_dir):
         raise UserError(
@@ -128,7 +128,7 @@ def _of_seed(run: Run, seed: int, folder: Path) -> Run:
 def check_claims(
     settings: FinetuningSettings, task: Task | None, devices: Devices, free: Collection[str] = FREE_ON_RESUME
 ) -> None:
-    """Refuses folders whose runs had something else, before anything is written."""
+    """Raises UserError for folders whose runs had other settings, before anything is written."""
     folders = _folders(settings)
     if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
         run = prepare(settings, task)
@@ -210,7 +210,7 @@ class Finetuning(Training):
             )
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the scores of every evaluation split, each name led by its split's."""
+        """Returns the scores of every evaluation split, prefixed with the split's name."""
         scores = {}
         for split in self.inputs.evaluation:
             scores |= self._scores_of(split, self._outputs(self.model, split))
@@ -226,7 +226,7 @@ class Finetuning(Training):
         files.write_json(self.folder / TASK_FILE, task)
 
     def write_predictions(self) -> None:
-        """Writes the answers of the kept model to every evaluation and test split, and its scores where it has none."""
+        """Writes the selected model's predictions of every evaluation and test split, and its scores if missing."""
         with self.devices.alone():
             model = load_keras(self.folder / MODEL_FILE)
             folder = files.make_output_dir(self.folder / PREDICTIONS)
@@ -248,7 +248,7 @@ class Finetuning(Training):
 
 
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:
-    """Writes `summary.json`, and the model of the best seed, into the folder above those of the seeds.
+    """Writes `summary.json` and the best seed's model into the parent folder.
 
     Returns:
         The summary: for each metric of the best checkpoints its `values` in the order of `seeds`, `median`, `min`,

@@ -1,7 +1,7 @@
 """The training loop of pre-training, fine-tuning and distillation on text.
 
-It is not Keras's `fit`, which can neither go on within an epoch nor sum the losses of replicas and workers rightly; the
-models train in plain `fit` as well.
+Keras's `fit` cannot resume within an epoch and does not sum the losses of replicas and workers correctly. The models
+can also be trained with `fit`.
 """
 
 import abc
@@ -37,37 +37,36 @@ _RADIUS_ROWS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Steps from `first_step` to before `last_step` on batches of one kind."""
+    """The steps from `first_step` up to, but not including, `last_step`, on batches of one kind."""
 
     first_step: int
     last_step: int
 
 
 class Training(abc.ABC):
-    """A training run. Its kinds say what is trained, on which batches, and what an evaluation is.
+    """A training run; subclasses define the model, its batches and its evaluation.
 
     Args:
         settings: a dataclass with the fields that PretrainingSettings and FinetuningSettings share.
         devices: to train on.
         config: of the encoder.
-        tokenizer: that the batches were made with.
-        started: when the command began, as `time.monotonic()` gives it; `settings.max_hours` count from there.
+        tokenizer: of the batches.
+        started: the command's start, by `time.monotonic()`; `settings.max_hours` count from it.
 
     Raises:
-        UserError: --fused_attention, where there is no such kernel.
+        UserError: --fused_attention is set and the device has no such kernel.
 
     Attributes:
-        name: what is done, beside the bar.
-        free: the settings that a resumed run may have other than before.
-        main_metric: the figure of an evaluation by which `model.keras` is chosen, the first of the best; where it is
-            not measured, the newest model is.
-        lower_is_better: whether the least is the best.
+        name: the label of the progress bar.
+        free: the settings that a resumed run may change.
+        main_metric: the evaluation figure that selects `model.keras`, the first of equal ones; without it the newest
+            model is selected.
         log_steps: steps between two rows of the history; 0: only at checkpoints.
-        stop_step: a step to stop after, as when `max_hours` are over; None: only at the end.
-        patience: end after as many evaluations in a row without a better main metric; 0: never.
-        model: what is trained, once `run` has begun.
-        step: updates made.
-        stopped: whether the run was stopped before its end, to be gone on with.
+        stop_step: a step to stop after, as if `max_hours` were over; None: only at the end.
+        patience: evaluations in a row without a better main metric that end training; 0: no limit.
+        model: set by `run`.
+        step: the number of updates made.
+        stopped: whether the run stopped early and can be resumed.
     """
 
     name = "training"
@@ -89,11 +88,11 @@ class Training(abc.ABC):
 
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Returns what decides the run beside its settings, for run.json."""
+        """Returns what determines the run besides its settings, for run.json."""
 
     @abc.abstractmethod
     def new_model(self) -> keras.Model:
-        """Returns the compiled model of a run that begins, its optimizer built."""
+        """Returns the compiled model of a new run, with its optimizer built."""
 
     @abc.abstractmethod
     def phases(self) -> list[Phase]:
@@ -101,20 +100,20 @@ class Training(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, phase: Phase, step: int) -> Callable:
-        """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's share of the batches.
+        """Returns a function (parts, workers, worker) that makes the tf.data.Dataset of a worker's share of the batches.
 
-        They are the phase's from `step` on, each in as many elements as `parts` times the parts of a step.
+        The batches start at `step` of the phase. Each comes in `parts` times as many elements as a step has parts.
         """
 
     @abc.abstractmethod
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the figures of held-out rows, by the names that the history has for them; {} where there are none."""
+        """Returns the figures of held-out rows by their names in the history; {} without held-out rows."""
 
     def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
-        """Makes the model ready for its first step; called only where there is one to make."""
+        """Prepares the model for its first step; not called on a finished run."""
 
     def check(self, figures: dict[str, float]) -> None:
-        """Raises UserError where these figures, of training or with those of an evaluation, must end the run."""
+        """Raises UserError if figures of training or evaluation require the run to end."""
         if figures["skipped"] > _MAX_SKIPPED:
             raise UserError(
                 f"{figures['skipped']} updates up to step {self.step} had gradients that are not finite and were "
@@ -123,25 +122,25 @@ class Training(abc.ABC):
             )
 
     def describe(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
-        """Writes what belongs beside the `model.keras` that has these figures."""
+        """Writes the files that accompany a `model.keras` with these figures."""
 
     def kept_model(self) -> keras.Model:
-        """Returns what `model.keras` is to hold: what is trained, or the part of it that is used afterwards."""
+        """Returns the model that `model.keras` holds: the trained one, or the part to use after training."""
         return self.model
 
     def remark(self) -> str:
-        """Returns what the first line says after the number of parameters."""
+        """Returns the text after the number of parameters in the first line of output."""
         return ""
 
     def run(self) -> bool:
         """Trains from the last checkpoint, if there is one, to the last step.
 
         Returns:
-            Whether the run is at its end, or else was stopped to be gone on with.
+            False if the run stopped early and can be resumed.
 
         Raises:
-            UserError: the folder holds a run of other settings, or the figures are not what training can go on with.
-            KeyboardInterrupt, SystemExit: a signal asked for it; a checkpoint is saved.
+            UserError: the folder holds a run with other settings, or training cannot continue with its figures.
+            KeyboardInterrupt, SystemExit: on a signal; a checkpoint is saved.
         """
         folder = files.make_output_dir(self.folder)
         with files.locked(folder) if self.devices.is_chief else contextlib.nullcontext():
@@ -171,7 +170,7 @@ class Training(abc.ABC):
         return not self.stopped
 
     def data_figures(self) -> dict[str, float]:
-        """Returns figures of the training data, for each row of the history."""
+        """Returns figures of the training data for each row of the history."""
         return {}
 
     def _say(self, line: str) -> None:
@@ -202,7 +201,6 @@ class Training(abc.ABC):
         self.report.close()
 
     def _train_phase(self, phase: Phase) -> None:
-        """Goes on to the end of the phase, or until the run has to end."""
         # Of this phase: scores on other held-out rows do not compare.
         self.best = max(self._scores(phase.first_step), default=-math.inf)
         batches = self.steps.batches(self.batches(phase, self.step), training=True)()
@@ -217,7 +215,6 @@ class Training(abc.ABC):
                 self._save_checkpoint()
 
     def _must_hurry(self) -> bool:
-        """Whether a signal asks this process, the only one, to end."""
         return self.signals.asked is not None and self.devices.processes == 1
 
     def _make_step(self, batches: Iterator) -> None:
@@ -262,9 +259,9 @@ class Training(abc.ABC):
             self.stopped, self._ended = False, True
 
     def _evaluated(self, phase: Phase) -> dict[str, float]:
-        """Evaluates, so that neither what it fails by nor who cannot wait for it costs the updates made.
+        """Evaluates; no updates are lost if evaluation fails or a signal does not wait for it.
 
-        The last step has no checkpoint of that kind: it would end the run without its figures.
+        The last step saves no checkpoint for that: the run would count as finished, without its figures.
         """
         keeps = self.devices.is_chief and self.step < self.settings.num_train_steps
         if keeps and self._must_hurry():
@@ -282,14 +279,12 @@ class Training(abc.ABC):
         run_folder.save_checkpoint(self.model, self.folder)
 
     def _warn(self, figures: dict[str, float]) -> None:
-        """Says once what figures warn of."""
         for one in self.config.extensions if self.devices.is_chief and not self._has_warned else ():
             if message := one.warning(figures, self.step):
                 self._has_warned = True
                 logging.warning("%s", message)
 
     def _figures_of_rows(self) -> dict[str, float]:
-        """Of some rows of the last batch; {} over replicas."""
         if not hasattr(self.model, "encoder") or self.devices.replicas > 1 or not self.config.extensions:
             return {}
         features = keras.utils.unpack_x_y_sample_weight(self._batch)[0]
@@ -300,10 +295,10 @@ class Training(abc.ABC):
         return found
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
-        """Returns whether this row has to be the last; all processes agree on it.
+        """Returns whether this is the last row of the history; all processes agree on it.
 
-        It has to where another, with the evaluation that it would end by, would not fit into the time, the step to
-        stop after is reached, or a signal asks any process to end.
+        It is if time does not suffice for another row with its evaluation, at `stop_step`, or after a signal to any
+        process.
         """
         evaluations = (1 + evaluates) * self._evaluation_seconds
         hours = (time.monotonic() - self.started + seconds + evaluations) / 3600
@@ -311,24 +306,23 @@ class Training(abc.ABC):
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
     def _scores(self, after: int = 0) -> list[float]:
-        """By evaluation, of those past a step; as history.csv rounds them, so that a resumed run decides the same."""
+        """Returns the scores after a step, rounded as in history.csv so that a resumed run decides the same."""
         scores = [self._score(row) for row in self.history.rows if int(row["step"]) > after]
         return [score for score in scores if score is not None]
 
     def _score(self, figures: dict[str, Any]) -> float | None:
-        """The main metric, the higher the better; None where it was not measured."""
+        """Returns the main metric, negated if lower is better; None if it was not measured."""
         value = figures.get(self.main_metric, "")
         if value == "":
             return None
         return float(f"{float(value):.6g}") * (-1 if self.lower_is_better else 1)
 
     def _has_stalled(self) -> bool:
-        """Whether the last `patience` evaluations brought nothing better than those before."""
         scores = self._scores()
         return 0 < self.patience < len(scores) and max(scores[-self.patience :]) <= max(scores[: -self.patience])
 
     def _save(self, figures: dict[str, float]) -> None:
-        """Writes `model.keras`, without optimizer, if this is the best; and a checkpoint to go on from."""
+        """Writes a checkpoint and, if this is the best model, `model.keras` without the optimizer."""
         score = self._score(figures)
         with self.devices.alone():  # To write a model Keras makes others.
             if score is None or score > self.best:
@@ -342,7 +336,7 @@ def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: i
     """Returns the TensorFlowSteps or JaxSteps of a model.
 
     Raises:
-        UserError: batches are cut, into parts or over replicas, and the model does not say what its loss divides by.
+        UserError: batches are split into parts or over replicas, and the model does not report its loss's divisors.
     """
     if (parts > 1 or devices.strategy is not None) and not hasattr(model, "loss_divisors"):
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a training run shows and writes of its course: a bar, history.csv, TensorBoard."""
+"""The progress of a training run: a bar, history.csv, TensorBoard."""
 
 import resource
 import sys
@@ -21,9 +21,9 @@ class Report:
 
     Args:
         history: the rows so far; None to show and write nothing.
-        name: of what is done, beside the bar.
+        name: the label of the bar.
         num_train_steps: of the whole run.
-        first_step: how many of them were made by earlier starts.
+        first_step: how many of them earlier starts made.
         utilisation: of the run.
     """
 
@@ -45,7 +45,7 @@ class Report:
         self.waits_for("compiling the first step")
 
     def waits_for(self, what: str) -> None:
-        """Says beside the bar why it stands still."""
+        """Shows next to the bar why it does not move."""
         self._waits = True
         self.bar.set_postfix_str(f"{what} ...")
 
@@ -53,8 +53,8 @@ class Report:
         """Counts a batch, or a part of one.
 
         Args:
-            rows: that it has over all devices.
-            length: of a row in tokens, padding included.
+            rows: over all devices.
+            length: tokens a row, padding included.
             waited: seconds that the program waited for it.
         """
         self._tokens += rows * length
@@ -65,8 +65,8 @@ class Report:
         """Counts an update.
 
         Args:
-            running: gives the figures since the last row; called only to be shown, as it waits for the update. None:
-                those of the last row are shown.
+            running: returns the figures since the last row. It waits for the update, so it is called only for display.
+                None keeps the displayed figures.
         """
         if self.bar.update() or self._waits:
             self._waits = False
@@ -75,16 +75,16 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Since the last row."""
+        """Returns the seconds since the last row."""
         return time.monotonic() - self._started
 
     def row(self, step: int, figures: dict[str, float], held_out: dict[str, float], seconds: float) -> None:
-        """Shows and writes the figures of the steps since the last row, which took `seconds`.
+        """Shows and writes the figures of the steps since the last row.
 
         Args:
             step: updates made.
             figures: of training.
-            held_out: of the evaluation; {} where there was none. val_ before a name is for history.csv alone.
+            held_out: of the evaluation, or {}; the prefix val_ is only for history.csv.
             seconds: that the steps took.
         """
         speeds = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
@@ -103,7 +103,6 @@ class Report:
         self._restart()
 
     def close(self) -> None:
-        """Leaves the bar as it stands, and closes the files."""
         self.bar.close()
         for board in self._boards.values():
             board.close()
@@ -120,11 +119,11 @@ class Report:
 
 
 def remove_events(folder: Path, last_step: int) -> None:
-    """Removes what TensorBoard's files in a folder hold of later steps: those that a killed run makes once more.
+    """Removes TensorBoard events after `last_step`, which a resumed run writes again.
 
     Args:
-        folder: with the files, in whatever folders below it.
-        last_step: the last step whose events stay.
+        folder: with the files, also in subfolders.
+        last_step: the last step to keep.
     """
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         files.remove_unfinished(path.parent)
@@ -136,7 +135,7 @@ def remove_events(folder: Path, last_step: int) -> None:
 
 
 def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
-    """The events of a file up to a step, and whether it holds others, or one that a kill cut off."""
+    """Returns the events of a file up to a step, and whether it holds others or an incomplete one."""
     kept, removed = [], False
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
@@ -150,7 +149,7 @@ def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
 
 
 def _summary(figures: dict[str, float]) -> str:
-    """The loss and what it comes with; of scores, that have no loss, all."""
+    """Returns the loss and its accompanying figures, or all scores if there is no loss."""
     if "loss" not in figures:
         return ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
     accuracies = [
@@ -163,7 +162,7 @@ def _summary(figures: dict[str, float]) -> str:
 
 
 def memory_figures() -> dict[str, float]:
-    """Peaks so far in GiB: memory_gb of this process and, where there is a GPU, device_memory_gb of its first."""
+    """Returns peaks so far in GiB: memory_gb of this process and, with a GPU, device_memory_gb of the first."""
     # Linux counts kilobytes, macOS bytes.
     unit = 1 if sys.platform == "darwin" else 2**10
     figures = {"memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30}

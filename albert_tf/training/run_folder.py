@@ -1,4 +1,4 @@
-"""The folder of a training run: what it was begun with, its history, and the checkpoints that it goes on from."""
+"""The folder of a training run: its settings, its history and its checkpoints."""
 
 import contextlib
 import csv
@@ -28,7 +28,7 @@ _OF_TRAINING = (RUN_FILE, SETTINGS_FILE, HISTORY_FILE, LAST, BEFORE, DAMAGED)
 
 
 def copy_model(source: Path, target: Path) -> None:
-    """Copies the trained model of a run's folder, and the files that belong to it, into another folder."""
+    """Copies the trained model of a run, with the files that belong to it, to another folder."""
     for path in sorted(source.iterdir()):
         if path.is_file() and path.name not in _OF_TRAINING:
             with files.replacing(target / path.name) as temporary:
@@ -36,17 +36,13 @@ def copy_model(source: Path, target: Path) -> None:
 
 
 def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Refuses a folder whose run began with something else.
+    """Raises UserError with the differences if the folder's run began with other settings or facts.
 
     Args:
         folder: of the run; it need not exist.
         settings: a dataclass.
-        free: the settings that a resumed run may have other than before.
-        facts: what decides the run beside its settings, such as the model's configuration; what the folder's run did
-            not note counts as equal.
-
-    Raises:
-        UserError: naming what differs.
+        free: the settings that a resumed run may change.
+        facts: what else determines the run, such as the model's configuration; unrecorded ones count as equal.
     """
     if not has_run(folder):
         return
@@ -63,7 +59,7 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
 
 
 def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
-    """Names, former and present values of what differs, within a model's configuration too."""
+    """Returns names, former and present values of all differences, also within a model's configuration."""
     found = list[tuple[str, Any, Any]]()
     for key, now in decisive.items():
         before = began.get(key)
@@ -75,7 +71,7 @@ def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = 
 
 
 def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Writes what decides the run into its folder: run.json, and settings.json for the flag --settings.
+    """Writes run.json, which determines the run, and settings.json for the flag --settings.
 
     Raises:
         UserError: as `check_claim`.
@@ -88,7 +84,7 @@ def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, A
 
 @contextlib.contextmanager
 def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
-    """Makes a new folder in `output_dir`, one for all processes; the chief makes it and removes it."""
+    """Makes a new folder in `output_dir` that all processes share; the chief creates and removes it."""
     number = devices.sums([secrets.randbelow(2**32) if devices.is_chief else 0])[0]
     name = f".dryrun-{int(number)}"
     with files.trial_folder(output_dir, name) if devices.is_chief else contextlib.nullcontext():
@@ -97,7 +93,7 @@ def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
 
 
 class History:
-    """Rows of figures by step, in `history.csv`. Rows of an earlier start past the step resumed from are dropped."""
+    """Rows of figures by step, in `history.csv`. Rows after the step that a run resumes from are dropped."""
 
     def __init__(self, folder: Path, first_step: int):
         self.path = folder / HISTORY_FILE
@@ -107,7 +103,7 @@ class History:
                 self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= first_step]
 
     def append(self, step: int, seconds: float, figures: dict[str, float]) -> None:
-        """Adds a row and writes the file anew; figures have six digits."""
+        """Adds a row and rewrites the file; figures have six digits."""
         row = {"step": step, "seconds": round(seconds, 3)}
         self.rows.append(row | {key: f"{float(value):.6g}" for key, value in figures.items()})
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
@@ -118,20 +114,16 @@ class History:
 
 
 def has_run(folder: Path) -> bool:
-    """Tells whether a run began there and has something to lose; what was refused before keeps nobody out."""
+    """Returns whether the folder holds a run with progress to lose."""
     return (folder / RUN_FILE).is_file() and (has_checkpoint(folder) or (folder / MODEL_FILE).is_file())
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Tells whether there is a checkpoint to go on from."""
     return any((folder / name).is_file() for name in (LAST, BEFORE))
 
 
 def save_checkpoint(model: keras.Model, folder: Path) -> None:
-    """Writes `last.keras`, with the optimizer; what was so called becomes `previous.keras`.
-
-    Neither a kill nor a power cut takes both.
-    """
+    """Writes `last.keras` with the optimizer; the former one becomes `previous.keras`. A kill leaves one intact."""
     with files.replacing(folder / LAST) as temporary:
         model.save(temporary)
         # Killed before the new one has its name, a run goes on from the one before.
@@ -140,16 +132,14 @@ def save_checkpoint(model: keras.Model, folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
-    """Loads the newest checkpoint that can be read, compiled; None where there is none.
-
-    A newest one that cannot be read is named on stderr and put aside.
+    """Loads the newest readable checkpoint, compiled, or None. An unreadable one is reported on stderr and moved aside.
 
     Args:
         folder: of the run.
-        is_chief: whether this process writes; it also removes what a killed one left half-written.
+        is_chief: whether this process writes; it also removes a killed process's partial files.
 
     Raises:
-        UserError: there are checkpoints, and none can be read whole, optimizer and all.
+        UserError: there are checkpoints, and none can be read completely.
     """
     if is_chief:
         files.remove_unfinished(folder)
@@ -177,7 +167,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
 
 
 def _remove_accumulators(model: keras.Model) -> None:
-    """Gives a model of a run whose optimizer added up the parts of a step, as once, an optimizer that does not."""
+    """Replaces an optimizer that accumulated gradients, as older versions saved it, by one that does not."""
     optimizer = model.optimizer
     parts = optimizer.gradient_accumulation_steps
     if not parts:

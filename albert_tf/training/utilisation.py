@@ -1,4 +1,4 @@
-"""How much of a machine a training run uses: the model's FLOPs next to those of one large product of matrices."""
+"""The share of a machine's compute that training uses: model FLOPs relative to those of a large matrix product."""
 
 import functools
 import time
@@ -21,13 +21,12 @@ _FRESH = 60.0
 
 
 class Utilisation:
-    """Computes model FLOPs utilisation (MFU): what training asks of the encoder, as a share of what the device reaches.
+    """Computes model FLOPs utilisation (MFU), relative to the measured rate of the device.
 
-    What it reaches is measured, not looked up: by products of two large matrices of the compute dtype and of float32,
-    which is the faster one on devices without units for bfloat16. The best of all measurements counts, since other
-    work may run next to each. Training itself is one of them: MFU is never above 1.
-    Counted are three forward passes of the encoder for every row, padding included; heads, the optimizer, a teacher,
-    queries of permutations, and what is computed again to save memory are not.
+    The rate is the best so far of products of two large matrices in the compute dtype and in float32, since other work
+    may disturb a measurement. Training itself counts as one, so MFU never exceeds 1. The work is three forward passes
+    of the encoder for every row, padding included. Heads, the optimizer, a teacher, queries of permutations and
+    recomputation do not count.
 
     Args:
         config: of the encoder.
@@ -46,16 +45,16 @@ class Utilisation:
         self._measure()
 
     def work(self, rows: int, length: int) -> float:
-        """Counts the floating-point operations of training on `rows` rows of `length` tokens."""
+        """Returns the floating-point operations of training on `rows` rows of `length` tokens."""
         return rows * self._work_of(length) if self.is_known else 0.0
 
     def share(self, work: float, seconds: float) -> float | None:
-        """Returns the MFU of work that may not be done yet; None where it is not known, or above 1."""
+        """Returns the MFU of asynchronous work; None if it is unknown or above 1."""
         share = work / seconds / self._peak if self.is_known else 2.0
         return share if share <= 1 else None
 
     def figures(self, work: float, seconds: float) -> dict[str, float]:
-        """Returns `mfu` of the work done in a time, at most 1; nothing where the work is not known beforehand."""
+        """Returns `mfu`, at most 1, or nothing if the work is not known beforehand."""
         if not self.is_known:
             return {}
         rate = work / seconds
@@ -67,10 +66,10 @@ class Utilisation:
         return {"mfu": rate / self._peak}
 
     def measure_again(self, fresh: float = _FRESH) -> None:
-        """Measures the device again; not within `fresh` seconds, nor where it takes an accelerator's memory.
+        """Measures the device again, unless it is an accelerator (a measurement takes its memory).
 
         Args:
-            fresh: seconds for which a measurement is good enough.
+            fresh: seconds for which the last measurement suffices.
         """
         is_due = time.monotonic() - self._measured_at >= fresh
         if is_due and all(name.startswith("cpu") for name in keras.distribution.list_devices()):
@@ -97,9 +96,9 @@ class Utilisation:
 
 
 def matrix_rate(dtype: str) -> float:
-    """Measures the floating-point operations a second of a large product of two matrices of a dtype: the best of eight.
+    """Returns floating-point operations a second of a large matrix product in a dtype: the best of eight.
 
-    On one core that is 512 or 1,024 rows, on a fast accelerator 8,192.
+    One core multiplies 512 or 1,024 rows, a fast accelerator 8,192.
     """
     size, seconds = _SMALLEST // 2, 0.0
     while seconds < _LONG_ENOUGH and size < _LARGEST:
