@@ -19,7 +19,7 @@ from tfrecords.tokenizers.loading import check_tokenizer
 
 
 def main(settings: PretrainingSettings) -> None:
-    """Does what the flags ask for."""
+    """Pre-trains as the flags specify."""
     if settings.init_from:
         check_model(settings.init_from)
     for path in filter(None, (settings.tokenizer, settings.former_tokenizer)):
@@ -64,7 +64,7 @@ def _say_end(folder: Path, second_from_step: int) -> None:
 
 
 def run() -> None:
-    """Runs the command on the flags of its command line."""
+    """Runs the command."""
     train_by_onednn()
     run_main(main, PretrainingSettings)
 

@@ -44,7 +44,6 @@ class Recurrence(NamedTuple):
         runs: of plain iteration.
         returns: for periods 1, 2, ...: the median relative distance of a final state from that one period before.
         evaluations: by solver, of each row that converged.
-        rows: in all.
         radius: the spectral radius at the point with the least residual; the maximum over rows.
         radius_residual: the residual there, the maximum over rows.
         tolerance: the residual at which a row has converged.
@@ -86,13 +85,10 @@ class Recurrence(NamedTuple):
 
 
 def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: float = 1e-3) -> Recurrence:
-    """Runs the repeated blocks of an encoder beyond their trained depth, and searches for their fixed point.
+    """Runs the repeated blocks of an encoder `steps` times, beyond their trained depth, and searches for their fixed
+    point.
 
-    Args:
-        encoder: of any depth loop.
-        features: those of `AlbertEncoder.call`.
-        steps: runs of the blocks.
-        tolerance: the residual at which a row has converged.
+    A row has converged at a residual of `tolerance`.
 
     Raises:
         UserError: the encoder's plan has no single run of blocks that repeats.

@@ -157,7 +157,7 @@ class Quality:
 
 
 def embedder_of(model: keras.Model) -> AlbertSentenceEmbedder:
-    """Returns an embedder itself, and for another model one that averages its hidden states."""
+    """Returns the model if it makes vectors of length 1, else an embedder with its pooling (by default mean)."""
     if isinstance(model, AlbertSentenceEmbedder) and model.normalize:
         return model
     pooling = model.pooling if isinstance(model, AlbertSentenceEmbedder) else "mean"

@@ -1,4 +1,4 @@
-"""A whole compression: load, compress, measure, distil on text and on the task, write a model folder with its report."""
+"""A whole compression: load, compress, measure, distil on text and on the task, write a model folder and its report."""
 
 import dataclasses
 import functools
@@ -40,11 +40,7 @@ class Work(NamedTuple):
     Attributes:
         loaded: the whole model as loaded.
         teacher: the model to compress and learn from: that model, perhaps with fewer tokens.
-        tokenizer: of the teacher and the student.
-        cut: the plan.
         counts: occurrences of each token in the text, [vocab_size]; None without any.
-        texts: to learn from and to measure with.
-        quality: scores models.
         is_trained: whether the model was fine-tuned on the task that measures it.
     """
 
@@ -67,10 +63,6 @@ class Work(NamedTuple):
 
 def run(settings: CompressSettings, devices: Devices | None = None) -> Path | None:
     """Compresses a model into a model folder, or resumes an earlier run of the same settings.
-
-    Args:
-        settings: of the run.
-        devices: to train on; by default those of `settings.strategy`.
 
     Returns:
         The model folder, with compress.json and compress.html; None if the run stopped early and can be resumed.
@@ -123,11 +115,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
 
 
 def prepare(settings: CompressSettings) -> Work:
-    """Reads all inputs, so that errors are raised before any work.
-
-    Raises:
-        UserError: naming what is wrong.
-    """
+    """Reads all inputs, so that errors (UserError) are raised before any work."""
     check_folder(settings)
     loaded, task = load(settings.model), task_of(settings)
     if loaded.tokenizer is None:

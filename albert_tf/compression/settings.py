@@ -1,4 +1,4 @@
-"""All that determines how a model is made small."""
+"""The settings of a compression."""
 
 import dataclasses
 from typing import ClassVar
@@ -24,7 +24,7 @@ FREE_ON_RESUME = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompressSettings(CheckedSettings):
-    """Says what to make small, how small, and how long to learn.
+    """The settings of a compression.
 
     Steps count optimizer updates, batch sizes rows of text.
     """
@@ -135,7 +135,6 @@ class CompressSettings(CheckedSettings):
     )
 
     def __post_init__(self):
-        """Raises UserError naming the first value that no run could have."""
         super().__post_init__()
         if self.energy and self.embedding_size != -1:
             raise UserError("--energy and --embedding_size both say how narrow the embeddings become; give one")
@@ -159,5 +158,5 @@ class CompressSettings(CheckedSettings):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Gives the weight of each lesson, by LESSONS; -1 where the model is to decide."""
+        """Returns the weight of each loss term in LESSONS; -1 if the model determines it."""
         return {name: getattr(self, f"{name}_weight") for name in LESSONS}

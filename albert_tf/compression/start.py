@@ -67,12 +67,9 @@ Score = Callable[[keras.Model], dict[str, float]]
 
 
 def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> Cut:
-    """Returns the compression plan of the settings, with all defaults filled in.
+    """Returns the compression plan of the settings for a model, with all defaults filled in.
 
-    Args:
-        settings: of the command.
-        model: to be compressed.
-        counts: occurrences of its tokens in the text, [vocab_size].
+    `counts`: occurrences of its tokens in the text, [vocab_size].
 
     Raises:
         UserError: the model cannot be compressed so.
@@ -109,13 +106,10 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
 def compress(
     model: keras.Model, cut: Cut, likeness: Callable[[Any], float] | None = None, counts: np.ndarray | None = None
 ) -> Any:
-    """Returns a new, uncompiled model compressed by a plan.
+    """Returns a new, uncompiled model (encoder or any other) compressed by a plan.
 
-    Args:
-        model: an AlbertEncoder, or any model of this package.
-        cut: the plan.
-        likeness: scores the candidates of "best" blocks.
-        counts: occurrences of its tokens in the text, [vocab_size]; they weight the embeddings.
+    `likeness` scores the candidates of "best" blocks. `counts`, the tokens' occurrences [vocab_size], weight the
+    embeddings.
     """
     model = _without_unread_pooler(keep_layers(model, cut.layers))
     if cut.embedding_size:

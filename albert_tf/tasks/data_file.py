@@ -30,9 +30,7 @@ class FileOptions:
     """How to read a file; empty values are determined from the file.
 
     Attributes:
-        path: of the file.
         task: "classification", "multilabel", "regression" or "tagging".
-        text_column, second_text_column, label_column: an empty second one means none.
         encoding: Python's name.
         dev_fraction: the share of rows to hold out; 1 for a file that is only evaluated.
         split_seed: selects the held-out rows.
@@ -56,7 +54,7 @@ class DataFile:
 
     Attributes:
         options: with all values filled in.
-        decimal_comma: whether the numbers of the label column have one.
+        decimal_comma: whether the label column's numbers have one.
         labels: rows with each label, in the order of the labels' numbers; {} of numbers.
         held_out: bool [rows].
         repeated: rows whose text is in an earlier row.
@@ -204,15 +202,10 @@ def _texts_and_labels(table: Table, row: Row, options: FileOptions) -> tuple[lis
 
 
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
-    """Returns which rows to hold out, bool [rows]: a share of each label's rows, groups undivided.
+    """Returns which rows to hold out, bool [rows]: `fraction` of each label's rows, groups undivided.
 
-    A group counts for the rarest label of its rows. The first groups of each label are held out, up to the fraction of
-    its rows, at least one group and never all. The order of the rows has no effect.
-
-    Args:
-        group_of_row: the group of each row, int [rows]; its numbers are in random order.
-        labels: of each row.
-        fraction: of the rows, above 0 and below 1.
+    A group counts for the rarest label of its rows. The first groups of each label are held out, at least one and never
+    all. The order of the rows has no effect. `group_of_row` has each row's group; their numbers are in random order.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}

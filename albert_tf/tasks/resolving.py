@@ -1,4 +1,4 @@
-"""The task and the columns of a user's own tables, where the settings leave them open; without TensorFlow."""
+"""The task and the columns of a user's own tables, if the settings leave them open; without TensorFlow."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,19 +16,13 @@ from tfrecords.base.errors import UserError
 def resolve_data(
     settings: FinetuningSettings, trained: Mapping[str, Any] | None = None
 ) -> tuple[FinetuningSettings, DataFile | None]:
-    """Fills in the task and the columns that the settings leave open, as the user's tables show them.
+    """Returns the settings with task and columns filled in from the user's tables, and the --data_file if set.
 
-    Nothing here imports TensorFlow, and whatever is wrong with --data_file is said here.
-
-    Args:
-        settings: of the run.
-        trained: task.json of a model that is to answer all rows, where none is to be trained.
-
-    Returns:
-        The settings, and the file of --data_file; None where there is none.
+    It does not import TensorFlow and finds all errors of --data_file. `trained` is task.json of a model that only
+    predicts.
 
     Raises:
-        UserError: what `open_data_file` and `find_column` raise.
+        UserError: as `open_data_file` and `find_column`.
     """
     if settings.task not in ("", *OWN_KINDS):
         if settings.data_file:
@@ -82,15 +76,12 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
 
 
 def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_column: str = "") -> DataFile:
-    """Opens a file whose rows a trained model is to answer, all of them with labels.
+    """Opens a file of labelled rows for the predictions of a trained model.
 
-    Args:
-        options: of the file; the columns that they leave open are those the model was trained on, or else found.
-        trained: what is said of the model's task; of it the "inputs", where they are there.
-        label_column: of the file that the model was trained on.
+    Open columns are those of its training file (the texts are in `trained`'s "inputs"), or else detected.
 
     Raises:
-        UserError: what `open_data_file` raises, or the model takes another number of texts.
+        UserError: as `open_data_file`, or the model takes another number of texts.
     """
     columns, inputs = columns_of(options), list(trained.get("inputs") or ())
     if len(inputs) == 1 and options.second_text_column:
@@ -108,15 +99,10 @@ def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_c
 
 
 def check_labelled_file(options: FileOptions, trained: Mapping[str, Any] | None, label_column: str = "") -> None:
-    """Checks a file that a trained model is to answer, as far as that can be done without loading the model.
-
-    Args:
-        options: of the file.
-        trained: task.json of the model; None where there is none.
-        label_column: as of `open_labelled_file`.
+    """Does `open_labelled_file` as far as possible without loading the model.
 
     Raises:
-        UserError: what `open_labelled_file` raises, or the model gives texts no labels.
+        UserError: as `open_labelled_file`, or the model predicts no labels.
     """
     kind = (trained or {}).get("kind")
     if not trained or kind not in OWN_KINDS:

@@ -55,14 +55,7 @@ class RaggedArray(Sequence):
 
 
 class StoredArray(RaggedArray):
-    """A RaggedArray whose numbers are in a file; an unnamed file is removed with this object or the process.
-
-    Args:
-        file: holds nothing else.
-        splits: as in RaggedArray.
-        lead: as in RaggedArray.
-        dtype: of the numbers.
-    """
+    """A RaggedArray whose numbers fill a file; an unnamed file is removed with this object or the process."""
 
     def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...], dtype: type = np.int32):
         super().__init__(np.empty(0, dtype), splits, lead)
@@ -158,7 +151,7 @@ def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray
 
 @on_host
 def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int) -> FeatureRows:
-    """Makes an unlabelled row of each text or pair of texts; `texts` is (texts,) or (first texts, second texts)."""
+    """Makes an unlabelled row of each text or pair; `texts` is (texts,) or (first texts, second texts)."""
     framer, tokens = Framer(tokenizer, max_seq_length), [encode(tokenizer, column) for column in texts]
     rows = framer.frame(*tokens)
     whole = sum(column.row_lengths().numpy() for column in tokens)
@@ -219,11 +212,8 @@ def _room() -> Iterator[None]:
 def weigh(rows: FeatureRows, labels: Sequence[str] | None, class_weights: str) -> FeatureRows:
     """Adds a weight by class to each training row.
 
-    Args:
-        rows: with classes as their target.
-        labels: names of the classes by number.
-        class_weights: "balanced" (rows / (classes * rows of the class)), or weights such as "no=1,yes=3"; a class
-            without one has 1.
+    `class_weights` is "balanced" (rows / (classes * rows of the class)), or weights such as "no=1,yes=3"; a class
+    without one has 1.
 
     Raises:
         UserError: the rows have no classes, or `class_weights` is neither.

@@ -163,7 +163,6 @@ class FinetuningSettings(CheckedSettings):
     )
 
     def __post_init__(self):
-        """Raises UserError naming the first value that no run could have."""
         super().__post_init__()
         if bool(self.data_file) == bool(self.data_dir):
             raise UserError(
@@ -186,17 +185,13 @@ class FinetuningSettings(CheckedSettings):
 
     @property
     def exits(self) -> "bool | LearnedExit":
-        """Gives the exits that the model is to have, as the models take them."""
+        """Returns the early exits in the form that models take."""
         from albert_tf.models.early_exit import LearnedExit  # Brings Keras, which --help has no need of.
 
         return LearnedExit(self.exit_prior, self.exit_beta) if self.learned_exit else self.early_exit
 
     def seed_list(self) -> list[int]:
-        """Returns the seeds of the runs to make, one after the other.
-
-        Raises:
-            UserError: `seeds` is neither a number of runs nor a list of different seeds.
-        """
+        """Returns the runs' seeds; raises UserError unless `seeds` is a number of runs or a list without repeats."""
         if not self.seeds:
             return [self.seed]
         try:
@@ -211,7 +206,7 @@ class FinetuningSettings(CheckedSettings):
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleSettings(CheckedSettings):
-    """The models of an ensemble, and the files that it answers."""
+    """The models of an ensemble, and the files to predict."""
 
     task: str = setting(help="as --task of run_finetuning")
     data_dir: str = setting(help="folder with the task's files; those of evaluation and test are answered")
@@ -227,6 +222,6 @@ class EnsembleSettings(CheckedSettings):
 
 
 def check_data_dir(path: str) -> None:
-    """Raises UserError where there is no folder of a task's files."""
+    """Raises UserError if there is no folder of a task's files."""
     if not Path(path).is_dir():
         raise UserError(f"no folder '{path}'; --data_dir names the one with the task's files")

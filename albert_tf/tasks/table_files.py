@@ -1,4 +1,4 @@
-"""The files of a folder with a task's data: which one holds which examples, and which ones hold none."""
+"""The files of a task's data folder, by split."""
 
 import glob
 import re
@@ -18,16 +18,16 @@ _DESCRIPTIONS = re.compile(
 
 
 def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
-    """Finds the one file of that name with one of the suffixes, in any case, gzipped or not.
+    """Returns the file with that name and one of the suffixes, in any case, gzipped or not.
 
     Raises:
-        UserError: there are several, so that nobody could say which is meant.
+        UserError: there are several.
     """
     return find_tables(folder, suffixes, stem).get(stem)
 
 
 def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = "") -> dict[str, Path]:
-    """Finds the files of a folder with one of the suffixes, by their names without it; with `stem` those alone.
+    """Returns the files of a folder with one of the suffixes, by their names without it; with `stem` only those.
 
     Raises:
         UserError: there are several of one name.
@@ -54,7 +54,7 @@ _NO_TABLES = {
 
 
 def no_table_hint(path: Path) -> str:
-    """Returns how to make a table of a file that is read by no ending, as the end of a message; "" where unknown."""
+    """Returns how to make a table of a file with an unknown ending, as the end of a message, or ""."""
     return next((fix for endings, fix in _NO_TABLES.items() if ending(path) in endings), "")
 
 
@@ -63,7 +63,7 @@ OWN_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"),
 
 
 def own_stems(folder: Path) -> dict[str, str]:
-    """Finds what the files of a user's own data are called in a folder, by split.
+    """Returns the names of the files of a user's own data in a folder, by split.
 
     Raises:
         UserError: there are several of one split.
@@ -79,7 +79,7 @@ def own_stems(folder: Path) -> dict[str, str]:
 
 
 def train_file(folder: Path) -> Path:
-    """Finds the training file of a user's own data. Raises UserError where there is none."""
+    """Returns the training file of a user's own data; raises UserError without one."""
     if path := find_table(folder, "train"):
         return path
     other = ", ".join(sorted(path.name for path in folder.glob("train*") if path.is_file()))
@@ -90,7 +90,7 @@ def train_file(folder: Path) -> Path:
 
 
 def warn_of_unused(used: Sequence[Path]) -> None:
-    """Warns of files next to those that are used, by their names, unless they are known to be descriptions."""
+    """Warns of files next to those in use, unless their names mark them as descriptions."""
     names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}
     if unused := [name for name in sorted(names) if not _DESCRIPTIONS.fullmatch(name)]:
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""

@@ -28,7 +28,6 @@ class TableFormat(NamedTuple):
     """How the cells of a table are written.
 
     Attributes:
-        separator: of the cells.
         quoted: whether quotation marks around a cell are removed and may enclose separators and line feeds.
         skipped: lines before the header.
         doubtful: the first line with a cell whose quotation marks may be part of its text; 0 for none.

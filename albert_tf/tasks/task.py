@@ -17,11 +17,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
-    """A task's default hyperparameters; either steps or epochs are set.
-
-    Attributes:
-        albert_dropout: of the encoder's hidden states and attention.
-    """
+    """A task's default hyperparameters; either steps or epochs are set."""
 
     learning_rate: float
     train_batch_size: int
@@ -43,7 +39,6 @@ class Task(abc.ABC):
         inputs: names of an example's texts, as a client sends them.
         labels: names of the classes by number, or None.
         main_metric: the key of `score` that selects the best checkpoint; higher is better.
-        defaults: Hyperparameters.
         needs_pooler: whether the model uses the encoder's pooled output.
         evaluation_splits, test_splits: scored during training; predicted at the end if present.
     """
@@ -71,7 +66,7 @@ class Task(abc.ABC):
         """
 
     def stream(self, split: str) -> Iterable[Any] | None:
-        """Reads as `read` does, one example at a time if files may exceed memory; an error may be raised at its example."""
+        """Yields what `read` returns, so that files may exceed memory; errors come with their example."""
         return self.read(split)
 
     @abc.abstractmethod
@@ -80,7 +75,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
-        """Puts a new head on the encoder, or one for every step with `early_exit`, which only some kinds support."""
+        """Puts a new head on the encoder or, with `early_exit` (some kinds only), one for every step."""
 
     def compile_arguments(self) -> dict[str, Any]:
         """Returns `loss`, `metrics` and so on for `Model.compile`; empty for the model's defaults."""
@@ -91,10 +86,8 @@ class Task(abc.ABC):
         """Computes metrics by name; `outputs`: the model's output for each row, an array or a dict of arrays."""
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray] | None:
-        """Returns the best answer without a text, in words and as the model's output for a row; None if the kind has none.
-
-        Args:
-            labelled: rows with labels; the answer is their most frequent one, or their mean.
+        """Returns the most frequent label, or the mean, in words and as the model's output for a row; None if the kind has
+        none.
         """
         return None
 

@@ -38,12 +38,11 @@ class TextExample(NamedTuple):
 
 
 class SplitFile(NamedTuple):
-    """The file of a split.
+    """The file of a split; `columns` of the texts are set if they differ from the training file's.
 
     Attributes:
         stem: of the file's name.
         header: its columns, if the file has no header.
-        columns: of the texts, if they differ from the training file's.
     """
 
     stem: str

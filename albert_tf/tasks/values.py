@@ -1,4 +1,4 @@
-"""What the cells of a table hold: a text, a class, a number, names of labels, words with tags; without TensorFlow."""
+"""Values of table cells: texts, classes, numbers, names of labels, words with tags; without TensorFlow."""
 
 import math
 import re
@@ -12,7 +12,7 @@ LARGEST = 3.4028234663852886e38
 
 
 def text_of(table: Table, row: Row, column: str, takes_empty: bool = False) -> str:
-    """Returns the text of a row. Raises UserError for another value, or an empty text unless `takes_empty`."""
+    """Returns the text of a row; raises UserError for another value, or an empty text unless `takes_empty`."""
     value = row.values[column]
     if not isinstance(value, str):
         raise table.wrong(row, f"{column} {value!r} is not a text")
@@ -22,15 +22,15 @@ def text_of(table: Table, row: Row, column: str, takes_empty: bool = False) -> s
 
 
 def label_text(value: Any) -> str:
-    """Gives a class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
+    """Converts a class of a JSON file (1, true, "1") to the form that tables have."""
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def class_of(table: Table, row: Row, column: str) -> str:
-    """Returns the class that a row names, as `label_text` writes it.
+    """Returns the class of a row, as `label_text` writes it.
 
     Raises:
-        UserError: it names none, or several; the message says the line.
+        UserError: the row has none or several; the message names the line.
     """
     value = row.values[column]
     if cells.is_list(value):
@@ -43,10 +43,10 @@ def class_of(table: Table, row: Row, column: str) -> str:
 
 
 def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
-    """Returns the number that a row holds, from `low` to `high`.
+    """Returns the number of a row, from `low` to `high`.
 
     Raises:
-        UserError: it holds none, or one that float32, in which models learn, does not hold; the message says the line.
+        UserError: it has none that float32, in which models learn, can hold; the message names the line.
     """
     value = row.values[column]
     try:
@@ -71,7 +71,7 @@ def labels_of(table: Table, row: Row, column: str) -> list[str]:
     """Returns the names of a row's labels.
 
     Raises:
-        UserError: they are no list of different names; the message says the line.
+        UserError: they are no list of different names; the message names the line.
     """
     value = row.values[column]
     names = cells.listed(value)
@@ -83,7 +83,7 @@ def labels_of(table: Table, row: Row, column: str) -> list[str]:
 
 
 def words_of(table: Table, row: Row, column: str) -> list[str]:
-    """Returns the words of a row: a list, or a text split at white space. Raises UserError where there are none."""
+    """Returns the words of a row: a list, or a text split at white space; raises UserError without any."""
     value = row.values[column]
     words = cells.listed(value)
     if words is None and isinstance(value, str):
@@ -106,7 +106,7 @@ def tags_of(table: Table, row: Row, column: str) -> list[str]:
 
 
 def tagged_words(table: Table, row: Row, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Returns the words of a row and their tags. Raises UserError where they are not equally many."""
+    """Returns the words of a row and their tags; raises UserError unless they are equally many."""
     words, tags = words_of(table, row, text_column), tags_of(table, row, label_column)
     if len(tags) != len(words):
         raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
@@ -116,10 +116,10 @@ def tagged_words(table: Table, row: Row, text_column: str, label_column: str) ->
 
 
 def names_of(kind: str, table: Table, row: Row, column: str) -> tuple[str, ...]:
-    """Returns the names of a row's labels for a task of a kind; none of a number.
+    """Returns the names of a row's labels for a kind of task; none of a number.
 
     Raises:
-        UserError: the column holds no label of the kind; the message says the line.
+        UserError: the column holds no such label; the message names the line.
     """
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))

@@ -66,8 +66,8 @@ def training_batches(
         batch_size: rows a batch, over all workers.
         max_seq_length: columns at most.
         seed: of the order.
-        first_batch: the number of the first one.
-        bucketed: whether rows of similar length share a batch, padded to its longest; otherwise to `max_seq_length`.
+        first_batch: its number.
+        bucketed: whether rows of similar length share a batch, padded to its longest; else to `max_seq_length`.
         parts: equal elements that a worker's share of a batch is split into.
         workers: how many share a batch.
         worker: the number of this one.
@@ -91,14 +91,7 @@ def training_batches(
 
 
 def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = True) -> Callable:
-    """Returns `training_batches` as a function of parts, workers and worker.
-
-    Args:
-        rows: to train on.
-        settings: with train_batch_size, max_seq_length, seed, gradient_accumulation_steps and jit_compile.
-        first_batch: see `training_batches`.
-        bucketed: see `training_batches`.
-    """
+    """Returns `training_batches` with a run's settings, as a function of parts, workers and worker."""
 
     def read(parts: int, workers: int, worker: int) -> tf.data.Dataset:
         return training_batches(
@@ -122,11 +115,7 @@ def evaluation_batches(
 ) -> Iterator[tuple[np.ndarray, dict]]:
     """Yields (row numbers, features) of all rows once, the longest first.
 
-    Args:
-        rows: to predict.
-        batch_size: rows a batch.
-        max_seq_length: columns at most.
-        full: whether to fill up a smaller last batch with its last row, to avoid compiling another shape.
+    With `full` a smaller last batch is filled up with its last row, to avoid compiling another shape.
     """
     lengths = rows.lengths
     order = np.argsort(-lengths, kind="stable")
@@ -146,11 +135,8 @@ def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
 
 
 def signature(rows: FeatureRows, length: int | None = None) -> tuple:
-    """Returns the tf.TensorSpecs of a batch; dimensions that differ between batches are unknown, so one graph serves all.
-
-    Args:
-        rows: of the batches.
-        length: of all batches, if it is fixed.
+    """Returns the tf.TensorSpecs of a batch of `length` columns; dimensions that vary are unknown, so one graph serves
+    all.
     """
 
     def spec(name: str, array: np.ndarray) -> tf.TensorSpec:
@@ -200,7 +186,6 @@ def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
 
 
 def _compiled(model: keras.Model) -> Callable:
-    """Returns the model's call under JAX, compiled once for each shape."""
     import jax
 
     graphs = _GRAPHS.setdefault(model, {})

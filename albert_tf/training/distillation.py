@@ -28,7 +28,7 @@ def distil(student: keras.Model, teacher: keras.Model, weight: float, temperatur
         student: compiled.
         teacher: has the same inputs and output shapes.
         weight: 0 to 1; with 1 the labels have no effect.
-        temperature: divides both sides' logits; above 1 for softer distributions.
+        temperature: divides the logits of both.
     """
     teacher.trainable = False
     own_loss = student.compute_loss
@@ -128,10 +128,9 @@ def _answerable(*outputs: dict) -> list:
 
 
 def divergence(given, shown, temperature: float):
-    """Returns the Kullback-Leibler divergence of softmax(given / T) from softmax(shown / T), over the last axis, times
-    T^2.
+    """Returns T^2 times the Kullback-Leibler divergence of softmax(given / T) from softmax(shown / T), on the last axis.
 
-    The factor makes the gradients' scale independent of T (Hinton et al. 2015, section 2).
+    T^2 makes the gradients' scale independent of T (Hinton et al. 2015, section 2).
     """
     given, shown = (ops.log_softmax(ops.cast(logits, "float32") / temperature, axis=-1) for logits in (given, shown))
     return temperature**2 * ops.sum(ops.exp(shown) * (shown - given), axis=-1)

@@ -51,13 +51,8 @@ def finetune(
     """Trains, from the last checkpoint if there is one, and writes the best model's predictions.
 
     Each of several seeds has a folder `seed-N`; the folder above holds the best one's model, and `summary.json` with
-    medians and spread.
-
-    Args:
-        settings: of the run.
-        task: to learn; by default that of `settings.task`.
-        devices: to train on; by default those of `settings.strategy`.
-        free: the settings that a resumed run may change.
+    medians and spread. Task and devices are by default those of the settings; `free` are the settings that a resumed
+    run may change.
 
     Returns:
         The model folder; None if the run stopped early and can be resumed.

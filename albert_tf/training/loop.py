@@ -64,8 +64,6 @@ class Training(abc.ABC):
         log_steps: steps between two rows of the history; 0: only at checkpoints.
         stop_step: a step to stop after, as if `max_hours` were over; None: only at the end.
         patience: evaluations in a row without a better main metric that end training; 0: no limit.
-        model: set by `run`.
-        step: the number of updates made.
         stopped: whether the run stopped early and can be resumed.
     """
 
@@ -100,14 +98,14 @@ class Training(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, phase: Phase, step: int) -> Callable:
-        """Returns a function (parts, workers, worker) that makes the tf.data.Dataset of a worker's share of the batches.
+        """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's share of the batches.
 
-        The batches start at `step` of the phase. Each comes in `parts` times as many elements as a step has parts.
+        It starts at `step`. A batch comes in `parts` times as many elements as a step has parts.
         """
 
     @abc.abstractmethod
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the figures of held-out rows by their names in the history; {} without held-out rows."""
+        """Returns figures of held-out rows by their names in the history, or {}."""
 
     def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
         """Prepares the model for its first step; not called on a finished run."""
@@ -295,10 +293,9 @@ class Training(abc.ABC):
         return found
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
-        """Returns whether this is the last row of the history; all processes agree on it.
+        """Returns whether this is the last row of the history (time, `stop_step` or a signal); all processes agree.
 
-        It is if time does not suffice for another row with its evaluation, at `stop_step`, or after a signal to any
-        process.
+        Time must suffice for another row with its evaluation.
         """
         evaluations = (1 + evaluates) * self._evaluation_seconds
         hours = (time.monotonic() - self.started + seconds + evaluations) / 3600
@@ -336,7 +333,7 @@ def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: i
     """Returns the TensorFlowSteps or JaxSteps of a model.
 
     Raises:
-        UserError: batches are split into parts or over replicas, and the model does not report its loss's divisors.
+        UserError: batches are split, and the model does not report its loss's divisors.
     """
     if (parts > 1 or devices.strategy is not None) and not hasattr(model, "loss_divisors"):
         raise UserError(

@@ -46,13 +46,13 @@ def pretrain(
 
     Args:
         settings: of the run.
-        devices: made from `settings.strategy` where None.
-        stop_step: a step to stop after, resumable, as when `max_hours` are over.
-        free: the settings that a resumed run may have other than before.
+        devices: by default those of `settings.strategy`.
+        stop_step: a step to stop after, resumable, as if `max_hours` were over.
+        free: the settings that a resumed run may change.
 
     Raises:
-        UserError: for data or settings that cannot be trained on, a folder that holds a run with other settings, or
-            too many updates that had to be skipped.
+        UserError: for data or settings that do not allow training, a folder that holds a run with other settings, or
+            too many skipped updates.
     """
     started = time.monotonic()
     devices = devices or make_devices(settings.strategy)
@@ -66,7 +66,7 @@ class Pretraining(Training):
     """The training of a pre-trainer on records.
 
     Raises:
-        UserError: for records that are missing, or do not go with the model or with each other.
+        UserError: for records that are missing, or do not fit the model or each other.
     """
 
     name = "pre-training"
@@ -147,7 +147,7 @@ class Pretraining(Training):
 
     @property
     def _packed(self) -> bool:
-        """Whether examples may share rows: where a row's tokens, or its examples, are counted as one they must not."""
+        """Returns whether examples may share rows: not if tokens or examples are counted by row."""
         may_share = all(one.packs for one in self.config.extensions) and self.settings.gradient_norm != "official"
         return self.settings.pack_rows and may_share
 
@@ -187,7 +187,7 @@ class Pretraining(Training):
 
 
 def try_all_paths(settings: PretrainingSettings) -> None:
-    """--dryrun: trains, evaluates, stops, resumes and loads a tiny model, and leaves no file.
+    """Runs --dryrun: trains, evaluates, stops, resumes and loads a tiny model, and leaves no file.
 
     Raises:
         UserError: as `pretrain`.
@@ -205,7 +205,7 @@ def try_all_paths(settings: PretrainingSettings) -> None:
 
 
 def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
-    """What to begin with; of a run that has a checkpoint its configuration alone."""
+    """Returns the start of training; of a run with a checkpoint only its configuration."""
     records = load_tokenizer(find_records(settings.train_data, "train")[0].parent)
     folder, length = Path(settings.output_dir), max(phase.manifest["max_seq_length"] for phase in phases)
     if settings.init_from and run_folder.has_checkpoint(folder):

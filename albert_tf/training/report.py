@@ -20,7 +20,7 @@ class Report:
     """Shows and writes the figures of training since the last row.
 
     Args:
-        history: the rows so far; None to show and write nothing.
+        history: None to show and write nothing.
         name: the label of the bar.
         num_train_steps: of the whole run.
         first_step: how many of them earlier starts made.
@@ -50,23 +50,15 @@ class Report:
         self.bar.set_postfix_str(f"{what} ...")
 
     def batch(self, rows: int, length: int, waited: float) -> None:
-        """Counts a batch, or a part of one.
-
-        Args:
-            rows: over all devices.
-            length: tokens a row, padding included.
-            waited: seconds that the program waited for it.
-        """
+        """Counts a batch, or a part of one: rows over all devices, tokens a row with padding, seconds waited for it."""
         self._tokens += rows * length
         self._work += self.utilisation.work(rows, length)
         self._waited += waited
 
     def step(self, running: Callable[[], dict[str, float]] | None) -> None:
-        """Counts an update.
+        """Counts an update. `running` returns the figures since the last row; None keeps the displayed ones.
 
-        Args:
-            running: returns the figures since the last row. It waits for the update, so it is called only for display.
-                None keeps the displayed figures.
+        It waits for the update, so it is called only for display.
         """
         if self.bar.update() or self._waits:
             self._waits = False
@@ -75,17 +67,11 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Returns the seconds since the last row."""
         return time.monotonic() - self._started
 
     def row(self, step: int, figures: dict[str, float], held_out: dict[str, float], seconds: float) -> None:
-        """Shows and writes the figures of the steps since the last row.
-
-        Args:
-            step: updates made.
-            figures: of training.
-            held_out: of the evaluation, or {}; the prefix val_ is only for history.csv.
-            seconds: that the steps took.
+        """Shows and writes the figures of the steps since the last row; the prefix val_ of `held_out` is only for
+        history.csv.
         """
         speeds = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
         figures = figures | speeds | self.utilisation.figures(self._work, seconds)
@@ -119,12 +105,7 @@ class Report:
 
 
 def remove_events(folder: Path, last_step: int) -> None:
-    """Removes TensorBoard events after `last_step`, which a resumed run writes again.
-
-    Args:
-        folder: with the files, also in subfolders.
-        last_step: the last step to keep.
-    """
+    """Removes TensorBoard events after `last_step` from a folder and its subfolders; a resumed run writes them again."""
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         files.remove_unfinished(path.parent)
         kept, removed = _events(path, last_step)

@@ -71,11 +71,7 @@ def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = 
 
 
 def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Writes run.json, which determines the run, and settings.json for the flag --settings.
-
-    Raises:
-        UserError: as `check_claim`.
-    """
+    """Writes run.json, which determines the run, and settings.json for the flag --settings, after `check_claim`."""
     check_claim(folder, settings, free, facts)
     values = dataclasses.asdict(settings)
     files.write_json(folder / SETTINGS_FILE, {key: value for key, value in values.items() if value is not None})
@@ -134,9 +130,7 @@ def save_checkpoint(model: keras.Model, folder: Path) -> None:
 def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
     """Loads the newest readable checkpoint, compiled, or None. An unreadable one is reported on stderr and moved aside.
 
-    Args:
-        folder: of the run.
-        is_chief: whether this process writes; it also removes a killed process's partial files.
+    `is_chief`: whether this process writes; it also removes a killed process's partial files.
 
     Raises:
         UserError: there are checkpoints, and none can be read completely.

@@ -23,8 +23,7 @@ class Start(NamedTuple):
     """The starting point of a run.
 
     Attributes:
-        config: of the encoder to build.
-        model: the model to take weights from; None from scratch.
+        model: to take weights from; None from scratch.
         tokenizer: the one given or next to the weights, or None.
         task: the model's task, see `loading.Loaded`; {} from scratch.
         vocabulary: how the model got embeddings for another vocabulary than it was trained with, or empty.
@@ -46,19 +45,13 @@ def load_start(
     depth: int = 0,
     other_tokenizer: bool = False,
 ) -> Start:
-    """Loads weights with their tokenizer, or reads a configuration.
+    """Loads weights with their tokenizer or, if `init_from` is empty, reads a configuration.
 
-    Args:
-        init_from: see `loading.load`; empty: from scratch.
-        config: a published configuration's name or a JSON file; read if `init_from` is empty.
-        tokenizer: a vocabulary or folder that replaces the one next to the weights.
-        lower_case: see `read_tokenizer`.
-        keep_accents: see `read_tokenizer`.
-        depth: see `loading.load`.
-        other_tokenizer: see `loading.load`.
+    `config` is a published configuration's name or a JSON file. `tokenizer` (see `read_tokenizer`) replaces the one
+    next to the weights. For the others see `loading.load`.
 
     Raises:
-        UserError: what the loaders of checkpoints, configurations and tokenizers raise.
+        UserError: as the loaders of checkpoints, configurations and tokenizers.
     """
     if init_from:
         loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
@@ -138,11 +131,7 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
 def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
     """Raises UserError if a model does not accept rows of `length` tokens.
 
-    Args:
-        length: tokens of the rows.
-        config: of the model.
-        init_from: the source of its weights; empty: from scratch.
-        flag: the flag that sets the length; empty: the records do.
+    `init_from` is the source of its weights (empty: from scratch), `flag` what sets the length (empty: the records).
     """
     limit = config.max_seq_length
     if length <= limit:

@@ -23,14 +23,8 @@ from albert_tf.training.devices import Devices
 class TensorFlowSteps:
     """Compiled steps of a model. The model's metrics accumulate until `results` is called.
 
-    A batch is what `Model.fit` takes: features, or a tuple of features, labels and weights.
-
-    Args:
-        model: built and compiled, its metrics too.
-        devices: that share the batches.
-        jit_compile: whether XLA compiles the step.
-        parts: parts of a batch that `train` takes. Each replica sums their gradients; replicas are summed once an
-            update.
+    A batch is what `Model.fit` takes: features, or a tuple of features, labels and weights. `train` takes it in `parts`
+    parts. Each replica sums their gradients; replicas are summed once an update.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):

@@ -27,11 +27,6 @@ class Utilisation:
     may disturb a measurement. Training itself counts as one, so MFU never exceeds 1. The work is three forward passes
     of the encoder for every row, padding included. Heads, the optimizer, a teacher, queries of permutations and
     recomputation do not count.
-
-    Args:
-        config: of the encoder.
-        settings: of the training.
-        replicas: that compute at the same time.
     """
 
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
@@ -49,7 +44,7 @@ class Utilisation:
         return rows * self._work_of(length) if self.is_known else 0.0
 
     def share(self, work: float, seconds: float) -> float | None:
-        """Returns the MFU of asynchronous work; None if it is unknown or above 1."""
+        """Returns the MFU, for work that may still be running; None if it is unknown or above 1."""
         share = work / seconds / self._peak if self.is_known else 2.0
         return share if share <= 1 else None
 
@@ -66,11 +61,7 @@ class Utilisation:
         return {"mfu": rate / self._peak}
 
     def measure_again(self, fresh: float = _FRESH) -> None:
-        """Measures the device again, unless it is an accelerator (a measurement takes its memory).
-
-        Args:
-            fresh: seconds for which the last measurement suffices.
-        """
+        """Measures the device again after `fresh` seconds, unless it has an accelerator (that would take its memory)."""
         is_due = time.monotonic() - self._measured_at >= fresh
         if is_due and all(name.startswith("cpu") for name in keras.distribution.list_devices()):
             self._measure()

@@ -48,12 +48,7 @@ def find_answers(
     with the most context (`start_mask`). `write_predictions_v2` in squad_utils.py of google-research/albert drops the
     others after the search, when they have used up places.
 
-    Args:
-        examples: the questions.
-        rows: their windows, of `make_rows`.
-        n_best: texts of a question at most.
-        max_answer_length: in tokens.
-        outputs: for each row `spans`, and `null_scores` of each model or the input of `null_scores`.
+    `outputs` have for each row `spans`, and `null_scores` of each model or the input of `null_scores`.
     """
     answers = []
     spans = _legal_spans(rows, outputs, max_answer_length)
@@ -120,11 +115,7 @@ def write_answers(
 ) -> list[Path]:
     """Writes predictions.json, nbest_predictions.json and, if questions may have no answer, null_odds.json.
 
-    Args:
-        folder: to write in.
-        examples: the questions.
-        answers: to each of them.
-        threshold: above these null odds the prediction is ""; None if every question has an answer.
+    Above null odds of `threshold` a prediction is ""; it is None if every question has an answer.
     """
     ids = [example.id for example in examples]
     contents = {

@@ -66,8 +66,7 @@ def evaluate_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Returns exact, f1, total; the same for HasAns_ and NoAns_; with `null_odds` best_exact, best_f1 and their
-    thresholds.
+    """Returns exact, f1, total, also for HasAns_ and NoAns_; with `null_odds` best_exact, best_f1 and their thresholds.
 
     As in the official script, a question without a prediction counts in no sum and no total.
 

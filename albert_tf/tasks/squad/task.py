@@ -33,7 +33,7 @@ _DEFAULTS = {
 class SquadTask(Task):
     """Answers as spans of a passage; in 2.0 perhaps none.
 
-    Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), each perhaps with .gz, from `data_dir`.
+    Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), optionally with .gz, from `data_dir`.
 
     Args:
         name: "squad1" or "squad2".
@@ -103,7 +103,7 @@ class SquadTask(Task):
     def score(
         self, examples: Sequence[SquadExample], rows: SpanRows, outputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, float]:
-        """Computes the official figures; of 2.0 at the threshold of the best F1, later used on test splits."""
+        """Returns the official figures; of 2.0 at the threshold of the best F1, which test splits then use."""
         return self._score(examples, find_answers(examples, rows, outputs))
 
     def _score(self, examples: Sequence[SquadExample], answers: Sequence[Answers]) -> dict[str, float]:

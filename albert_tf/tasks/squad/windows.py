@@ -23,9 +23,9 @@ class SpanRows(FeatureRows):
     """Rows that are windows, with the mapping from their tokens back to text.
 
     Attributes:
-        example: number of each row's example, int32 [rows], ascending.
+        example: of each row, int32 [rows], ascending.
         first_column: of the window's tokens in the row, int32 [rows].
-        first_token: of the passage that is in the window, int32 [rows].
+        first_token: of the passage in the window, int32 [rows].
         size: tokens of the passage in the window, int32 [rows].
         null_column: of [CLS], which represents no answer, int32 [rows].
         offsets: for each example int32 [passage tokens, 2], in characters of the context.
