@@ -105,7 +105,7 @@ def _outputs(
 
 
 def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
-    """Returns the model's outputs [texts, ...] for texts or pairs, whichever it was trained on."""
+    """Returns the model's outputs [texts, ...]."""
     inputs = loaded.task.get("inputs")
     if inputs is not None and (len(inputs) == 2) != (seconds is not None):
         expected = "pairs: predict(firsts, seconds)" if len(inputs) == 2 else "single texts: predict(texts)"

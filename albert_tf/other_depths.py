@@ -89,7 +89,7 @@ def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
 
 
 def _owners(parts: list[Part]) -> list[int]:
-    """Returns the number of the part that each of `segments` belongs to: one that ends reversed makes two."""
+    """Returns the part number of each of `segments`: a part that ends reversed makes two."""
     return [
         number
         for number, part in enumerate(parts)

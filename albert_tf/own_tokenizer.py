@@ -22,7 +22,7 @@ _BOS_IS_CLS = ("albert", "roberta")
 def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> Tokenizer:
     """Returns the tokenizer, which then knows its tokens without embedding; warns of many embeddings without a token.
 
-    As in transformers, added tokens may have no embedding; a text with one of these is refused.
+    As in transformers, added tokens may lack one; texts with these are refused.
 
     Raises:
         UserError: the tokenizer has more tokens than the model has embeddings.
@@ -91,7 +91,6 @@ def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, 
 
 
 def _said_ids(folder: Path, kind: str) -> dict[str, int]:
-    """Returns the ids of special tokens in the configuration next to a published model."""
     path = folder / "config.json"
     values = files.read_json(path) if path.is_file() else {}
     names = {role: f"{role}_token_id" for role in SPECIAL}

@@ -1,4 +1,4 @@
-"""Measures what repeated blocks do beyond their trained depth, for `equilibrium`."""
+"""Measures repeated blocks beyond their trained depth, for `equilibrium`."""
 
 import csv
 import os
@@ -85,8 +85,7 @@ class Recurrence(NamedTuple):
 
 
 def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: float = 1e-3) -> Recurrence:
-    """Runs the repeated blocks of an encoder `steps` times, beyond their trained depth, and searches for their fixed
-    point.
+    """Runs an encoder's repeated blocks `steps` times, beyond their trained depth, and searches for their fixed point.
 
     A row has converged at a residual of `tolerance`.
 

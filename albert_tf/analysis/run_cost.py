@@ -1,4 +1,4 @@
-"""The cost of a run's training and of its model's inference in floating-point operations."""
+"""Floating-point operations of a run's training and of its model's inference."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -62,7 +62,6 @@ def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:
 
 
 def _repeated(config: AlbertConfig) -> int:
-    """Returns the blocks that an equilibrium's step runs."""
     return len(segments(config)[repeated_segment(config)].steps)
 
 

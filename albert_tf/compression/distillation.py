@@ -146,7 +146,7 @@ class TextDistillation(Training):
         self.train = self._taught_rows()
 
     def _taught_rows(self) -> FeatureRows:
-        """Returns the rows, with the teacher's outputs if they are needed repeatedly and fit on disk."""
+        """Returns rows with the teacher's outputs if these are reused and fit on disk."""
         settings, rows, lessons = self.settings, self.lesson.train, self.model.lessons
         passes = settings.num_train_steps / batches_per_epoch(rows, settings.train_batch_size)
         needed = gigabytes(rows, lessons, self.states, self.config.hidden_size)
@@ -181,7 +181,6 @@ class TextDistillation(Training):
         return {f"val_{name}": value for name, value in figures.items()}
 
     def clean_up(self) -> None:
-        """Removes temporary files."""
         if self.devices.is_chief:
             remove_taught(self.folder)
 

@@ -77,7 +77,6 @@ class Quality:
 
     @property
     def name(self) -> str:
-        """The name of the main score."""
         if self.task is None:
             return "likeness"
         if self.is_trained:
@@ -113,7 +112,7 @@ class Quality:
         return scores
 
     def likeness(self, model: keras.Model, tokenizer: Tokenizer) -> float:
-        """Returns the mean cosine of a model's vectors with those of the teacher given to `remember`."""
+        """Returns the mean cosine of a model's vectors with the teacher's."""
         vectors = self._embed(model, tokenizer, self.texts)
         return float(np.mean(np.sum(vectors * self._vectors, axis=1)))
 
@@ -130,7 +129,7 @@ class Quality:
         return {name: METRICS[name](answers, labels) for name in self.task.metrics}
 
     def _probe(self, train: list[np.ndarray], vectors: list[np.ndarray]) -> np.ndarray:
-        """Predicts by ridge regression from vectors to classes (each 0 or 1) or to the number."""
+        """Predicts classes (each 0 or 1) or the number by ridge regression."""
         inputs, asked = (_pair_features(each) for each in (train, vectors))
         labels = np.array([example.label for example in self.train])
         targets = labels[:, None] if self.task.labels is None else np.eye(len(self.task.labels))[labels]
@@ -144,7 +143,7 @@ class Quality:
     def _vectors_of(
         self, model: keras.Model, tokenizer: Tokenizer, examples: Sequence[TextExample]
     ) -> list[np.ndarray]:
-        """Returns vectors of each of the examples' texts, [examples, hidden_size]."""
+        """Returns [examples, hidden_size] for each of the examples' texts."""
         columns = zip(*(example.texts for example in examples))
         return [self._embed(model, tokenizer, [(text,) for text in texts]) for texts in columns]
 

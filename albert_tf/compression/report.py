@@ -109,7 +109,6 @@ def worse_than_start(start: TableRow, trained: TableRow, metric: str) -> str:
 
 
 def _page(report: dict[str, Any], metric: str) -> str:
-    """Returns HTML that needs no other file."""
     picture = base64.b64encode(_picture(report, metric)).decode()
     rows = _rows(report)
     names = [metric, *(name for name in rows[0]["scores"] if name != metric)]
@@ -134,7 +133,7 @@ def _page(report: dict[str, Any], metric: str) -> str:
 
 
 def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the rows without training, then those after each phase, numbered from 1 for the plot."""
+    """Returns the rows without training, then those after each phase, numbered for the plot."""
     return [*report["table"], *list(report["phases"].values())[1:]]
 
 
@@ -154,7 +153,7 @@ img { width: 100%; }
 
 
 def _picture(report: dict[str, Any], metric: str) -> bytes:
-    """Returns a PNG: parameters against the score, with the rows' numbers, and both models' times against it."""
+    """Returns a PNG of parameters and times against the score."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

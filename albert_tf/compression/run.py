@@ -1,4 +1,4 @@
-"""A whole compression: load, compress, measure, distil on text and on the task, write a model folder and its report."""
+"""A whole compression: load, compress, measure, distil on text and on the task, write model and report."""
 
 import dataclasses
 import functools
@@ -57,7 +57,6 @@ class Work(NamedTuple):
         return self.quality(model, self.tokenizer)
 
     def likeness(self, model: keras.Model) -> float:
-        """Returns the similarity of a model's vectors to the whole model's."""
         return self.quality.likeness(model, self.tokenizer)
 
 
@@ -153,7 +152,6 @@ def prepare(settings: CompressSettings) -> Work:
 
 
 def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts: Texts) -> tuple[Any, Tokenizer]:
-    """Returns the model and its tokenizer, reduced to the tokens that the texts use."""
     if settings.vocab_from == CORPUS:
         counts = count_pieces(texts.train, tokenizer)
     else:
@@ -163,7 +161,7 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
 
 
 def _measured(settings: CompressSettings, work: Work, folder: Path, is_chief: bool) -> list[TableRow]:
-    """Returns the table of each change's cost, or its first and last row; a resumed run measures only missing rows."""
+    """Returns the table of costs, or its first and last row; a resumed run measures only missing rows."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
@@ -198,7 +196,7 @@ def _cut(work: Work) -> Any:
 
 
 def _student(settings: CompressSettings, work: Work) -> Any:
-    """Returns the compressed model to train: without dropout, of the configured dtype."""
+    """Returns the compressed model without dropout, of the configured dtype."""
     model = _cut(work)
     encoder = encoder_of(model)
     config = _student_config(encoder.config)
@@ -231,7 +229,7 @@ def _text_phase(
 
 
 def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, Any]:
-    """Returns the compressed model's task.json, just after scoring; it must not repeat the whole model's scores."""
+    """Returns the compressed model's task.json with its own scores; call it just after scoring."""
     own = {name: value for name, value in work.loaded.task.items() if name != "metrics"}
     if not work.is_trained:
         return own
@@ -242,7 +240,6 @@ def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, An
 
 
 def _is_worse(work: Work, done: dict[str, TableRow]) -> bool:
-    """Returns, and prints, whether the task phase made the model worse."""
     name = work.quality.metric
     text, task = (done[phase].scores[name] for phase in ("text", "task"))
     if task < text:

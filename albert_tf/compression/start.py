@@ -132,7 +132,7 @@ def compress(
 def table(
     model: keras.Model, cut: Cut, score: Score, likeness: Callable[[Any], float], counts: np.ndarray | None = None
 ) -> Iterator[Callable[[], TableRow]]:
-    """Yields functions that measure one row each: every rank and plan by itself, then the whole `cut`."""
+    """Yields functions that measure one row each: every rank and plan by itself, then `cut`."""
     whole = Cut(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:
         yield lambda: row_of(Cut(cut.layers).title, keep_layers(model, cut.layers), score)
@@ -148,7 +148,7 @@ def row_of(title: str, model: keras.Model, score: Score) -> TableRow:
 
 
 def cut_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
-    """Returns the configuration of the model that `compress` makes."""
+    """Returns the configuration that `compress` produces."""
     if cut.layers != tuple(range(config.num_hidden_layers)):
         config = config.replace(num_hidden_layers=len(cut.layers), **_no_plan(config, len(cut.layers)))
     if cut.embedding_size:
@@ -179,7 +179,6 @@ def keep_layers(model: Any, layers: tuple[int, ...]) -> Any:
 
 
 def _without_unread_pooler(model: Any) -> Any:
-    """Removes a pooler that an embedder's vectors do not use."""
     if not isinstance(model, AlbertSentenceEmbedder) or model.encoder.pooler is None:
         return model
     encoder = AlbertEncoder.from_config(model.encoder.get_config() | {"pooler": False})
@@ -194,7 +193,6 @@ def _no_plan(config: AlbertConfig, layers: int) -> dict[str, Any]:
 
 
 def _evenly(layers: int, kept: int) -> tuple[int, ...]:
-    """Returns `kept` evenly spaced layers, the last one included."""
     return tuple((number + 1) * layers // kept - 1 for number in range(kept))
 
 
@@ -208,7 +206,7 @@ def _shared_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
 
 
 def _best_blocks(model: Any, config: AlbertConfig, likeness: Callable[[Any], float]) -> dict[int, int]:
-    """Returns for each shared block the step whose weights score best; the other blocks are means or already chosen."""
+    """Returns for each shared block the best step's weights; other blocks are means or already chosen."""
     taken = dict[int, int]()
     steps = [step.attention for step in plan(config)]
     for block in dict.fromkeys(steps):

@@ -22,7 +22,7 @@ _FREE_ON_RESUME = (*finetuning.FREE_ON_RESUME, "init_from", "teacher")
 
 
 class TaskPhase:
-    """Fine-tunes the text phase's model in `folder`, with its head and with `whole`, the fine-tuned model, as teacher."""
+    """Fine-tunes the text phase's model in `folder`, with its head; the teacher is `whole`, the fine-tuned model."""
 
     def __init__(self, settings: CompressSettings, whole: Loaded, folder: Path, devices: Devices, started: float):
         self.settings, self.whole, self.devices, self.started = settings, whole.model, devices, started
@@ -34,7 +34,6 @@ class TaskPhase:
         return bool(self.devices.of_chief((self.folder / finetuning.PREDICTIONS).is_dir()))
 
     def tuning(self) -> FinetuningSettings:
-        """Returns the settings of the fine-tuning; the outputs are of the whole model's kind."""
         settings, whole = self.settings, self.whole
         learned = getattr(whole, "learned_exit", None)
         own: dict[str, Any] = {name: getattr(settings, name) for name in _OF_BOTH_PHASES}
@@ -58,7 +57,7 @@ class TaskPhase:
         )
 
     def check(self) -> None:
-        """Raises the phase's errors (data, another fine-tuning in the folder) before hours are spent on the previous one."""
+        """Raises the phase's errors (data, another run in the folder) before hours are spent on the previous phase."""
         if (self.folder / run_folder.RUN_FILE).is_file():
             finetuning.check_claims(self.tuning(), None, self.devices, _FREE_ON_RESUME)
         else:
@@ -68,7 +67,7 @@ class TaskPhase:
             self.devices.check_batch(size, 1, "--task_train_batch_size")
 
     def run(self, task: dict[str, Any]) -> bool:
-        """Runs or resumes the phase; returns False if it stopped early. `task`: task.json of the text phase's model."""
+        """Runs or resumes the phase; returns False if it stopped early."""
         hours, limit = (time.monotonic() - self.started) / 3600, self.settings.max_hours
         if not self.is_done and self.devices.of_chief(0 < limit <= hours):
             if self.devices.is_chief:

@@ -46,7 +46,7 @@ def finetuning_settings(settings: CompressSettings, **others: Any) -> Finetuning
 def read_texts(
     settings: CompressSettings, patterns: str, task: Task | None, pairs: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """Yields what each row is made of, one text or two, from files or (without `patterns`) the task's training examples.
+    """Yields each row's text, or two, from files or (without `patterns`) the task's training examples.
 
     `pairs`: whether an example's texts stay together, as for a model fine-tuned on the task.
 
@@ -92,9 +92,7 @@ def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) ->
 def make_rows(
     texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, max_seq_length: int, masks: bool = False, seed: int = 0
 ) -> FeatureRows:
-    """Makes rows of one or two texts each, with their tokens in a file; with `masks` words are masked, and where is
-    recorded.
-    """
+    """Makes rows of one or two texts each, with their tokens in a file; `masks` masks words and records where."""
 
     def rows() -> Iterator[FeatureRows]:
         for start in range(0, len(texts), _CHUNK):
@@ -113,7 +111,7 @@ def count_pieces(texts: Iterable[tuple[str, ...]], tokenizer: Tokenizer) -> np.n
 
 
 def _masked(rows: FeatureRows, tokenizer: Tokenizer, numbers: np.ndarray, seed: int) -> FeatureRows:
-    """Masks words once, independently of other randomness, and records where."""
+    """Masks words independently of other randomness."""
     ids, splits = np.array(rows.tokens["input_ids"].values), rows.tokens["input_ids"].splits
     positions = np.zeros((len(rows), MASKED_WORDS), np.int32)
     for row, (start, length, key) in enumerate(zip(splits, rows.lengths, derive(seed, 2, numbers))):

@@ -130,7 +130,7 @@ def columns_of(options: FileOptions) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
-    """Caches `open_data_file`: a file read before TensorFlow was imported is not read again."""
+    """Caches the file that was read before TensorFlow was imported."""
     path = Path(options.path)
     names = _read(options).columns
     label = options.label_column or find_column(path, names, "label")
@@ -177,7 +177,7 @@ def _required(options: FileOptions, decimal_comma: bool = False) -> Table:
 
 
 def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[tuple[str, ...]]]:
-    """Returns a hash of each row's texts, uint64 [rows], and the labels of each row."""
+    """Returns a hash of each row's texts, uint64 [rows], and its labels."""
     table = _required(options, decimal_comma)
     seed, keys, labels, known = str(options.split_seed).encode(), [], [], set(options.known)
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -240,7 +240,7 @@ def check_columns(text: str, second: str, label: str) -> None:
 
 
 def check_labels(kind: str, path: Path, column: str, names: Collection[str], rows: int) -> None:
-    """Raises UserError if a column holds a single class, a class of its own for each row, or no labels at all."""
+    """Raises UserError if a column holds one class, a class of its own for each row, or no labels."""
     if kind == "multilabel" and not names:
         raise UserError(f"'{path}' line 1: no row has a {column}; give a file with labels")
     if kind == "classification" and len(names) in (1, rows):

@@ -40,8 +40,7 @@ def check_encoding(encoding: str) -> None:
 
 
 def decoded_lines(path: Path, encoding: str) -> Iterator[str] | None:
-    """Returns the lines of a file, gzipped or not, with their ends; None for UTF-8. Encoding "": that of its byte-order
-    mark.
+    """Returns the lines (with their ends) of a file not in UTF-8, else None; `encoding` "": by the byte-order mark.
 
     Raises:
         UserError: on reading the first line that is not in the encoding; or the file cannot be read.

@@ -10,7 +10,7 @@ from tfrecords.base.errors import UserError
 
 
 def reduced(outputs: Sequence[Any]) -> list[Any]:
-    """Returns the part of one model's outputs that `combine` needs; for spans it is much smaller."""
+    """Returns the part of one model's outputs that `combine` needs; much less for spans."""
     return [_spans_of(output) if isinstance(output, Mapping) else output for output in outputs]
 
 
@@ -29,7 +29,6 @@ def _combine_row(outputs: Sequence[Any]) -> Any:
 
 
 def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the input of `combine_spans` for one row: a model's legal spans and null scores."""
     spans = output["spans"]
     legal = np.asarray(spans["score"]) > IMPOSSIBLE / 2
     needed: dict[str, Any] = {"spans": {name: np.asarray(values)[legal] for name, values in spans.items()}}

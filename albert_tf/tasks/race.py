@@ -39,8 +39,7 @@ class RaceExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RaceTask(Task):
-    """Multiple choice: {train,dev,test}/{middle,high}/*.txt of the official release, or one all.txt; each perhaps with
-    .gz.
+    """Multiple choice from the official {train,dev,test}/{middle,high}/*.txt, or one all.txt; each perhaps with .gz.
 
     A row is [CLS] article [SEP] question and option [SEP] for each option (see `Framer.choices`).
     """
@@ -124,7 +123,7 @@ class RaceTask(Task):
 
 
 def _by_question(rows: RaggedArray, fill: int) -> RaggedArray:
-    """Puts the rows of a question's options side by side, [options, length of the longest]."""
+    """Returns the rows of a question's options side by side, [options, length of the longest]."""
     lengths = np.diff(rows.splits)
     longest = lengths.reshape(-1, len(LETTERS)).max(axis=1)
     columns = np.repeat(longest, len(LETTERS))

@@ -44,7 +44,7 @@ class RaggedArray(Sequence):
         return self.values.dtype
 
     def read(self, start: int, end: int) -> np.ndarray:
-        """Returns the numbers of the columns [start, end) of all arrays end to end: [numbers]."""
+        """Returns the columns [start, end) of all arrays end to end: [numbers]."""
         size = math.prod(self.lead)
         return self.values[size * start : size * end]
 
@@ -100,8 +100,8 @@ class FeatureRows:
         """Returns some rows, padded to `length` columns.
 
         Returns:
-            (features,), (features, target) or (features, target, weight), where features is a dict of arrays [batch,
-            ..., length] or [batch, ...].
+            (features,), (features, target) or (features, target, weight); features are arrays [batch, ..., length] or
+            [batch, ...].
         """
         features = {name: self._padded(name, rows, indices, length) for name, rows in self.tokens.items()}
         features |= {name: values[indices] for name, values in self.values.items()}
@@ -119,10 +119,10 @@ class FeatureRows:
 
 
 def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
-    """Returns the number of columns of a batch whose longest row has `length`; few distinct values, little padding.
+    """Returns the columns of a batch whose longest row has `length`: few distinct values, little padding.
 
-    Multiples of 8 up to 64, of 32 up to 256, and of 64 beyond; with `any_shape` multiples of 2. Never above `limit`
-    unless `length` is.
+    Multiples of 8 up to 64, of 32 up to 256, and of 64 beyond; with `any_shape` of 2. Above `limit` only if `length`
+    is.
     """
     # In batches of 32 rows of SST-2, MRPC, RTE and CoLA 22, 16, 10 and 26 % of the columns are padding, by multiples of
     # 2 it is 7, 2, 3 and 7 %, in up to 40 shapes.
@@ -160,9 +160,9 @@ def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_leng
 
 
 def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
-    """Merges chunks of rows into one whose tokens are on disk; at most one chunk is in memory.
+    """Merges chunks of rows into one with tokens on disk; at most one chunk is in memory.
 
-    Subclass fields other than tokens and values are dropped, since training does not read them.
+    Subclass fields are dropped, since training does not read them.
 
     Raises:
         UserError: there are no rows, or the temporary folder lacks the space.

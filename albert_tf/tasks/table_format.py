@@ -1,4 +1,4 @@
-"""The separator and the quoting of a user's table, detected from its lines or, in doubt, from its file name."""
+"""Detects separator and quoting of a user's table from its lines or, in doubt, its name."""
 
 import csv
 import itertools
@@ -87,7 +87,6 @@ def _head(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _fits(lines: Sequence[str], separator: str) -> bool:
-    """Returns whether header and first row have equally many cells, more than one."""
     reader = csv.reader(lines, delimiter=separator)
     try:
         header, row = next(reader, []), next((cells for cells in reader if cells), [])

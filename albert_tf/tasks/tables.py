@@ -62,12 +62,12 @@ class Table(NamedTuple):
     rows: Iterator[Row]
 
     def wrong(self, row: Row, what: str, mend: str = "mend the row") -> UserError:
-        """Returns the error with the file, the line, the problem and its remedy."""
+        """Returns the error with file, line, problem and remedy."""
         place = "row" if ending(self.path) == parquet.ENDING else "line"
         return UserError(f"'{self.path}' {place} {row.line}: {what}; {mend}")
 
     def require(self, columns: Sequence[str], mend: str = "name the columns so") -> "Table":
-        """Returns the table, with a check that every row has these columns, as JSON lines may not.
+        """Returns the table, with a check that every row has these columns (JSON lines may not).
 
         Raises:
             UserError: naming the missing columns and the existing ones.
@@ -126,7 +126,7 @@ def read_table(
 
 
 def _lines(path: Path, encoding: str | None = None) -> Iterator[str]:
-    """Yields lines with their ends, split at line feeds only: a text may hold any other line separator of Unicode."""
+    """Yields lines with their ends, split at line feeds only."""
     if encoding is not None and (found := decoded_lines(path, encoding)):
         yield from found
         return

@@ -153,7 +153,7 @@ class TaggingTask(Task):
     def predictions(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> list[list[int]]:
-        """Returns the tag of every word; of truncated words the first of `labels`, which is "O" if that exists."""
+        """Returns the tag of every word; of truncated words the first of `labels` ("O" if it exists)."""
         tags = []
         for example, heads, logits in zip(examples, rows.heads, outputs):
             best = logits[heads].argmax(axis=-1).tolist()

@@ -54,7 +54,7 @@ class Task(abc.ABC):
     test_splits: tuple[str, ...] = ("test",)
 
     def files(self) -> list[Path]:
-        """Returns the files that the task reads; none if it reads folders of files."""
+        """Returns the files that the task reads; none if it reads folders."""
         return []
 
     @abc.abstractmethod
@@ -71,24 +71,22 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> FeatureRows:
-        """Makes features of the examples, with labels if `training`, which may pass some thousands at a time."""
+        """Makes features of some thousand examples at most, with labels if `training`."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
         """Puts a new head on the encoder or, with `early_exit` (some kinds only), one for every step."""
 
     def compile_arguments(self) -> dict[str, Any]:
-        """Returns `loss`, `metrics` and so on for `Model.compile`; empty for the model's defaults."""
+        """Returns arguments of `Model.compile`; empty for the model's defaults."""
         return {}
 
     @abc.abstractmethod
     def score(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> dict[str, float]:
-        """Computes metrics by name; `outputs`: the model's output for each row, an array or a dict of arrays."""
+        """Returns metrics by name; `outputs`: the model's output for each row, an array or a dict of arrays."""
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray] | None:
-        """Returns the most frequent label, or the mean, in words and as the model's output for a row; None if the kind has
-        none.
-        """
+        """Returns the best constant answer, in words and as the model's output for a row; None if the kind has none."""
         return None
 
     @abc.abstractmethod
@@ -98,7 +96,7 @@ class Task(abc.ABC):
         """Writes the predictions of a split atomically and returns the files."""
 
     def describe(self) -> dict[str, Any]:
-        """Returns what serving needs, for task.json; fine-tuning adds max_seq_length and metrics."""
+        """Returns what serving needs, for task.json."""
         return {
             "task": self.name,
             "kind": self.kind,

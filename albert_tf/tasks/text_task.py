@@ -178,7 +178,6 @@ class TextTask(Task):
         return dataclasses.replace(rows, values={target: values}, target=target)
 
     def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
-        """Returns the name of the target feature, and its values."""
         return "label", np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:

@@ -1,10 +1,9 @@
 """Batches of rows, for training and for prediction.
 
-Rows of similar length share a batch, which saves padding:
-
     rows -> shuffled -> sorted by length within pools of batches -> batches in random order -> padded
 
-A training batch is a function of (seed, its number), so training can resume after any batch.
+Rows of similar length share a batch, which saves padding. A training batch is a function of (seed, its number), so
+training can resume after any batch.
 """
 
 import weakref
@@ -128,16 +127,14 @@ def evaluation_batches(
 def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
     """Returns the columns of a batch of rows of these lengths, at most `limit`; see `padded_length`.
 
-    New shapes are free for TensorFlow's kernels on a CPU; a GPU's prefer multiples of 8.
+    New shapes are free for TensorFlow's kernels on a CPU; GPUs prefer multiples of 8.
     """
     is_compiled = jit_compile or keras.backend.backend() != "tensorflow"
     return padded_length(int(lengths.max()), limit, not is_compiled and not tf.config.list_physical_devices("GPU"))
 
 
 def signature(rows: FeatureRows, length: int | None = None) -> tuple:
-    """Returns the tf.TensorSpecs of a batch of `length` columns; dimensions that vary are unknown, so one graph serves
-    all.
-    """
+    """Returns the tf.TensorSpecs of a batch of `length` columns; varying dimensions are unknown."""
 
     def spec(name: str, array: np.ndarray) -> tf.TensorSpec:
         shape = [None, *array.shape[1:]]
@@ -174,7 +171,6 @@ def predict(
 
 
 def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
-    """Returns the model's call as one graph for batches of every shape; Keras would trace several."""
     features = signature(rows)[0]
     graphs = _GRAPHS.setdefault(model, {})
     key = tuple(sorted((name, spec) for name, spec in features.items()))

@@ -1,4 +1,4 @@
-"""The devices and processes that share a run, and values on which they must agree."""
+"""The devices and processes that share a run."""
 
 import contextlib
 import dataclasses
@@ -56,7 +56,7 @@ class Devices:
             )
 
     def sums(self, values: list[float]) -> np.ndarray:
-        """Returns element-wise sums over all replicas of the processes' values: float64 [n]."""
+        """Returns sums over all replicas: float64 [n]."""
         if self.strategy is None:
             return _sums_over_jax_processes(values) if self.processes > 1 else np.asarray(values, "float64")
         import tensorflow as tf
@@ -69,12 +69,12 @@ class Devices:
         return self.strategy.experimental_local_results(summed)[0].numpy()
 
     def of_chief(self, value: float) -> float:
-        """Returns the chief's value, for decisions that all processes must take alike."""
+        """Returns the chief's value, for decisions that all must take alike."""
         total, count = self.sums([value * self.is_chief, int(self.is_chief)])
         return total / count
 
     def check_same(self, step: int) -> None:
-        """Raises UserError unless every process is at the same step, as with one output folder."""
+        """Raises UserError unless every process is at the same step."""
         first, second, processes = self.sums([step, step * step, 1])
         if first * first != second * processes:
             raise UserError(
@@ -112,7 +112,7 @@ def make_devices(strategy: str) -> Devices:
 
 
 def whereabouts(strategy: str, devices: Devices) -> str:
-    """Returns a line on the devices of a run with a strategy; empty without one."""
+    """Returns a line on the devices of a run; empty without a strategy."""
     if strategy == "none":
         return ""
     if keras.backend.backend() == "jax":
@@ -151,7 +151,7 @@ def _sums_over_jax_processes(values: list[float]) -> np.ndarray:
 
 
 def _cluster() -> tuple[list[str], int]:
-    """Returns addresses of all workers and the number of this one, from TF_CONFIG; JAX uses the same."""
+    """Returns addresses of all workers and this one's number, from TF_CONFIG; JAX uses the same."""
     example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
         config = json.loads(os.environ["TF_CONFIG"])

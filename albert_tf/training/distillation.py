@@ -1,4 +1,4 @@
-"""Distillation from a trained model to a smaller one by soft labels (Hinton et al. 2015)."""
+"""Distillation by soft labels (Hinton et al. 2015)."""
 
 import os
 
@@ -90,7 +90,6 @@ def _answers(model: keras.Model) -> str:
 
 
 def _distance(given, shown, sample_weight, temperature: float, is_number: bool):
-    """Returns the distance weighted over rows or tokens: a scalar, 0 for equal outputs."""
     if isinstance(given, dict) and "gates" in given:
         given = given["logits"]
     if isinstance(given, list):
@@ -112,7 +111,7 @@ def _distance(given, shown, sample_weight, temperature: float, is_number: bool):
 
 
 def _span_distance(given: dict, shown: dict, temperature: float):
-    """Weights as AlbertSpanPredictor; ends are compared given the labelled start if the head is joint."""
+    """Compares ends given the labelled start if the head is joint."""
     both = [
         ops.mean(divergence(given[name], shown[name], temperature)) for name in ("start_log_probs", "end_log_probs")
     ]
@@ -128,7 +127,7 @@ def _answerable(*outputs: dict) -> list:
 
 
 def divergence(given, shown, temperature: float):
-    """Returns T^2 times the Kullback-Leibler divergence of softmax(given / T) from softmax(shown / T), on the last axis.
+    """Returns T^2 times the Kullback-Leibler divergence of softmax(given / T) from softmax(shown / T), last axis.
 
     T^2 makes the gradients' scale independent of T (Hinton et al. 2015, section 2).
     """

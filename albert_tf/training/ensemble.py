@@ -29,8 +29,6 @@ from tfrecords.tokenizers.loading import load_tokenizer
 def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
     """Writes the ensemble's predictions; returns ensemble.json's content: metrics of each model and of all together.
 
-    Models are loaded one after the other.
-
     Raises:
         UserError: incompatible models, or no file to predict.
     """
@@ -77,7 +75,6 @@ def _trained(folder: Path) -> dict[str, Any]:
 
 
 def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tuple[Tokenizer, int]:
-    """Returns the models' tokenizer, and a length that all accept."""
     first, lengths = None, [max_seq_length] if max_seq_length else []
     for folder in folders:
         trained = _trained(folder)
@@ -120,9 +117,9 @@ def _scores(task: Task, splits: Sequence[Split], outputs: Sequence[Sequence[Any]
 
 
 def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
-    """Sets the models' median null threshold if no labelled split determines the ensemble's own.
+    """Uses the models' median null threshold if no labelled split determines one.
 
-    A mean would not do: a model that does best by answering nothing has a threshold of about -1e30.
+    Not their mean: a model that does best by answering nothing has a threshold of about -1e30.
     """
     thresholds = [_trained(folder)["null_threshold"] for folder in folders]
     if None not in thresholds:

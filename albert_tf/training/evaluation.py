@@ -32,7 +32,6 @@ def trivial_baselines(
 
 
 def _answers(dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all masked token ids and all pair labels, as two flat arrays."""
     tokens, labels = [], []
     for batch in dataset.as_numpy_iterator():
         tokens.append(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0])

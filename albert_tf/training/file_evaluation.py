@@ -103,7 +103,7 @@ def kind_of(model: keras.Model, path: str) -> str:
 
 
 def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray], report: dict[str, Any]) -> Path:
-    """Draws the plot of a kind of task, and adds its numbers to the report."""
+    """Draws the plot, and adds its numbers to the report."""
     if isinstance(task, TaggingTask):
         found = task.predictions(split.examples, split.rows, outputs)
         given = [example.tags for example in split.examples]

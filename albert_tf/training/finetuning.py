@@ -105,7 +105,6 @@ def _finetune(
 
 
 def _folders(settings: FinetuningSettings) -> dict[int, Path]:
-    """Returns the run folder of each seed."""
     output_dir, seeds = Path(settings.output_dir), settings.seed_list()
     if len(seeds) > 1 and run_folder.has_run(output_dir):
         raise UserError(
@@ -205,7 +204,7 @@ class Finetuning(Training):
             )
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the scores of every evaluation split, prefixed with the split's name."""
+        """Returns the scores of every evaluation split, prefixed with its name."""
         scores = {}
         for split in self.inputs.evaluation:
             scores |= self._scores_of(split, self._outputs(self.model, split))
@@ -221,7 +220,7 @@ class Finetuning(Training):
         files.write_json(self.folder / TASK_FILE, task)
 
     def write_predictions(self) -> None:
-        """Writes the selected model's predictions of every evaluation and test split, and its scores if missing."""
+        """Writes the selected model's predictions of evaluation and test splits, and its scores if missing."""
         with self.devices.alone():
             model = load_keras(self.folder / MODEL_FILE)
             folder = files.make_output_dir(self.folder / PREDICTIONS)

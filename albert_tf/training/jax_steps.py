@@ -1,4 +1,4 @@
-"""A training and an evaluation step under JAX, on one device or with each batch spread over those of all processes."""
+"""A training and an evaluation step under JAX, on one device or spread over those of all processes."""
 
 import collections
 import contextlib
@@ -84,7 +84,7 @@ class JaxSteps:
         return self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
 
     def _surveyed(self, trainable, others, batch):
-        """Returns the model's `survey` of a part, and the new values of non-trainable variables."""
+        """Returns the model's `survey` of a part, and the new non-trainable variables."""
         model = self.model
         groups = zip((model.trainable_variables, model.non_trainable_variables), (trainable, others))
         mapping = [pair for variables, values in groups for pair in zip(variables, values)]
@@ -149,7 +149,7 @@ class JaxSteps:
         return self._forward(trainable, others, metrics, batch, training=False)[1][1]
 
     def _forward(self, trainable, others, metrics, batch, training: bool, whole: dict[str, Any] | None = None):
-        """Returns the loss and the new values of non-trainable variables and metrics."""
+        """Returns the loss and the new non-trainable variables and metrics."""
         model = self.model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         variables = (model.trainable_variables, model.non_trainable_variables, model.metrics_variables)
@@ -169,7 +169,7 @@ class JaxSteps:
         return loss, tuple([scope.get_current_value(variable) for variable in group] for group in variables[1:])
 
     def _placed(self, value: np.ndarray, is_share: bool):
-        """Puts a value on the device or, with `is_share` of a batch with the other processes, spreads it over all."""
+        """Puts a value on the device, or spreads it over all; `is_share`: whether it is part of a batch."""
         if self._everywhere is None:
             return jax.device_put(value)
         rows = jax.sharding.NamedSharding(

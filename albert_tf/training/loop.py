@@ -111,7 +111,7 @@ class Training(abc.ABC):
         """Prepares the model for its first step; not called on a finished run."""
 
     def check(self, figures: dict[str, float]) -> None:
-        """Raises UserError if figures of training or evaluation require the run to end."""
+        """Raises UserError if figures require the run to end."""
         if figures["skipped"] > _MAX_SKIPPED:
             raise UserError(
                 f"{figures['skipped']} updates up to step {self.step} had gradients that are not finite and were "
@@ -123,7 +123,7 @@ class Training(abc.ABC):
         """Writes the files that accompany a `model.keras` with these figures."""
 
     def kept_model(self) -> keras.Model:
-        """Returns the model that `model.keras` holds: the trained one, or the part to use after training."""
+        """Returns the model to save: the trained one, or the part to use after training."""
         return self.model
 
     def remark(self) -> str:
@@ -168,7 +168,7 @@ class Training(abc.ABC):
         return not self.stopped
 
     def data_figures(self) -> dict[str, float]:
-        """Returns figures of the training data for each row of the history."""
+        """Returns figures of the training data for the history."""
         return {}
 
     def _say(self, line: str) -> None:
@@ -257,7 +257,7 @@ class Training(abc.ABC):
             self.stopped, self._ended = False, True
 
     def _evaluated(self, phase: Phase) -> dict[str, float]:
-        """Evaluates; no updates are lost if evaluation fails or a signal does not wait for it.
+        """Evaluates; an error or an urgent signal loses no updates.
 
         The last step saves no checkpoint for that: the run would count as finished, without its figures.
         """
@@ -293,7 +293,7 @@ class Training(abc.ABC):
         return found
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
-        """Returns whether this is the last row of the history (time, `stop_step` or a signal); all processes agree.
+        """Returns whether this is the last row of the history; all processes agree.
 
         Time must suffice for another row with its evaluation.
         """
@@ -303,12 +303,12 @@ class Training(abc.ABC):
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
     def _scores(self, after: int = 0) -> list[float]:
-        """Returns the scores after a step, rounded as in history.csv so that a resumed run decides the same."""
+        """Returns scores rounded as in history.csv, so that a resumed run decides the same."""
         scores = [self._score(row) for row in self.history.rows if int(row["step"]) > after]
         return [score for score in scores if score is not None]
 
     def _score(self, figures: dict[str, Any]) -> float | None:
-        """Returns the main metric, negated if lower is better; None if it was not measured."""
+        """Returns the main metric, negated if lower is better, or None."""
         value = figures.get(self.main_metric, "")
         if value == "":
             return None
@@ -319,7 +319,6 @@ class Training(abc.ABC):
         return 0 < self.patience < len(scores) and max(scores[-self.patience :]) <= max(scores[: -self.patience])
 
     def _save(self, figures: dict[str, float]) -> None:
-        """Writes a checkpoint and, if this is the best model, `model.keras` without the optimizer."""
         score = self._score(figures)
         with self.devices.alone():  # To write a model Keras makes others.
             if score is None or score > self.best:

@@ -101,7 +101,7 @@ def _kilobytes(path: Path, name: str) -> int | None:
 
 
 def _of_containers(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
-    """Returns what each control group of this process (version 1 or 2) has left."""
+    """Returns the bytes left in each control group of this process (version 1 or 2)."""
     lines = own.read_text().splitlines() if own.is_file() else []
     free = []
     for _, controllers, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):

@@ -1,4 +1,4 @@
-"""The phases of a run with records and batch sizes of their own, usually 128 tokens and then 512."""
+"""The phases of a run, usually 128 tokens and then 512."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ class RecordsPhase(Phase):
 
     @property
     def least_rows(self) -> int:
-        """The least rows of a replica's part of a step, or a fraction of it."""
+        """The rows of a replica's part of a step are a multiple of this."""
         return self.manifest.get("streams", 2)
 
     @property
@@ -43,7 +43,7 @@ class RecordsPhase(Phase):
         return of_training["tokens"] / (of_training["examples"] * self.manifest["max_seq_length"])
 
     def training(self, settings: PretrainingSettings, step: int, packed: bool = False) -> Callable:
-        """Returns the result of `Training.batches`; `packed`: whether examples may share rows, if that saves time."""
+        """Returns the result of `Training.batches`; `packed`: whether examples may share rows."""
         parts_of_step = settings.gradient_accumulation_steps
 
         def read(parts: int, workers: int, worker: int):

@@ -1,4 +1,4 @@
-"""Plots of a model's predictions for labelled rows: confusion matrix, precision-recall curves, numbers."""
+"""Plots of predictions for labelled rows: confusion matrix, precision-recall curves, numbers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ def precision_recall(scores: np.ndarray, is_right: np.ndarray) -> tuple[np.ndarr
 def draw_classes(
     path: Path, names: Sequence[str], counts: np.ndarray, scores: np.ndarray | None, labels: np.ndarray
 ) -> None:
-    """Plots a confusion matrix and, if two classes have scores, a precision-recall curve of each, as a PNG.
+    """Plots a confusion matrix and, if two classes have scores, their precision-recall curves.
 
     `counts` are int [label, prediction], `scores` [rows, classes], `labels` [rows].
     """
@@ -58,7 +58,7 @@ def draw_classes(
 
 
 def draw_labels(path: Path, names: Sequence[str], scores: np.ndarray, has_label: np.ndarray) -> None:
-    """Plots precision-recall curves of the ten most frequent of several labels a text; the arrays are [rows, labels]."""
+    """Plots precision-recall curves of the ten most frequent of several labels a text; arrays are [rows, labels]."""
     shown = np.argsort(-has_label.sum(axis=0), kind="stable")[:_MOST_CURVES]
     with fonts_for(names):
         figure = _figure(7)
@@ -70,7 +70,7 @@ def draw_labels(path: Path, names: Sequence[str], scores: np.ndarray, has_label:
 
 
 def draw_numbers(path: Path, labels: np.ndarray, predictions: np.ndarray) -> None:
-    """Plots predicted numbers against labels, both [rows], as a PNG."""
+    """Plots predicted numbers against labels, both [rows]."""
     figure = _figure(5.5, 5)
     axes = figure.subplots()
     ends = [min(labels.min(), predictions.min()), max(labels.max(), predictions.max())]

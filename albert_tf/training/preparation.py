@@ -174,7 +174,7 @@ def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEnc
 
 
 def _first(examples: Iterable[Any], count: int) -> list[Any]:
-    """Returns the first examples, but reads all, so that errors are found."""
+    """Returns the first examples, but reads all to find their errors."""
     examples = iter(examples)
     kept = list(itertools.islice(examples, count))
     collections.deque(examples, maxlen=0)
@@ -217,7 +217,6 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
 
 
 def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: FeatureRows) -> FinetuningSettings:
-    """Fills in steps, warm-up and checkpoint intervals, which may depend on the number of rows."""
     parts = settings.gradient_accumulation_steps
     if min(settings.train_batch_size, len(rows)) % parts:
         raise UserError(f"{len(rows)} rows make one batch, no multiple of --gradient_accumulation_steps={parts}")

@@ -205,7 +205,7 @@ def try_all_paths(settings: PretrainingSettings) -> None:
 
 
 def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
-    """Returns the start of training; of a run with a checkpoint only its configuration."""
+    """Returns the start; of a run with a checkpoint only its configuration."""
     records = load_tokenizer(find_records(settings.train_data, "train")[0].parent)
     folder, length = Path(settings.output_dir), max(phase.manifest["max_seq_length"] for phase in phases)
     if settings.init_from and run_folder.has_checkpoint(folder):

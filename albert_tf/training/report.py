@@ -50,16 +50,13 @@ class Report:
         self.bar.set_postfix_str(f"{what} ...")
 
     def batch(self, rows: int, length: int, waited: float) -> None:
-        """Counts a batch, or a part of one: rows over all devices, tokens a row with padding, seconds waited for it."""
+        """Counts a batch or a part: rows over all devices, tokens a row with padding, seconds waited."""
         self._tokens += rows * length
         self._work += self.utilisation.work(rows, length)
         self._waited += waited
 
     def step(self, running: Callable[[], dict[str, float]] | None) -> None:
-        """Counts an update. `running` returns the figures since the last row; None keeps the displayed ones.
-
-        It waits for the update, so it is called only for display.
-        """
+        """Counts an update. `running` returns figures to show and waits for the update; None shows the last ones."""
         if self.bar.update() or self._waits:
             self._waits = False
             self._figures = _summary(running()) if running else self._figures
@@ -70,9 +67,7 @@ class Report:
         return time.monotonic() - self._started
 
     def row(self, step: int, figures: dict[str, float], held_out: dict[str, float], seconds: float) -> None:
-        """Shows and writes the figures of the steps since the last row; the prefix val_ of `held_out` is only for
-        history.csv.
-        """
+        """Shows and writes the figures since the last row; the prefix val_ of `held_out` is only for history.csv."""
         speeds = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
         figures = figures | speeds | self.utilisation.figures(self._work, seconds)
         self._figures = _summary(figures)
@@ -105,7 +100,7 @@ class Report:
 
 
 def remove_events(folder: Path, last_step: int) -> None:
-    """Removes TensorBoard events after `last_step` from a folder and its subfolders; a resumed run writes them again."""
+    """Removes TensorBoard events after `last_step` from a folder and its subfolders; a resumed run rewrites them."""
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         files.remove_unfinished(path.parent)
         kept, removed = _events(path, last_step)
@@ -116,7 +111,7 @@ def remove_events(folder: Path, last_step: int) -> None:
 
 
 def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
-    """Returns the events of a file up to a step, and whether it holds others or an incomplete one."""
+    """Returns the events of a file up to a step, and whether it holds any others."""
     kept, removed = [], False
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
@@ -130,7 +125,6 @@ def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
 
 
 def _summary(figures: dict[str, float]) -> str:
-    """Returns the loss and its accompanying figures, or all scores if there is no loss."""
     if "loss" not in figures:
         return ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
     accuracies = [

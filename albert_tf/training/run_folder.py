@@ -59,7 +59,7 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
 
 
 def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
-    """Returns names, former and present values of all differences, also within a model's configuration."""
+    """Returns names, former and present values."""
     found = list[tuple[str, Any, Any]]()
     for key, now in decisive.items():
         before = began.get(key)
@@ -115,6 +115,7 @@ def has_run(folder: Path) -> bool:
 
 
 def has_checkpoint(folder: Path) -> bool:
+    """Returns whether a run can resume there."""
     return any((folder / name).is_file() for name in (LAST, BEFORE))
 
 

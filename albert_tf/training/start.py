@@ -157,7 +157,7 @@ def longer_command(path: str | os.PathLike, length: int) -> str:
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
-    """Returns the weights' configuration with the changes that `config` may make (see `load_pretraining_start`)."""
+    """Returns the weights' configuration with the changes that `config` may make."""
     said, set_before = read_config(config), weights.to_dict()
     names = weights.differing(said)
     free = [
@@ -202,7 +202,7 @@ def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
 
 
 def _first_halves(source: AlbertEncoder, target: AlbertEncoder) -> dict[str, str]:
-    """Maps the target's half blocks to the source's; empty unless only the target has a depth plan."""
+    """Maps the target's half blocks to the source's, if only the target has a depth plan."""
     if source.config.depth_plan == target.config.depth_plan or len(source.steps) != len(target.steps):
         return {}
     names: dict[str, str] = {}

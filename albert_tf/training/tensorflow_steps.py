@@ -42,8 +42,7 @@ class TensorFlowSteps:
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
         """Returns a function that starts an iteration over `make_dataset(parts, workers, worker)`.
 
-        It can be called again: building a dataset takes half a second, iterating over it does not. The steps made next
-        use its batches.
+        It can be called again. The steps made next use its batches.
         """
         if self.strategy is None:
             dataset = make_dataset(1, 1, 0)
@@ -68,14 +67,13 @@ class TensorFlowSteps:
         return lambda: iter(dataset)
 
     def train(self, *parts: Any) -> None:
-        """Makes an update with a batch in `parts` parts."""
         known = self._known(parts)
         for part in parts[:-1]:
             self._add(part, known)
         self._update(parts[-1], known)
 
     def _known(self, parts: tuple) -> dict[str, tf.Tensor]:
-        """Returns what the losses of the parts read of the whole batch; no divisors for a batch in one part."""
+        """Returns what the parts' losses read of the whole batch; no divisors for a batch in one part."""
         known = {}
         if len(parts) > 1:
             known["divisors"] = tf.add_n([self._of_first(self._count(part)) for part in parts])
@@ -127,7 +125,6 @@ class TensorFlowSteps:
         return compiled(lambda *given: self.strategy.run(replica_step, args=given))
 
     def _gradients(self, batch, whole):
-        """Returns the gradients of this part's share of the loss: tensors or indexed slices."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         own = self.model.loss_divisors(x, y, weight) if whole else {}
         with fusing(), part_of(own, whole) if whole else contextlib.nullcontext():
@@ -153,7 +150,7 @@ class TensorFlowSteps:
         return self._gradients(batch, divisors | surveyed)
 
     def _count_replica(self, batch):
-        """Returns the divisors of this part of the loss over all replicas, in the order of their names: [n]."""
+        """Returns the divisors of the loss over all replicas, in the order of their names: [n]."""
         counted = self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
         return sum_over_replicas([tf.stack([counted[name] for name in sorted(counted)])])[0]
 

@@ -1,4 +1,4 @@
-"""The share of a machine's compute that training uses: model FLOPs relative to those of a large matrix product."""
+"""The share of a machine's compute that training uses."""
 
 import functools
 import time
@@ -24,9 +24,9 @@ class Utilisation:
     """Computes model FLOPs utilisation (MFU), relative to the measured rate of the device.
 
     The rate is the best so far of products of two large matrices in the compute dtype and in float32, since other work
-    may disturb a measurement. Training itself counts as one, so MFU never exceeds 1. The work is three forward passes
-    of the encoder for every row, padding included. Heads, the optimizer, a teacher, queries of permutations and
-    recomputation do not count.
+    may disturb a measurement. Training counts as one, so MFU never exceeds 1. The work is three forward passes of the
+    encoder for every row, padding included. Heads, the optimizer, a teacher, queries of permutations and recomputation
+    do not count.
     """
 
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
@@ -40,7 +40,7 @@ class Utilisation:
         self._measure()
 
     def work(self, rows: int, length: int) -> float:
-        """Returns the floating-point operations of training on `rows` rows of `length` tokens."""
+        """Returns the operations of training on `rows` rows of `length` tokens."""
         return rows * self._work_of(length) if self.is_known else 0.0
 
     def share(self, work: float, seconds: float) -> float | None:
@@ -49,7 +49,7 @@ class Utilisation:
         return share if share <= 1 else None
 
     def figures(self, work: float, seconds: float) -> dict[str, float]:
-        """Returns `mfu`, at most 1, or nothing if the work is not known beforehand."""
+        """Returns `mfu`, at most 1, or nothing if the work is unknown."""
         if not self.is_known:
             return {}
         rate = work / seconds
@@ -61,7 +61,7 @@ class Utilisation:
         return {"mfu": rate / self._peak}
 
     def measure_again(self, fresh: float = _FRESH) -> None:
-        """Measures the device again after `fresh` seconds, unless it has an accelerator (that would take its memory)."""
+        """Measures the device again after `fresh` seconds, unless it is an accelerator (that would take its memory)."""
         is_due = time.monotonic() - self._measured_at >= fresh
         if is_due and all(name.startswith("cpu") for name in keras.distribution.list_devices()):
             self._measure()

@@ -1,4 +1,4 @@
-"""The best answers to each question from a model's scored spans, and the files that SQuAD's tools read."""
+"""The best answers to each question from scored spans, and the files that SQuAD's tools read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ class Answers(NamedTuple):
     null_odds: float
 
     def text(self, threshold: float | None) -> str:
-        """Returns the best candidate's text, or "" for none and for null_odds above `threshold` (None: never)."""
+        """Returns the best candidate's text; "" for none, or if null_odds exceed `threshold` (None: never)."""
         if not self.candidates or (threshold is not None and self.null_odds > threshold):
             return ""
         return self.candidates[0].text
@@ -73,7 +73,7 @@ def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray
 
 
 def _null_odds(rows: SpanRows, windows: Sequence[int], outputs: Sequence[Mapping[str, Any]], best: float) -> float:
-    """Returns the mean over the models of the least null score of the windows."""
+    """Returns the models' mean of the least null score over windows."""
     pairs = [null_scores(outputs[row], rows.null_column[row]) for row in windows]
     score = float(np.mean(np.min([scores for scores, _ in pairs], axis=0), dtype=np.float64))
     return score - best if pairs[0][1] else score

@@ -78,7 +78,6 @@ def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "")
 
 
 def _misplaced(example: SquadExample) -> str:
-    """Returns what is wrong with the position of the first answer, or ""."""
     if not example.answers:
         return ""
     text, start = example.answers[0]

@@ -139,7 +139,7 @@ def best_threshold(
 def _raw_scores(
     examples: Iterable[SquadExample], predictions: Mapping[str, str], rule: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Returns by question the best score over its answers that normalise to some word, or over no answer."""
+    """Returns each question's best score over its answers that normalise to some word, or over no answer."""
     scores = {}
     for example in examples:
         golds = [answer.text for answer in example.answers if normalize_answer(answer.text)]
