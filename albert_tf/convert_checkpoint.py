@@ -57,8 +57,8 @@ def convert(
     Args:
         source: what `formats.load` takes, or a name of the hub.
         target: what `formats.save` takes.
-        to: the format of `target`, one of FORMATS.
-        form: the format of `source`, one of FORMATS; None detects it.
+        to: one of FORMATS.
+        form: the format of `source`; None detects it.
         **rows: arguments of `long_rows.for_long_rows`, for longer rows.
 
     Raises:

@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 def repeated_segment(config: AlbertConfig) -> int | None:
-    """Returns the segment whose number of repeats can change; None unless exactly one repeats."""
+    """Returns the segment whose repeats can change; None unless exactly one repeats."""
     runs = runs_of(config)
     if config.sharing == "all" and len(runs) == 1:
         return 0
@@ -50,7 +50,7 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
 
 
 def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
-    """Returns the steps of the plan whose own weights a lower depth keeps."""
+    """Returns the steps that a lower depth keeps, with their own weights."""
     dropped = config.num_steps - at_depth(config, depth).num_steps
     if dropped <= 0:
         return list(range(config.num_steps))
@@ -60,7 +60,7 @@ def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
 
 
 class Repeated(NamedTuple):
-    """The segment whose number of repeats can change.
+    """The segment whose repeats can change.
 
     Attributes:
         place: its index in `segments`.
@@ -75,7 +75,7 @@ class Repeated(NamedTuple):
 
 
 def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
-    """Returns the segment whose number of repeats can change; without one raises UserError, which `problem` begins."""
+    """Returns the segment whose repeats can change; without one raises UserError, which `problem` begins."""
     runs, place = runs_of(config), repeated_segment(config)
     if place is None:
         plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"

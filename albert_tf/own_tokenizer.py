@@ -50,17 +50,9 @@ def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLik
 def check_own(
     model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike, folder: Path, *rules: bool | None
 ) -> None:
-    """Checks that a tokenizer is the one that a model was trained with, by the files next to the model.
+    """Raises UserError if a tokenizer differs from the one of a model's training, by the files next to the model.
 
-    Args:
-        model: in `folder`.
-        tokenizer: read from `where`.
-        where: a file or folder.
-        folder: of the model.
-        *rules: `lower_case` and `keep_accents`, see `read_tokenizer`.
-
-    Raises:
-        UserError: it is another one.
+    `where` is the tokenizer's file or folder; `rules` are `lower_case` and `keep_accents`, see `read_tokenizer`.
     """
     if own_sha256(folder) == tokenizer.sha256:
         return
@@ -76,9 +68,9 @@ def check_own(
 
 
 def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, own: Tokenizer | None) -> str:
-    """Returns the first difference of a tokenizer from the one that a model was trained with; "" without any.
+    """Returns the first difference of a tokenizer from `own`, the one that a model was trained with; "" without any.
 
-    If `own`, that tokenizer, is None, the model and the configuration in its folder are compared.
+    If `own` is None, the model and the configuration in its folder are compared.
     """
     if own is not None:
         return difference(tokenizer, own)

@@ -1,4 +1,4 @@
-"""Distillation on plain text: a compressed model learns to reproduce the whole one's computation."""
+"""Distillation on plain text: a compressed model learns to reproduce the whole one."""
 
 import dataclasses
 import hashlib
@@ -186,7 +186,7 @@ class TextDistillation(Training):
 
 
 def digest_of(model: keras.Model) -> str:
-    """Returns the SHA-256 of an encoder's weights, without the state of dropout, which differs from load to load."""
+    """Returns the SHA-256 of an encoder's weights, without dropout's state, which differs from load to load."""
     state = hashlib.sha256()
     for variable in encoder_of(model).weights:
         state.update(ops.convert_to_numpy(variable).tobytes())

@@ -1,4 +1,4 @@
-"""The quality of a model without training it: its score on a task, and its similarity to the teacher on text."""
+"""The quality of a model without training it."""
 
 import hashlib
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ class Quality:
     - On other texts with a class or a number, others score by a linear probe, fitted anew for each model.
 
     Args:
-        task: to score on; None: only similarity.
+        task: None: only similarity.
         is_trained: whether the models have the task's own head.
         texts: held-out ones for `likeness`, one or two a row.
-        max_seq_length: tokens a row at most.
-        batch_size: rows a batch.
+        max_seq_length: in tokens.
+        batch_size: in rows.
 
     Raises:
         UserError: the task has no evaluation file, or only a fine-tuned model can answer it.

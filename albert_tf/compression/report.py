@@ -1,4 +1,4 @@
-"""The report of a compression: compress.json, and a page that plots size against quality and milliseconds."""
+"""The report of a compression, and its plot of size against quality and milliseconds."""
 
 import base64
 import dataclasses
@@ -49,15 +49,8 @@ def write_report(
 ) -> None:  # fmt: skip
     """Writes compress.json and compress.html into a model folder, and prints the losses.
 
-    Args:
-        folder: of the compressed model.
-        settings: of the run.
-        quality: that scored.
-        cut: the plan.
-        rows: each change's cost without training: the unchanged model first, all changes last.
-        done: the compressed model's row after each phase, in order.
-        kept: the phase of the folder's model.
-        speeds: milliseconds by model.
+    `rows`, each change's cost without training, begin with the unchanged model and end with all changes. `done` are the
+    rows after each phase, `kept` is the phase of the folder's model, `speeds` are milliseconds by model.
     """
     first, last = rows[0], done[kept]
     report = {

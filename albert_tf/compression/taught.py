@@ -54,18 +54,10 @@ def taught(
     rows: FeatureRows, teacher: keras.Model, lessons: list[str], steps: list[int], batch_size: int, folder: Path,
     key: str,
 ) -> FeatureRows:  # fmt: skip
-    """Returns rows with the teacher's outputs, as TextStudent reads them.
+    """Returns rows with the teacher's outputs, as TextStudent reads them, for loss terms that `can_be_kept`.
 
-    States are float16, vectors float32, in files of `folder` that a resumed run reuses.
-
-    Args:
-        rows: of text.
-        teacher: an encoder, or a model on one.
-        lessons: TextStudent's loss terms that `can_be_kept`.
-        steps: of the teacher's hidden states.
-        batch_size: rows a batch.
-        folder: of the run.
-        key: identifies these rows and this teacher.
+    States (of `steps`) are float16, vectors float32, in files of `folder` that a resumed run with the same `key`
+    reuses.
     """
     name = hashlib.sha256(f"{key} {lessons} {steps}".encode()).hexdigest()[:16]
     states, vectors = (folder / form.format(key=name) for form in (_STATES, _VECTORS))

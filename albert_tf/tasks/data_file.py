@@ -1,4 +1,4 @@
-"""A user's single file of examples: its columns, its labels, and its held-out rows."""
+"""A user's single file of examples: its columns, labels and held-out rows."""
 
 import collections
 import dataclasses
@@ -99,10 +99,10 @@ class DataFile:
 
 
 def open_data_file(options: FileOptions) -> DataFile:
-    """Reads a file once, finds what its options leave open, and checks every row.
+    """Reads a file once, fills in its options, and checks every row.
 
     Raises:
-        UserError: naming the file, the line, what is wrong there and how to go on.
+        UserError: naming the file, the line, the problem and a remedy.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "reviews.csv"
@@ -202,10 +202,10 @@ def _texts_and_labels(table: Table, row: Row, options: FileOptions) -> tuple[lis
 
 
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
-    """Returns which rows to hold out, bool [rows]: `fraction` of each label's rows, groups undivided.
+    """Returns which rows to hold out, bool [rows]: `fraction` of each label's rows, at least one group and never all.
 
-    A group counts for the rarest label of its rows. The first groups of each label are held out, at least one and never
-    all. The order of the rows has no effect. `group_of_row` has each row's group; their numbers are in random order.
+    Groups (`group_of_row`, numbered at random) stay undivided and count for the rarest label of their rows. The order
+    of the rows has no effect.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}
@@ -249,7 +249,7 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
 
 
 def ordered_labels(kind: str, names: Collection[str]) -> list[str]:
-    """Returns labels in the order of their numbers: "O" of tags first, whole numbers by value, others by alphabet.
+    """Returns labels by number: "O" of tags first, whole numbers by value, others by alphabet.
 
     >>> ordered_labels("classification", ["b", "10", "9"]), ordered_labels("tagging", ["B-LOC", "O"])
     (['9', '10', 'b'], ['O', 'B-LOC'])

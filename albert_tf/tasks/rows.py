@@ -22,7 +22,7 @@ _BLOCK = 2**20
 
 
 class RaggedArray(Sequence):
-    """Arrays [..., length] of different lengths, stored one after the other in one array.
+    """Arrays [..., length] of different lengths, end to end in one array.
 
     Args:
         values: [numbers], usually int32.
@@ -49,7 +49,7 @@ class RaggedArray(Sequence):
         return self.values[size * start : size * end]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Yields all numbers in order, a few million at a time: [numbers]."""
+        """Yields all numbers in order, a few million at a time."""
         total = int(self.splits[-1])
         return (self.read(start, min(start + _BLOCK, total)) for start in range(0, total, _BLOCK))
 
@@ -72,10 +72,10 @@ class FeatureRows:
     """Rows of features; a row is one example, or one window of one.
 
     Attributes:
-        tokens: by feature name, an array [length] or [choices, length] a row, int32, equally long for all features of a
-            row. `input_ids`, `input_mask` and `segment_ids` are always present.
+        tokens: by feature name, an array [length] or [choices, length] a row, int32; all features of a row are equally
+            long. `input_ids`, `input_mask` and `segment_ids` are always present.
         values: by feature name, an array [rows, ...].
-        pad_id: pads `input_ids`; 0 pads all other features.
+        pad_id: pads `input_ids`; 0 pads all others.
         target: the feature that `fit` gets as `y`; None if the loss reads its labels from the features.
         weight: the feature that weights the loss, [rows] or [rows, length].
         truncation: the text that is in no row.
@@ -142,7 +142,7 @@ def on_host(make: Callable) -> Callable:
 
 
 def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray]:
-    """Converts framed rows to `tokens` of FeatureRows, with other features int32 [tokens of all rows]."""
+    """Converts framed rows to `tokens` of FeatureRows; other features are int32 [tokens of all rows]."""
     ids = rows.input_ids.values.numpy()
     features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": rows.segment_ids.values.numpy()}
     splits = rows.input_ids.row_splits.numpy()
@@ -189,7 +189,7 @@ def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
 
 
 def chunked(examples: Iterable, size: int) -> Iterator[list]:
-    """Yields the examples in lists of `size`."""
+    """Yields lists of `size` examples."""
     examples = iter(examples)
     return iter(lambda: list(itertools.islice(examples, size)), [])
 
@@ -212,8 +212,7 @@ def _room() -> Iterator[None]:
 def weigh(rows: FeatureRows, labels: Sequence[str] | None, class_weights: str) -> FeatureRows:
     """Adds a weight by class to each training row.
 
-    `class_weights` is "balanced" (rows / (classes * rows of the class)), or weights such as "no=1,yes=3"; a class
-    without one has 1.
+    `class_weights` is "balanced" (rows / (classes * rows of the class)), or such as "no=1,yes=3"; other classes have 1.
 
     Raises:
         UserError: the rows have no classes, or `class_weights` is neither.

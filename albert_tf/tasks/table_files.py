@@ -27,7 +27,7 @@ def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> P
 
 
 def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = "") -> dict[str, Path]:
-    """Returns the files of a folder with one of the suffixes, by their names without it; with `stem` only those.
+    """Returns the files of a folder with one of the suffixes, by their names without it; `stem` selects one name.
 
     Raises:
         UserError: there are several of one name.
@@ -54,7 +54,7 @@ _NO_TABLES = {
 
 
 def no_table_hint(path: Path) -> str:
-    """Returns how to make a table of a file with an unknown ending, as the end of a message, or ""."""
+    """Returns how to make a table of a file, as the end of a message, or ""."""
     return next((fix for endings, fix in _NO_TABLES.items() if ending(path) in endings), "")
 
 
@@ -63,7 +63,7 @@ OWN_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"),
 
 
 def own_stems(folder: Path) -> dict[str, str]:
-    """Returns the names of the files of a user's own data in a folder, by split.
+    """Returns the file names of a user's own data in a folder, by split.
 
     Raises:
         UserError: there are several of one split.

@@ -30,7 +30,7 @@ class TableFormat(NamedTuple):
     Attributes:
         quoted: whether quotation marks around a cell are removed and may enclose separators and line feeds.
         skipped: lines before the header.
-        doubtful: the first line with a cell whose quotation marks may be part of its text; 0 for none.
+        doubtful: the first line whose quotation marks may be part of its text; 0 for none.
     """
 
     separator: str
@@ -50,7 +50,7 @@ def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]
     equally many cells, more than one. Cells separated by tabs count as quoted if all quotation marks are as pandas
     writes them and at least one cell needs them.
 
-    >>> find_format("a.csv", lambda: iter(["text;label\n", "Good, all in all;1\n"])).separator
+    >>> find_format("a.csv", lambda: iter(["text;label\\n", "Good, all in all;1\\n"])).separator
     ';'
     """
     head = list(_head(read_lines()))

@@ -2,9 +2,9 @@
 
 | of a file | accepted | refused or warned about |
 |---|---|---|
-| name | the endings of SUFFIXES, in any case, with or without .gz | two files of one name; files that no split uses |
-| encoding | UTF-8, with or without a byte-order mark; the one named | any other, by its name where it is known |
-| separator | of the ending; commas, tabs, semicolons, pipes; Excel's line sep= | others, by their name |
+| name | endings in SUFFIXES, in any case, optionally with .gz | two files of one name; unused files |
+| encoding | UTF-8, with or without a byte-order mark; the one named | any other, by name if known |
+| separator | of the ending; commas, tabs, semicolons, pipes; Excel's line sep= | others, by name |
 | quotes | CSV; tabs with cells quoted as pandas does, or not at all | tabs with quotes that may be text |
 | columns | requested ones; others are ignored | missing and repeated ones |
 | rows | blank lines are skipped, unless there is only one column | another number of cells; repeated keys |
@@ -48,21 +48,20 @@ _ENCODING_BYTES = 1 << 16
 
 
 class Row(NamedTuple):
-    """A row of a table; `line` is the line of its file where it starts, from 1."""
+    """A row of a table; `line`: where it starts in its file, from 1."""
 
     line: int
     values: dict[str, Any]
 
 
 class Table(NamedTuple):
-    """The rows of a file, read one by one and only once; a row with an error raises a UserError when it is reached."""
+    """The rows of a file, read one by one and only once; a broken row raises a UserError when it is reached."""
 
     path: Path
     columns: tuple[str, ...]
     rows: Iterator[Row]
 
     def wrong(self, row: Row, what: str, mend: str = "mend the row") -> UserError:
-        """Returns the error with file, line, problem and remedy."""
         place = "row" if ending(self.path) == parquet.ENDING else "line"
         return UserError(f"'{self.path}' {place} {row.line}: {what}; {mend}")
 
@@ -94,12 +93,12 @@ def read_table(
     published: bool = False,
     encoding: str | None = None,
 ) -> Table:
-    """Reads a file by its suffix.
+    """Reads a file by its suffix, one of SUFFIXES (optionally with .gz) or .parquet.
 
     Args:
-        path: has an ending in SUFFIXES, optionally with .gz, or .parquet.
+        path: of the file.
         header: the columns of a .tsv or .csv without a header line.
-        skip_broken: whether rows with another number of columns than the header are skipped with a warning.
+        skip_broken: whether rows with too many or too few columns are skipped with a warning.
         published: whether cells are separated by tabs and never quoted, as in GLUE's files.
         encoding: Python's name; "": UTF-16 with a byte-order mark, else UTF-8; None: UTF-8.
 
@@ -255,7 +254,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def whole_characters(value: Any) -> Any:
-    """Replaces lone surrogates in a JSON value's texts by U+FFFD: no tokenizer accepts them."""
+    """Replaces lone surrogates in a JSON value by U+FFFD: no tokenizer accepts them."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\ufffd", value)
     if isinstance(value, list):

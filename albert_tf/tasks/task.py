@@ -71,7 +71,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> FeatureRows:
-        """Makes features of some thousand examples at most, with labels if `training`."""
+        """Makes features of the examples, with labels if `training`, which passes some thousands at a time."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:

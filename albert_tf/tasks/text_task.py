@@ -29,7 +29,7 @@ class TextExample(NamedTuple):
 
     Attributes:
         label: the number of its class, the tuple of them in a MultilabelTask, or its value; None without one.
-        index: its index in the test file, or its line in a data file, or None.
+        index: its index in the test file, its line in a data file, or None.
     """
 
     texts: tuple[str, ...]
@@ -38,11 +38,9 @@ class TextExample(NamedTuple):
 
 
 class SplitFile(NamedTuple):
-    """The file of a split; `columns` of the texts are set if they differ from the training file's.
+    """The file of a split.
 
-    Attributes:
-        stem: of the file's name.
-        header: its columns, if the file has no header.
+    `stem` is of its name; `header` is set if the file has none, `columns` if they differ from the training file's.
     """
 
     stem: str
@@ -62,14 +60,11 @@ class TextTask(Task):
     """Classification or regression of one or two texts in a table.
 
     Attributes:
-        columns: of the texts, as many as `inputs`.
-        label_column: in the training and evaluation files.
         label_names: the file's names of the classes to ours, in the order of their numbers; None for regression.
         metrics: names in METRICS; the first is the main one.
         range: of a regression's values; submissions clip predictions to it.
         no_label: marks examples without agreement between annotators; they are skipped.
-        skip_broken: whether broken rows of published files are skipped; never in test files, whose rows all need an
-            answer.
+        skip_broken: whether broken rows of published files are skipped; never in test files.
         takes_empty: whether a text may be empty; it becomes an empty segment.
         index_column: the row identifiers of test files.
         published: whether the files are GLUE's own, with unquoted cells separated by tabs.

@@ -46,7 +46,7 @@ def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: 
     """Returns the number of a row, from `low` to `high`.
 
     Raises:
-        UserError: it has none that float32, in which models learn, can hold; the message names the line.
+        UserError: there is none that float32 can hold; the message names the line.
     """
     value = row.values[column]
     try:
@@ -119,7 +119,7 @@ def names_of(kind: str, table: Table, row: Row, column: str) -> tuple[str, ...]:
     """Returns the names of a row's labels for a kind of task; none of a number.
 
     Raises:
-        UserError: the column holds no such label; the message names the line.
+        UserError: there is no such label; the message names the line.
     """
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))

@@ -27,7 +27,7 @@ _GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, bucketed: bool = True) -> np.ndarray:
     """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
-    Rows that do not fill a batch are dropped, other ones each epoch; fewer rows than a batch make one smaller batch.
+    Rows that do not fill a batch are dropped, other ones each epoch; too few rows make one smaller batch.
     """
     random = np.random.default_rng(int(derive(seed, epoch)))
     order = random.permutation(len(lengths))
@@ -114,7 +114,7 @@ def evaluation_batches(
 ) -> Iterator[tuple[np.ndarray, dict]]:
     """Yields (row numbers, features) of all rows once, the longest first.
 
-    With `full` a smaller last batch is filled up with its last row, to avoid compiling another shape.
+    `full` fills up a smaller last batch with its last row, to avoid compiling another shape.
     """
     lengths = rows.lengths
     order = np.argsort(-lengths, kind="stable")
@@ -151,10 +151,7 @@ def signature(rows: FeatureRows, length: int | None = None) -> tuple:
 def predict(
     model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_length: int, show_progress: bool = False
 ) -> list[Any]:
-    """Returns the model's output for each row, in the order of the rows: an array, or a dict of arrays.
-
-    A row's arrays are as long as its padded batch; entries past its own length belong to padding.
-    """
+    """Returns the model's output for each row, an array or a dict of arrays, as long as the row's padded batch."""
     outputs: list[Any] = [None] * len(rows)
     is_jax = keras.backend.backend() == "jax"
     call = _compiled(model) if is_jax else _graph(model, rows)

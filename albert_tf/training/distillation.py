@@ -21,14 +21,9 @@ from tfrecords.tokenizers.pruning import pieces_within
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
     """Makes `student` minimise (1 - weight) * its own loss + weight * its distance from `teacher` from now on.
 
-    The teacher runs in the same step, without dropout. It is neither trained nor saved with the student: call this
-    again after loading the student.
-
-    Args:
-        student: compiled.
-        teacher: has the same inputs and output shapes.
-        weight: 0 to 1; with 1 the labels have no effect.
-        temperature: divides the logits of both.
+    The student is compiled. The teacher, of the same inputs and output shapes, runs in the same step, without dropout.
+    It is neither trained nor saved with the student: call this again after loading the student. `weight` is 0 to 1;
+    with 1 the labels have no effect. `temperature` divides the logits of both.
     """
     teacher.trainable = False
     own_loss = student.compute_loss

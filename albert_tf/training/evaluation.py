@@ -17,8 +17,8 @@ def trivial_baselines(
     `max_eval_steps` and `max_train_batches` limit the batches read; 0 evaluation steps: all.
 
     Returns:
-        By the model's own names: masked_lm_accuracy (most frequent masked token) and, if the records have a pair task,
-        sentence_order_accuracy or next_sentence_accuracy (majority label), each in [0, 1].
+        masked_lm_accuracy (most frequent token) and, for a pair task, sentence_order_accuracy or next_sentence_accuracy
+        (majority label), each in [0, 1].
     """
     manifest = read_manifest(train_data)
     train_batches = max(1, min(max_train_batches, manifest["splits"]["train"]["examples"] // batch_size))
@@ -46,9 +46,9 @@ def evaluate(
     max_eval_steps: int = 0,
     tokenizer: Tokenizer | None = None,
 ) -> dict[str, float]:
-    """Returns loss and accuracies of a pre-trainer over one pass of `eval_data`, or its first `max_eval_steps` batches.
+    """Returns loss and accuracies of a pre-trainer over `eval_data`, or its first `max_eval_steps` batches.
 
-    tokenizer: the model's, whose ids the records must hold; None compares only the size of the vocabulary.
+    `tokenizer`: the model's, whose ids the records must hold; None compares only the size of the vocabulary.
 
     Raises:
         UserError: for records of another vocabulary, or longer ones than the model accepts.

@@ -1,7 +1,6 @@
 """The training loop of pre-training, fine-tuning and distillation on text.
 
-Keras's `fit` cannot resume within an epoch and does not sum the losses of replicas and workers correctly. The models
-can also be trained with `fit`.
+Keras's `fit`, which also trains the models, cannot resume within an epoch or sum the losses of replicas correctly.
 """
 
 import abc
@@ -37,7 +36,7 @@ _RADIUS_ROWS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """The steps from `first_step` up to, but not including, `last_step`, on batches of one kind."""
+    """Steps from `first_step` to before `last_step` on batches of one kind."""
 
     first_step: int
     last_step: int
@@ -59,11 +58,10 @@ class Training(abc.ABC):
     Attributes:
         name: the label of the progress bar.
         free: the settings that a resumed run may change.
-        main_metric: the evaluation figure that selects `model.keras`, the first of equal ones; without it the newest
-            model is selected.
+        main_metric: selects `model.keras`, the first of equal ones; if it is not measured, the newest is selected.
         log_steps: steps between two rows of the history; 0: only at checkpoints.
         stop_step: a step to stop after, as if `max_hours` were over; None: only at the end.
-        patience: evaluations in a row without a better main metric that end training; 0: no limit.
+        patience: evaluations in a row without improvement that end training; 0: no limit.
         stopped: whether the run stopped early and can be resumed.
     """
 
@@ -86,7 +84,7 @@ class Training(abc.ABC):
 
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Returns what determines the run besides its settings, for run.json."""
+        """Returns what determines the run besides its settings."""
 
     @abc.abstractmethod
     def new_model(self) -> keras.Model:
@@ -108,7 +106,7 @@ class Training(abc.ABC):
         """Returns figures of held-out rows by their names in the history, or {}."""
 
     def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
-        """Prepares the model for its first step; not called on a finished run."""
+        """Prepares the model for its first step, if there is one to make."""
 
     def check(self, figures: dict[str, float]) -> None:
         """Raises UserError if figures require the run to end."""
@@ -127,14 +125,11 @@ class Training(abc.ABC):
         return self.model
 
     def remark(self) -> str:
-        """Returns the text after the number of parameters in the first line of output."""
+        """Returns the end of the first line of output, after the number of parameters."""
         return ""
 
     def run(self) -> bool:
-        """Trains from the last checkpoint, if there is one, to the last step.
-
-        Returns:
-            False if the run stopped early and can be resumed.
+        """Trains from the last checkpoint, if any, to the last step; returns False if the run stopped early.
 
         Raises:
             UserError: the folder holds a run with other settings, or training cannot continue with its figures.

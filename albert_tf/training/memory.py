@@ -1,4 +1,4 @@
-"""The memory of a pre-training step, and the parts that a batch is split into so that it fits."""
+"""The memory of a pre-training step, and the split of a batch so that it fits."""
 
 import dataclasses
 import math
@@ -63,7 +63,7 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
 def free_memory() -> int | None:
     """Returns the bytes that this process may use, including those in use; None if unknown.
 
-    They are the GPU's if there is one, else the machine's or, if less, its container's.
+    They are the GPU's, or else the machine's or, if less, its container's.
     """
     if (device := _device_memory()) is not None:
         return device

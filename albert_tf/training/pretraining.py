@@ -44,11 +44,7 @@ def pretrain(
 ) -> Path:
     """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
 
-    Args:
-        settings: of the run.
-        devices: by default those of `settings.strategy`.
-        stop_step: a step to stop after, resumable, as if `max_hours` were over.
-        free: the settings that a resumed run may change.
+    A run stops after `stop_step` as if `max_hours` were over; a resumed run may change the settings `free`.
 
     Raises:
         UserError: for data or settings that do not allow training, a folder that holds a run with other settings, or

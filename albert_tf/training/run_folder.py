@@ -28,7 +28,7 @@ _OF_TRAINING = (RUN_FILE, SETTINGS_FILE, HISTORY_FILE, LAST, BEFORE, DAMAGED)
 
 
 def copy_model(source: Path, target: Path) -> None:
-    """Copies the trained model of a run, with the files that belong to it, to another folder."""
+    """Copies a run's trained model, with the files that belong to it, to another folder."""
     for path in sorted(source.iterdir()):
         if path.is_file() and path.name not in _OF_TRAINING:
             with files.replacing(target / path.name) as temporary:
@@ -39,10 +39,10 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
     """Raises UserError with the differences if the folder's run began with other settings or facts.
 
     Args:
-        folder: of the run; it need not exist.
+        folder: it need not exist.
         settings: a dataclass.
         free: the settings that a resumed run may change.
-        facts: what else determines the run, such as the model's configuration; unrecorded ones count as equal.
+        facts: what else determines the run, such as the configuration; unrecorded ones count as equal.
     """
     if not has_run(folder):
         return
@@ -71,7 +71,7 @@ def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = 
 
 
 def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Writes run.json, which determines the run, and settings.json for the flag --settings, after `check_claim`."""
+    """Calls `check_claim`; writes run.json, which determines the run, and settings.json for the flag --settings."""
     check_claim(folder, settings, free, facts)
     values = dataclasses.asdict(settings)
     files.write_json(folder / SETTINGS_FILE, {key: value for key, value in values.items() if value is not None})
@@ -80,7 +80,7 @@ def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, A
 
 @contextlib.contextmanager
 def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
-    """Makes a new folder in `output_dir` that all processes share; the chief creates and removes it."""
+    """Makes a new folder in `output_dir` for all processes; the chief creates and removes it."""
     number = devices.sums([secrets.randbelow(2**32) if devices.is_chief else 0])[0]
     name = f".dryrun-{int(number)}"
     with files.trial_folder(output_dir, name) if devices.is_chief else contextlib.nullcontext():
@@ -129,7 +129,7 @@ def save_checkpoint(model: keras.Model, folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
-    """Loads the newest readable checkpoint, compiled, or None. An unreadable one is reported on stderr and moved aside.
+    """Loads the newest readable checkpoint, compiled, or None; an unreadable one is reported and moved aside.
 
     `is_chief`: whether this process writes; it also removes a killed process's partial files.
 
@@ -162,7 +162,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
 
 
 def _remove_accumulators(model: keras.Model) -> None:
-    """Replaces an optimizer that accumulated gradients, as older versions saved it, by one that does not."""
+    """Replaces an optimizer that accumulates gradients, as older versions saved it."""
     optimizer = model.optimizer
     parts = optimizer.gradient_accumulation_steps
     if not parts:

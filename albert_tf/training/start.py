@@ -47,8 +47,8 @@ def load_start(
 ) -> Start:
     """Loads weights with their tokenizer or, if `init_from` is empty, reads a configuration.
 
-    `config` is a published configuration's name or a JSON file. `tokenizer` (see `read_tokenizer`) replaces the one
-    next to the weights. For the others see `loading.load`.
+    `config` is a published configuration's name or a JSON file. `tokenizer` replaces the one next to the weights; for
+    it, `lower_case` and `keep_accents` see `read_tokenizer`. For the others see `loading.load`.
 
     Raises:
         UserError: as the loaders of checkpoints, configurations and tokenizers.
@@ -79,14 +79,13 @@ def load_pretraining_start(
         init_from: see `loading.load`; empty: from scratch.
         config: a published configuration's name or a JSON file; with `init_from` it may change dropouts, sampled depths
             and memory, and add extensions that leave the initial model unchanged.
-        records: the tokenizer of the records.
+        records: the records' tokenizer.
         tokenizer: its file or folder; if set, a model of another vocabulary gets this one.
-        former_tokenizer: the tokenizer of the weights, if none is next to them.
+        former_tokenizer: the weights', if none is next to them.
         length: tokens of the records' rows.
 
     Raises:
-        UserError: the records have another vocabulary or longer rows than the weights accept, or `config` is of another
-            model.
+        UserError: the records have another vocabulary or longer rows than the weights, or `config` is of another model.
     """
     if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
         raise UserError(

@@ -23,10 +23,9 @@ _FRESH = 60.0
 class Utilisation:
     """Computes model FLOPs utilisation (MFU), relative to the measured rate of the device.
 
-    The rate is the best so far of products of two large matrices in the compute dtype and in float32, since other work
-    may disturb a measurement. Training counts as one, so MFU never exceeds 1. The work is three forward passes of the
-    encoder for every row, padding included. Heads, the optimizer, a teacher, queries of permutations and recomputation
-    do not count.
+    The rate is the best so far of products of two large matrices in the compute dtype and in float32, and of training
+    itself, so MFU never exceeds 1. The work is three forward passes of the encoder for every row, padding included.
+    Heads, the optimizer, a teacher, queries of permutations and recomputation do not count.
     """
 
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
@@ -87,7 +86,7 @@ class Utilisation:
 
 
 def matrix_rate(dtype: str) -> float:
-    """Returns floating-point operations a second of a large matrix product in a dtype: the best of eight.
+    """Returns floating-point operations a second of a large matrix product: the best of eight.
 
     One core multiplies 512 or 1,024 rows, a fast accelerator 8,192.
     """

@@ -44,11 +44,9 @@ def find_answers(
 ) -> list[Answers]:
     """Returns the `n_best` different texts of each question, best first, over all its windows.
 
-    Spans in the passage of at most `max_answer_length` tokens count. A start counts only in the window that shows it
-    with the most context (`start_mask`). `write_predictions_v2` in squad_utils.py of google-research/albert drops the
-    others after the search, when they have used up places.
-
-    `outputs` have for each row `spans`, and `null_scores` of each model or the input of `null_scores`.
+    A start counts only in the window that shows it with the most context (`start_mask`); `write_predictions_v2` in
+    squad_utils.py of google-research/albert drops the others after the search, when they have used up places. `outputs`
+    have for each row `spans`, and `null_scores` of each model or the input of `null_scores`.
     """
     answers = []
     spans = _legal_spans(rows, outputs, max_answer_length)
@@ -113,9 +111,9 @@ def _different(
 def write_answers(
     folder: Path, examples: Sequence[SquadExample], answers: Sequence[Answers], threshold: float | None
 ) -> list[Path]:
-    """Writes predictions.json, nbest_predictions.json and, if questions may have no answer, null_odds.json.
+    """Writes predictions.json, nbest_predictions.json and, unless `threshold` is None, null_odds.json.
 
-    Above null odds of `threshold` a prediction is ""; it is None if every question has an answer.
+    Above null odds of `threshold` a prediction is "".
     """
     ids = [example.id for example in examples]
     contents = {

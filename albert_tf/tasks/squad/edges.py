@@ -15,7 +15,7 @@ _SEEN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110
 def edges() -> str:
     """Returns the characters to strip from an answer: white space, controls (Cc), formats (Cf).
 
-    >>> "\u200e\ufeffAnna Bell\u200b ".strip(edges())
+    >>> "\\u200e\\ufeffAnna Bell\\u200b ".strip(edges())
     'Anna Bell'
     """
     characters = map(chr, set(range(0xE1000)) - _SEEN)

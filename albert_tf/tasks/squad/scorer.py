@@ -1,7 +1,6 @@
 """The figures of SQuAD's official scripts evaluate-v1.1.py and evaluate-v2.0.py, to the last digit.
 
-Sums go question by question in the order of the file, in plain double precision. Python's `sum` rounds otherwise since
-3.12 and would change the last digit.
+Sums go question by question in file order, in plain double precision: Python's `sum` rounds otherwise since 3.12.
 """
 
 import re
@@ -68,13 +67,8 @@ def evaluate_v2(
 ) -> dict[str, float]:
     """Returns exact, f1, total, also for HasAns_ and NoAns_; with `null_odds` best_exact, best_f1 and their thresholds.
 
-    As in the official script, a question without a prediction counts in no sum and no total.
-
-    Args:
-        examples: with gold answers.
-        predictions: the text of each question, "" for no answer.
-        null_odds: by question, higher if an answer is less likely; above `threshold` the answer becomes "".
-        threshold: the official script's is 1.0; see `threshold_of_best_f1`.
+    As in the official script, a question without a prediction counts in no sum and no total. Above null odds of
+    `threshold` (officially 1.0; see `threshold_of_best_f1`) an answer becomes "".
 
     Raises:
         ValueError: no question has a prediction.
@@ -101,7 +95,7 @@ def evaluate_v2(
 def threshold_of_best_f1(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Returns a `threshold` that gives `evaluate_v2` its best F1; `ANSWER_NOTHING` if no answer raises it.
+    """Returns a `threshold` with which `evaluate_v2` has its best F1; `ANSWER_NOTHING` if no answer raises it.
 
     It lies between the null odds of two questions, so that rounding in another format changes no decision.
     """
@@ -117,9 +111,9 @@ def best_threshold(
     scores: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float | None]:
-    """Returns the best mean score in percent, and the null odds up to which questions are answered to reach it.
+    """Returns the best mean score in percent, and the null odds up to which questions are answered for it.
 
-    The odds are None if answering nothing is best, for which the official script prints 0.
+    The odds are None if answering nothing is best; the official script prints 0.
     """
     has_answer = {example.id: bool(example.answers) for example in examples}
     current = best = sum(not has for has in has_answer.values())
