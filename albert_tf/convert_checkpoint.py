@@ -73,7 +73,7 @@ def convert(
 
     source = source if form == "keras_hub" else find_model(source)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
-    # A preset's name is no place.
+    # A preset's name is no path.
     is_place = form != "keras_hub" or Path(source).is_dir()
     if (Path(source) / MODULES).is_file():
         loaded = loading.load(source)
@@ -90,7 +90,7 @@ def convert(
     save(model, target, to)
     path = Path(target).parent / TASK_FILE
     if to == "keras" and task and not path.exists():
-        # What was measured was of rows as they were.
+        # The metrics were measured on the former rows.
         files.write_json(path, {name: value for name, value in task.items() if name != "metrics"})
     if tokenizer is not None:
         save_tokenizer(tokenizer, target, to)

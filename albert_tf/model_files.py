@@ -11,9 +11,9 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 MODEL_FILE = "model.keras"
-# What fine-tuning writes about the task.
+# The description of the task that fine-tuning writes.
 TASK_FILE = "task.json"
-# How the index of weights in several files ends.
+# The suffix of the index of weights in several files.
 SHARDS = ".index.json"
 
 
@@ -51,7 +51,7 @@ def unknown_names(names: Iterable[str]) -> list[str]:
 
 
 _ADAPTER = "adapter_config.json"
-# What else a folder may hold its weights in.
+# Other files of weights.
 _NOT_READ = {
     "model.*.safetensors": "a variant of the weights, in another precision; give that file itself",
     "tf_model*.h5": "transformers' format for TensorFlow; save the model as safetensors",

@@ -58,7 +58,7 @@ def check_own(
         return
     try:
         own = tokenizer_in(folder, *rules)
-    except UserError:  # More than one, or damaged: the one given is to take its place.
+    except UserError:  # More than one, or damaged: the given one replaces it.
         own = None
     if found := difference_from_own(model, tokenizer, folder, own):
         raise UserError(

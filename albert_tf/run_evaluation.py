@@ -129,7 +129,7 @@ def _evaluate_records(settings: EvaluationSettings) -> None:
     if settings.output:
         files.write_json(settings.output, figures)
     for name, baseline in figures["baseline"].items():
-        # A model of another pair task than the records', or of none, has no answer to theirs.
+        # A model of another pair task than the records', or of none, cannot predict theirs.
         value = f"{figures['model'][name]:7.2%}" if name in figures["model"] else "not measured: no task of this model;"
         print(f"{name:25} {value}   trivial baseline {baseline:7.2%}")
     print(f"{'loss':25} {figures['model']['loss']:7.4f}")

@@ -10,7 +10,7 @@ from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from tfrecords.base.errors import UserError
 
-# What was measured before both phases.
+# The measurements before both phases.
 TABLE_FILE = "table.json"
 
 
@@ -31,7 +31,7 @@ def check_folder(settings: CompressSettings) -> None:
 
 def check_same_task(settings: CompressSettings, trained: dict[str, Any], asked: dict[str, Any]) -> None:
     """Refuses data of another task than the model's under the same name."""
-    # Of columns only how many there are: they may be called otherwise.
+    # Columns may have other names, so only their number is compared.
     trained, asked = (one | {"texts a row": len(one.get("inputs", asked["inputs"]))} for one in (trained, asked))
     for name in ("kind", "labels", "texts a row"):
         if trained.get(name, asked[name]) != asked[name]:

@@ -27,7 +27,7 @@ from albert_tf.training.preparation import digest
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-# Of the lessons on a text's vector, for models that are used for it.
+# The weights of loss terms on a text's vector, for models that are used for it.
 _VECTOR_WEIGHTS = {"vectors_weight": 1.0, "similarities_weight": 10.0}
 
 

@@ -17,7 +17,7 @@ from albert_tf.training.batches import predict
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-# Examples that a linear probe is fitted to, and that anything is scored on.
+# Numbers of examples to fit a linear probe to, and to score on.
 PROBE_EXAMPLES, SCORED_EXAMPLES = 4000, 2000
 # The probe's ridge, relative to the features' mean square.
 _RIDGE = 0.1
@@ -149,7 +149,7 @@ class Quality:
 
     def _embed(self, model: keras.Model, tokenizer: Tokenizer, texts: Sequence[tuple[str, ...]]) -> np.ndarray:
         rows = text_rows(tokenizer, list(zip(*texts)), self.max_seq_length)
-        # An embedder has a graph of its own, which one made anew would build anew.
+        # A new embedder would have to trace its graph again.
         if self._last[0] is not model:
             self._last = model, embedder_of(model)
         return np.array(predict(self._last[1], rows, self.batch_size, self.max_seq_length), "float64")

@@ -24,7 +24,7 @@ from albert_tf.training.batches import predict
 from tfrecords.base import files
 
 JSON_FILE, PAGE_FILE = "compress.json", "compress.html"
-# Of the row that is timed, in tokens, and how often.
+# Tokens of the timed row, and number of repetitions.
 _LENGTH, _TIMES = 32, 30
 
 

@@ -94,7 +94,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
         return None
     task = _task(settings, work, done[kept])
     if task_phase is None or not task_phase.is_done:
-        _write_model(model, work, task, folder, devices)  # Whoever stops the next phase has a model.
+        _write_model(model, work, task, folder, devices)  # A model remains if the next phase is stopped.
     if task_phase is not None:
         if not task_phase.run(task):
             return None
@@ -131,7 +131,7 @@ def prepare(settings: CompressSettings) -> Work:
             f"{longer_command(settings.model, settings.max_seq_length)}, and then --model=longer"
         )
     texts = Texts([], [])
-    # The table's best block is told by texts, and there are plans where nothing is shared yet.
+    # The table's "best" blocks need texts; plans exist only where nothing is shared yet.
     has_plans = settings.table and config.sharing == "none" and settings.plan != "none"
     is_read = settings.num_train_steps or has_plans or settings.block == "best" or settings.vocab_from == CORPUS
     if settings.text or is_read:
@@ -211,7 +211,7 @@ def _student(settings: CompressSettings, work: Work) -> Any:
 
 
 def _student_config(config):
-    # What the teacher says of a text has no noise; dropout would add it.
+    # The teacher's outputs have no noise; dropout would add some.
     return config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
@@ -235,7 +235,7 @@ def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, An
         return own
     assert work.quality.task is not None
     metrics = {name: value for name, value in row.scores.items() if name != "likeness"}
-    # Of answers that may be none, with the threshold that was found in scoring.
+    # For answers that may be empty it includes the threshold that scoring determined.
     return own | work.quality.task.describe() | {"max_seq_length": settings.max_seq_length, "metrics": metrics}
 
 
@@ -250,7 +250,7 @@ def _is_worse(work: Work, done: dict[str, TableRow]) -> bool:
 def _write_model(model: Any, work: Work, task: dict[str, Any], folder: Path, devices: Devices) -> None:
     if not devices.is_chief:
         return
-    with devices.alone():  # To write a model Keras makes others.
+    with devices.alone():  # Keras makes other models to write one.
         save_keras(model, folder / MODEL_FILE, optimizer=False)
     work.tokenizer.save(folder)
     encoder_of(model).config.to_json(folder / "config.json")

@@ -10,11 +10,11 @@ from tfrecords.base.settings import CheckedSettings, setting
 
 # Ways to choose what the steps that share a block share.
 BLOCKS = ("mean", "best")
-# What --vocab_from calls the text to learn from.
+# The value of --vocab_from for the training text.
 CORPUS = "corpus"
-# What a student learns of its teacher, as its settings' weights are named.
+# The loss terms of a student, by the names of their weights in the settings.
 LESSONS = ("vectors", "similarities", "states", "relations", "words")
-# What a resumed distillation may have other than before.
+# Settings that a resumed distillation may change.
 FREE_ON_RESUME = (
     *("model", "output_dir", "text", "data_dir", "table", "vocab_from", "cache_gb", "max_hours", "strategy"),
     *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight"),

@@ -18,9 +18,9 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError
 
-# What a layer's variables are called by, the head of an early exit too; a number follows.
+# The names of a layer's variables, also of an early exit's head; a number follows.
 _OF_LAYERS = ("attention", "feed_forward", "exit")
-# What is cut to where nobody says it, and what the table shows besides.
+# The default size, and other sizes that the table shows.
 DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
 
 

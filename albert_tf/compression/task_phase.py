@@ -17,7 +17,7 @@ from tfrecords.base import files
 # Folders of the two phases within the model's.
 TEXT_PHASE, TASK_PHASE = "text_phase", "task_phase"
 _OF_BOTH_PHASES = ("max_seq_length", "eval_batch_size", "dtype_policy", "jit_compile", "strategy", "seed")
-# Both may have been moved: that they are the same models the text phase has found.
+# Both may have been moved; the text phase has checked that they are the same models.
 _FREE_ON_RESUME = (*finetuning.FREE_ON_RESUME, "init_from", "teacher")
 
 

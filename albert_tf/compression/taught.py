@@ -17,7 +17,7 @@ from albert_tf.training.batches import predict
 from tfrecords.base import files
 from tfrecords.base.script import progress_bar
 
-# Rows that the teacher is asked of at a time, so that no more of its answers are in memory and the bar moves.
+# Rows a call of the teacher: limits its outputs in memory, and moves the progress bar.
 _AT_ONCE = 512
 _STATES, _VECTORS = "taught.{key}.f16", "taught.{key}.f32"
 

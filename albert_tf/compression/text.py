@@ -18,11 +18,11 @@ from tfrecords.corpus import read_documents
 from tfrecords.randomness import derive
 from tfrecords.tokenizers.base import Tokenizer
 
-# Texts that are made rows of at a time.
+# Texts that are converted to rows at a time.
 _CHUNK = 8192
-# Of a row's words, the part that is masked for the lesson "words" (BERT's).
+# The share of a row's words that the loss term "words" masks (BERT's).
 _MASKED = 0.15
-# Of a row, the masked words that are compared.
+# Masked words of a row that are compared.
 MASKED_WORDS = 8
 
 
@@ -117,7 +117,7 @@ def _masked(rows: FeatureRows, tokenizer: Tokenizer, numbers: np.ndarray, seed: 
     for row, (start, length, key) in enumerate(zip(splits, rows.lengths, derive(seed, 2, numbers))):
         words = max(int(length) - 2, 1)
         drawn = np.random.default_rng(int(key)).permutation(words)[: max(1, round(_MASKED * words))] + 1
-        # A row of fewer masked words names some of them again.
+        # A row with fewer masked words repeats some of them.
         positions[row] = np.resize(np.minimum(drawn, length - 1), MASKED_WORDS)
         ids[start + positions[row]] = tokenizer.mask_id
     tokens = dict(rows.tokens) | {"input_ids": RaggedArray(ids, splits)}

@@ -10,7 +10,7 @@ from albert_tf.tasks.table_format import other_separator
 from albert_tf.tasks.values import label_text
 from tfrecords.base.errors import UserError
 
-# Names by which a column is found, in any case. The first of each is taken where others are there too.
+# Names that identify a column, in any case. The first of each wins if there are others.
 TEXT_NAMES = (
     *("text", "sentence", "review", "body", "content", "message", "comment", "tweet", "document", "description"),
     *("utterance", "review_text", "reviewtext", "review_body", "comment_text", "satz", "rezension", "kommentar"),
@@ -69,7 +69,7 @@ def kind_of_labels(values: Iterable[Any]) -> Labels:
     for value in values:
         if cells.listed(value) is not None:
             return Labels("multilabel")
-        # An empty cell is said with its line where it is read.
+        # Reading reports an empty cell with its line.
         if value is None or value != value or value == "":
             continue
         found = None if isinstance(value, bool) else _NUMBER.fullmatch(label_text(value))

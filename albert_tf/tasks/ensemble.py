@@ -34,7 +34,7 @@ def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
     needed: dict[str, Any] = {"spans": {name: np.asarray(values)[legal] for name, values in spans.items()}}
     if "answerable_logits" in output:
         return needed | {"answerable_logits": np.atleast_1d(output["answerable_logits"])}
-    # "No answer" is scored at [CLS], a row's first token or its last one: all places are returned.
+    # "No answer" is scored at [CLS], a row's first token or its last one: all positions are returned.
     return needed | {side: np.asarray(output[side]) for side in ("start_log_probs", "end_log_probs")}
 
 

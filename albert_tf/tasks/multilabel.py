@@ -18,7 +18,7 @@ from albert_tf.tasks.tables import Row, Table, write_table
 from albert_tf.tasks.text_task import TextExample, TextTask, indices
 from albert_tf.tasks.values import labels_of
 
-# A label is given where its probability is above.
+# A label is predicted if its probability is above.
 THRESHOLD = 0.5
 
 

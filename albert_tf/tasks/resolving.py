@@ -62,7 +62,7 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
     folder = Path(settings.data_dir)
     path = find_table(folder, "train") if settings.task else train_file(folder)
     if path is None:
-        # A model is to answer, and each file is held against these names.
+        # A model predicts, and each file is compared with these names.
         columns = {"text_column": settings.text_column or "text", "label_column": settings.label_column or "label"}
         return dataclasses.replace(settings, **columns)
     names = read_table(path).columns
@@ -90,7 +90,7 @@ def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_c
         )
     changes = {}
     for name, column in zip(("text_column", "second_text_column"), inputs):
-        # A single text may have another name here; of a pair nobody could say which is which.
+        # A single text may have another name here; a pair would be ambiguous.
         if not getattr(options, name) and (column in columns or len(inputs) == 2):
             changes[name] = column
     if not options.label_column and label_column in columns:

@@ -17,7 +17,7 @@ STRATEGIES_HELP = (
 )
 # Tasks of a user's own data.
 OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
-# Settings that are of a flag alone.
+# Settings of a flag alone.
 _OF_FLAG = {
     "data_file": ("dev_fraction", "split_seed", "encoding"),
     "teacher": ("distillation_weight", "temperature"),

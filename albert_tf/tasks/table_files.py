@@ -11,7 +11,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, ending, is_gzipped
 
 SUFFIXES = (".tsv", ".csv", *JSON_LINES)
-# What data sets come with; it decides no number.
+# Files that accompany data sets without effect on results.
 _DESCRIPTIONS = re.compile(
     r"\..*|(readme|licen[cs]e|citation|changelog|notice|dataset_infos?)\b.*|.*\.(md|py|ipynb|sh)", re.I
 )
@@ -58,7 +58,7 @@ def no_table_hint(path: Path) -> str:
     return next((fix for endings, fix in _NO_TABLES.items() if ending(path) in endings), "")
 
 
-# What the files of a user's own data may be called, by split.
+# Possible names of the files of a user's own data, by split.
 OWN_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "test": ("test",)}
 
 

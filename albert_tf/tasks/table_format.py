@@ -14,9 +14,9 @@ SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
 _BY_ENDING = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t", ".psv": "|"}
 # The endings of tables with cells and separators.
 SEPARATED = tuple(_BY_ENDING)
-# What Excel writes and reads above the header: sep=;
+# The line that Excel writes and reads above the header: sep=;
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\r\n]*')
-# Of a file, by which its separator is found.
+# Characters of a file that determine its separator.
 _HEAD_CHARACTERS = 1 << 16
 # A row of cells that are quoted where they need it: a cell with a quotation mark is quoted and the mark doubled.
 _CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'

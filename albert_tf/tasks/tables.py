@@ -43,7 +43,7 @@ csv.field_size_limit(2**30)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A training file is read twice, for its classes and for its rows.
 _WARNED: set[Path] = set()
-# Of a file in another encoding, by which its name is found.
+# Bytes of a file that determine the name of another encoding.
 _ENCODING_BYTES = 1 << 16
 
 
@@ -73,7 +73,7 @@ class Table(NamedTuple):
         """
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
-            # A mark or a blank that nobody sees may be all that differs.
+            # The only difference may be an invisible mark or a blank.
             there = ", ".join(map(repr, self.columns))
             mend = other_separator(self.columns) or mend
             raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")

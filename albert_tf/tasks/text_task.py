@@ -157,7 +157,7 @@ class TextTask(Task):
             return number_of(table, row, self.label_column, *self.range or ())
         name, names = class_of(table, row, self.label_column), list(self.label_names)
         if name not in self.label_names:
-            # A header above a file that has none, as CoLA's.
+            # A header above a file that should have none, such as CoLA's.
             mend = "remove this line" if value == self.label_column else "mend the row"
             raise table.wrong(row, f"{self.label_column} {name!r} is none of {', '.join(names)}", mend)
         return names.index(name)

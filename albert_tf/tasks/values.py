@@ -50,7 +50,7 @@ def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: 
     """
     value = row.values[column]
     try:
-        # Python reads 1_000 and True as numbers, whoever writes tables does not.
+        # Python reads 1_000 and True as numbers; in a table they are none.
         is_number = not isinstance(value, bool) and "_" not in str(value)
         number = float(value) if is_number else math.nan
     except (TypeError, ValueError):

@@ -24,7 +24,7 @@ def baseline_line(task: Task, labelled: FeatureRows, split: Split, metrics: Mapp
     if not (found := baseline_scores(task, labelled, split)):
         return ""
     answer, scores = found
-    # Where nothing varies a correlation is 0 by definition and says nothing.
+    # A correlation with a constant is 0 by definition and means nothing.
     shown = {name: value for name, value in scores.items() if value or not name.endswith(("pearson", "spearman"))}
     line = f"baseline: {', '.join(f'{name} {value:.4g}' for name, value in shown.items()) or 'none'} ({answer})"
     if metrics.get(task.main_metric, 1.0) <= scores[task.main_metric]:

@@ -161,7 +161,7 @@ def predict(
     for indices, features in batches:
         answers = keras.tree.map_structure(np.asarray, call(features))
         if isinstance(answers, dict):
-            answers.pop("memory", None)  # Of the encoder's steps, and of no use to whoever asks for a row's answer.
+            answers.pop("memory", None)  # It is of the encoder's steps, and no part of a row's output.
         for number, index in enumerate(indices):
             outputs[index] = keras.tree.map_structure(lambda leaf: leaf[number], answers)  # noqa: B023
     return outputs
@@ -172,7 +172,7 @@ def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
     graphs = _GRAPHS.setdefault(model, {})
     key = tuple(sorted((name, spec) for name, spec in features.items()))
     if key not in graphs:
-        # A model that nobody else holds must not be kept by its graph.
+        # The graph must not keep an otherwise unused model alive.
         reference = weakref.ref(model)
         graphs[key] = tf.function(lambda batch: reference()(batch, training=False), input_signature=[features])
     return graphs[key]

@@ -105,7 +105,7 @@ def make_devices(strategy: str) -> Devices:
         workers, process = _cluster()
         made = tf.distribute.MultiWorkerMirroredStrategy()
         return Devices(made, made.num_replicas_in_sync, len(workers), process)
-    # Without GPUs it takes the processor, however often a program has cut it up.
+    # Without GPUs it uses the CPU, even one split into several logical devices.
     gpus = tf.config.list_logical_devices("GPU")
     made = tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
     return Devices(made, made.num_replicas_in_sync)
@@ -144,7 +144,7 @@ def _jax_devices(strategy: str) -> Devices:
 def _sums_over_jax_processes(values: list[float]) -> np.ndarray:
     from jax.experimental import multihost_utils
 
-    # JAX has no float64 unless told so: each number travels as two of half its digits.
+    # JAX has no float64 by default: each number is sent as two of half its digits.
     exact = np.asarray(values, "float64")
     halves = np.stack([exact.astype("float32"), (exact - exact.astype("float32")).astype("float32")])
     return np.asarray(multihost_utils.process_allgather(halves), "float64").sum(axis=(0, 1))

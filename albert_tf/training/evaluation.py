@@ -56,7 +56,7 @@ def evaluate(
     config = model.encoder.config
     expected = {"vocab_size": config.vocab_size}
     if tokenizer is not None:
-        # Weights gone on from may have rows that no piece has.
+        # The weights may have embeddings that belong to no token.
         expected = {"vocab_size": tokenizer.vocab_size, "tokenizer_sha256": tokenizer.sha256}
     dataset = read_examples(eval_data, batch_size, training=False, expected=expected)
     length = dataset.element_spec["input_ids"].shape[1]

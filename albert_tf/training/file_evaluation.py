@@ -29,7 +29,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 _KINDS = {AlbertClassifier: "classification", AlbertRegressor: "regression", AlbertTokenClassifier: "tagging"}
-# A confusion matrix of more classes is in the picture and the JSON file alone.
+# A confusion matrix of more classes is only in the plot and the JSON file.
 _MOST_PRINTED = 8
 
 

@@ -32,9 +32,9 @@ from tfrecords.base.errors import UserError
 _DRYRUN_BATCH = 4
 # The folder of a finished model's answers.
 PREDICTIONS = "predictions"
-# What several seeds came to, in the folder above theirs.
+# The results of several seeds, in the folder above theirs.
 _SUMMARY = "summary.json"
-# What a resumed run may have other than before. Where things lie decides nothing, what is in them does.
+# Settings that a resumed run may change. Paths have no effect, the contents of files do.
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
     *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),

@@ -13,7 +13,7 @@ from albert_tf.layers.fused_attention import fused_attention
 from albert_tf.models.whole_batch import part_of
 from albert_tf.training.devices import Devices
 
-# Batches that are on their way to the device while it computes.
+# Batches that are transferred to the device while it computes.
 _AHEAD = 2
 
 

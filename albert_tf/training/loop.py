@@ -28,7 +28,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-# Updates that may be skipped because a gradient is not finite, where no setting says how many.
+# Default number of updates that may be skipped because a gradient is not finite.
 _MAX_SKIPPED = 20
 # Rows whose spectral radius is estimated at an evaluation.
 _RADIUS_ROWS = 4
@@ -77,7 +77,7 @@ class Training(abc.ABC):
         self.settings, self.devices, self.config, self.tokenizer = settings, devices, config, tokenizer
         self.folder, self.started = Path(settings.output_dir), started
         self.stopped = False
-        # What the last evaluation took, with what is written after it.
+        # The duration of the last evaluation and its writes.
         self._evaluation_seconds = 0.0
         if settings.fused_attention:
             fused_attention.check(config, settings.dtype_policy)
@@ -203,7 +203,7 @@ class Training(abc.ABC):
             if saves or self.step == self.stop_step or (self.log_steps and self.step % self.log_steps == 0):
                 self._row(phase, saves)
             elif self._must_hurry():
-                # In a second or two; a model that keeps its sums goes on with them, so that no row is cut in two.
+                # It takes a second or two. A model with stored sums resumes with them: no row of the history is split.
                 self.stopped = self._ended = True
                 self._save_checkpoint()
 
@@ -315,7 +315,7 @@ class Training(abc.ABC):
 
     def _save(self, figures: dict[str, float]) -> None:
         score = self._score(figures)
-        with self.devices.alone():  # To write a model Keras makes others.
+        with self.devices.alone():  # Keras makes other models to write one.
             if score is None or score > self.best:
                 self.best = -math.inf if score is None else score
                 save_keras(self.kept_model(), self.folder / MODEL_FILE, optimizer=False)

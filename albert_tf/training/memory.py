@@ -17,13 +17,13 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 GIB = 2**30
-# Of the memory that is free, what a run plans with: the estimate is right within about a fifth.
+# The share of free memory that a run plans with: the estimate is right within about a fifth.
 _SHARE = 0.8
 
 # Fitted to peaks of the process's memory (docs/results/training_memory.md) for ALBERT-base, BERT-base and a small
 # model, rows of 128 and 512 tokens, on a CPU.
 _RUNTIME = 1.2 * GIB
-# Weights, two moments, gradients, and what an update makes on the way.
+# Weights, two moments, gradients, and temporary values of an update.
 _COPIES = 6
 # Numbers kept for the backward pass: of each token and block so many times hidden_size and intermediate_size, of each
 # pair of tokens and head, of each predicted word and vocabulary entry.
@@ -126,7 +126,7 @@ def _left(group: Path, limit: str, used: str) -> int | None:
         return None
     if not allowed.isdigit() or int(allowed) >= 2**60:
         return None
-    # Cached files are given back when memory is asked for.
+    # Cached files are released on demand.
     counts = dict(zip(statistics[::2], map(int, statistics[1::2])))
     return int(allowed) - taken + counts.get("inactive_file", 0) + counts.get("active_file", 0)
 
@@ -143,7 +143,7 @@ def fit_to_memory(
         UserError: the run began with parts that these devices cannot share.
     """
     total = settings.memory_gb * GIB or free_memory()
-    # Devices that are cuts of one processor share its memory.
+    # Logical devices of one CPU share its memory.
     sharers = devices.replicas if _device_memory() is not None else devices.processes
     needs = [
         step_need(config, phase.manifest["max_seq_length"], phase.manifest["max_predictions_per_seq"], settings)

@@ -60,7 +60,7 @@ class RecordsPhase(Phase):
             if not is_jax:
                 # Each process has graphs of its own.
                 sizes = min(_SIZES, int(_COMBINATIONS ** (workers / self.replicas) + 1e-6))
-            # JAX makes one array of all processes' rows, who would differ in their number.
+            # JAX makes one array of all processes' rows; their numbers would differ.
             shared = packed and self.fill < _FULL and sizes > 1 and not (is_jax and workers > 1)
             return read_examples(
                 self.train_data, size, training=True, seed=settings.seed,

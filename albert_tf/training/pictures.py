@@ -8,7 +8,7 @@ import numpy as np
 from tfrecords.base import files
 from tfrecords.base.plotting import fonts_for, wrapped
 
-# Classes that a matrix shows at most, and labels with a curve.
+# Most classes of a matrix, and most labels with a curve.
 _MOST_CLASSES, _MOST_CURVES = 20, 10
 
 

@@ -28,7 +28,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 # Of each file, in a dry run.
 DRYRUN_EXAMPLES = 16
-# That are made rows of at a time; of SQuAD some 100 MB.
+# Examples that are converted to rows at a time; of SQuAD some 100 MB.
 CHUNK_EXAMPLES = 4096
 # Of the models that can answer after each step: see models/early_exit.py.
 EARLY_EXIT_KINDS = ("classification", "regression", "tagging")

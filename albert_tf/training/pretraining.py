@@ -30,7 +30,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
-# What of the records' manifest decides which examples and masks a step gets.
+# Keys of the records' manifest that determine the examples and masks of a step.
 _DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
 _NEWER = ("word_rule",)
 _MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": permutation.MODEL}
@@ -81,13 +81,13 @@ class Pretraining(Training):
         self._held_out = {}
         if settings.gradient_norm == "official" and keras.backend.backend() != "tensorflow":
             raise UserError("--gradient_norm=official needs KERAS_BACKEND=tensorflow, whose lookups keep rows")
-        # Missing, cut off or foreign records are met before anything is written, those of the second phase too.
+        # Missing, truncated or foreign records, also of the second phase, are reported before anything is written.
         for phase in phases:
             describe_records(find_records(phase.train_data, "train"), "train")
         for read in filter(None, (phase.held_out(settings) for phase in phases)):
             read(1, 1, 0)
         for phase in phases if settings.objective == "permutation" else ():
-            phase.training(settings, phase.first_step)(devices.replicas, 1, 0)  # And batches that they cannot make.
+            phase.training(settings, phase.first_step)(devices.replicas, 1, 0)  # It also reports impossible batches.
 
     def facts(self) -> dict[str, Any]:
         manifests = [phase.manifest for phase in self._phases]
@@ -99,7 +99,7 @@ class Pretraining(Training):
 
     def _of_records(self, manifest: dict[str, Any]) -> dict[str, Any]:
         keys = _DECISIVE_OF_RECORDS + permutation.MANIFEST_KEYS * (self.settings.objective == "permutation")
-        # Runs of before these were noted stay what they were.
+        # Runs from before these were recorded remain valid.
         return {key: manifest.get(key) for key in keys} | {key: manifest[key] for key in _NEWER if key in manifest}
 
     def new_model(self) -> AlbertPretrainer:

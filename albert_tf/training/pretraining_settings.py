@@ -12,7 +12,7 @@ from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.build_settings import OBJECTIVES
 
 _OF_PERMUTATION = ("memory_length", "perm_size")
-# What a resumed run may have other than before: none of it changes which examples give which update.
+# Settings that a resumed run may change: none affects which examples give which update.
 FREE_ON_RESUME = (
     "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "pack_rows",
     "fused_attention", "dryrun",

@@ -21,7 +21,7 @@ from tfrecords.base.errors import UserError
 
 RUN_FILE, SETTINGS_FILE, HISTORY_FILE = "run.json", "settings.json", "history.csv"
 LAST, BEFORE = "last.keras", "previous.keras"
-# What a newest checkpoint that cannot be read is renamed to, out of the way of the next one.
+# The new name of an unreadable checkpoint, so that the next one does not overwrite it.
 DAMAGED = "damaged.keras"
 # The files that only training reads; all others are of the trained model.
 _OF_TRAINING = (RUN_FILE, SETTINGS_FILE, HISTORY_FILE, LAST, BEFORE, DAMAGED)
@@ -47,7 +47,7 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
     if not has_run(folder):
         return
     decisive = {key: value for key, value in dataclasses.asdict(settings).items() if key not in free} | facts
-    # A run of before a setting was there had its default.
+    # A run from before a setting existed had its default.
     began = (
         facts
         | {field.name: field.default for field in dataclasses.fields(settings)}
@@ -123,7 +123,7 @@ def save_checkpoint(model: keras.Model, folder: Path) -> None:
     """Writes `last.keras` with the optimizer; the former one becomes `previous.keras`. A kill leaves one intact."""
     with files.replacing(folder / LAST) as temporary:
         model.save(temporary)
-        # Killed before the new one has its name, a run goes on from the one before.
+        # A run killed before the new one has its name resumes from the previous one.
         if (folder / LAST).is_file():
             os.replace(folder / LAST, folder / BEFORE)
 

@@ -33,7 +33,7 @@ class TensorFlowSteps:
         self._surveys = (parts > 1 or self.strategy is not None) and getattr(model, "needs_survey", False)
         with devices.scope():
             self._sums = [_local_zeros(variable) for variable in model.trainable_variables] if parts > 1 else []
-        # What XLA compiles must not talk to other replicas: over several it is each one's gradients alone.
+        # XLA cannot communicate between replicas: over several it compiles only each one's gradients.
         self._whole = jit_compile and self.strategy is None
         if jit_compile and not self._whole:
             self._gradients = tf.function(self._gradients, autograph=False, jit_compile=True)

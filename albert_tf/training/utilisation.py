@@ -30,7 +30,7 @@ class Utilisation:
 
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
         self._config, self._settings, self._replicas = config, vars(settings), replicas
-        # Of these no batch says beforehand how many steps it makes.
+        # The number of steps of these is not known beforehand.
         self.is_known = not any(one.walk or one.draws for one in config.extensions)
         dtype = keras.DTypePolicy(settings.dtype_policy).compute_dtype
         self._dtypes = tuple(dict.fromkeys([dtype, "float32"]))
@@ -100,6 +100,6 @@ def matrix_rate(dtype: str) -> float:
 
 def _seconds_of_product(matrix: Any) -> float:
     started = time.perf_counter()
-    # Taking a number out waits for the product.
+    # Reading a number waits for the product.
     np.asarray(ops.convert_to_numpy(ops.cast(ops.matmul(matrix, matrix)[0, 0], "float32")))
     return time.perf_counter() - started

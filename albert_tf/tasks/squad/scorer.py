@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from albert_tf.tasks.squad.data import SquadExample
 
-# Below all null odds there are, and finite: JSON knows no infinity.
+# Below all null odds, and finite, since JSON has no infinity.
 ANSWER_NOTHING = -1e30
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -55,13 +55,13 @@ class SquadTask(Task):
         self.joint = (span_head or ("plain" if self.answers_always else "joint")) == "joint"
         self.exclude_paths = [Path(exclude_ids)] if exclude_ids else []
         self.excluded = set[str]().union(*map(read_ids, self.exclude_paths))
-        # The least null odds of which no answer is the likelier, until a labelled split has told better.
+        # Null odds above which no answer is likelier, until a labelled split determines them.
         self.null_threshold = None if self.answers_always else 0.0
 
     main_metric = "f1"
 
     def files(self) -> list[Path]:
-        # Those of the other version are known, and left alone.
+        # Files of the other version are known and ignored.
         names = (f"{split}-v{version}.json" for split in ("train", "dev", "test") for version in _VERSIONS.values())
         found = [path for name in names for path in self._paths(name)]
         return found + [path for path in self.exclude_paths if path.parent == self.data_dir]
