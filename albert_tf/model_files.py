@@ -40,12 +40,12 @@ WITHOUT_EFFECT = {
 
 
 def unknown_files(folder: Path) -> list[str]:
-    """Returns the names of files in a folder that this library neither reads nor knows to be irrelevant."""
+    """Returns the names of `unknown_names` in a folder."""
     return unknown_names(sorted(path.name for path in folder.iterdir() if path.is_file()))
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
-    """Returns the names of files that this library neither reads nor knows to be irrelevant."""
+    """Returns the file names that this library neither reads nor knows to be irrelevant."""
     known = " ".join((*READ.values(), *WITHOUT_EFFECT.values())).split()
     return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in known)]
 

@@ -37,7 +37,7 @@ def main(settings: FinetuningSettings) -> None:
 
 
 def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:
-    """Returns the settings with the detected task and columns, and these in words, after all checks without TensorFlow.
+    """Returns the settings with the detected task and columns, and these in words; makes all checks without TensorFlow.
 
     Raises:
         UserError: naming the first error.

@@ -1,4 +1,4 @@
-"""Exact parameter and floating-point-operation counts of a configuration, with the paper's Table 1 for comparison."""
+"""Exact parameter and operation counts of a configuration, with the paper's Table 1 for comparison."""
 
 import math
 from typing import NamedTuple
@@ -29,8 +29,8 @@ class Parameters(NamedTuple):
 class Flops(NamedTuple):
     """Floating-point operations of one row's forward pass; a multiply and an add are two.
 
-    They are those of matrix products, as is usual, and of reading and writing streams. Biases, norms, activations and
-    softmax would add about one per cent.
+    They are those of matrix products, and of reading and writing streams. Biases, norms, activations and softmax would
+    add about one per cent.
     """
 
     projection: int

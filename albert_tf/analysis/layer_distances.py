@@ -47,7 +47,7 @@ class LayerDistancesSettings(CheckedSettings):
 
 
 class Distance(NamedTuple):
-    """The distance of a step's output from its input, as means over tokens: L2 norm, cosine, and angle in degrees."""
+    """The distance of a step's output from its input: means of L2 norm, cosine and angle in degrees over tokens."""
 
     step: int
     l2: float
@@ -58,8 +58,8 @@ class Distance(NamedTuple):
 def layer_distances(encoder: "AlbertEncoder", features: dict) -> list[Distance]:
     """Measures how far each block moves its input, at tokens that are no padding.
 
-    The states are those of `hidden_states`; in a pre-norm encoder the final norm is applied to each, which equalises
-    their lengths. `features` are those of `AlbertEncoder.call`, with input_mask.
+    The states are those of `hidden_states`, which a pre-norm encoder's final norm brings to one length. `features` are
+    those of `AlbertEncoder.call`, with input_mask.
     """
     states = encoder(features, output_hidden_states=True)["hidden_states"]
     tokens = np.asarray(features["input_mask"]).astype(bool)

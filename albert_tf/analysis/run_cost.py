@@ -37,9 +37,9 @@ def training_flops(
 ) -> float:
     """Returns the operations of training on `rows` rows: three forward passes of the encoder each.
 
-    An equilibrium's solver steps count forward only, and the steps of its phantom gradient in addition. Permutations
-    add the query stream and the memory. `settings` have the names and defaults of PretrainingSettings; `predictions`
-    are targets a row of permutations.
+    An equilibrium's solver steps count forward only, its phantom gradient's steps in addition. Permutations, with
+    `predictions` targets a row, add the query stream and the memory. `settings` have the names and defaults of
+    PretrainingSettings.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":

@@ -1,4 +1,4 @@
-"""Checks before a compression: folders whose models would be lost, data of another task, unused flags."""
+"""Checks before a compression."""
 
 import dataclasses
 from pathlib import Path

@@ -38,9 +38,9 @@ class Work(NamedTuple):
     """The input of a compression.
 
     Attributes:
-        loaded: the whole model as loaded.
-        teacher: the model to compress and learn from: that model, perhaps with fewer tokens.
-        counts: occurrences of each token in the text, [vocab_size]; None without any.
+        loaded: the whole model.
+        teacher: the model to compress and learn from: the whole one, perhaps with fewer tokens.
+        counts: occurrences of each token in the text, [vocab_size], or None.
         is_trained: whether the model was fine-tuned on the task that measures it.
     """
 
@@ -64,7 +64,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
     """Compresses a model into a model folder, or resumes an earlier run of the same settings.
 
     Returns:
-        The model folder, with compress.json and compress.html; None if the run stopped early and can be resumed.
+        The model folder; None if the run stopped early and can be resumed.
 
     Raises:
         UserError: for a model, text or task that does not allow it, or a folder that holds another run.

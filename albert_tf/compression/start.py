@@ -108,8 +108,7 @@ def compress(
 ) -> Any:
     """Returns a new, uncompiled model (encoder or any other) compressed by a plan.
 
-    `likeness` scores the candidates of "best" blocks. `counts`, the tokens' occurrences [vocab_size], weight the
-    embeddings.
+    `likeness` scores "best" blocks; `counts`, the tokens' occurrences [vocab_size], weight the embeddings.
     """
     model = _without_unread_pooler(keep_layers(model, cut.layers))
     if cut.embedding_size:

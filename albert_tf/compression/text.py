@@ -1,4 +1,4 @@
-"""Rows of plain text, to learn from and to measure with."""
+"""Rows of plain text for training and measuring."""
 
 import dataclasses
 import itertools

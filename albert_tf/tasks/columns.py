@@ -1,4 +1,4 @@
-"""Detects the columns of a user's table and, from its labels, the kind of task."""
+"""Detection of a table's columns and of its labels' kind."""
 
 import re
 from collections.abc import Iterable, Sequence

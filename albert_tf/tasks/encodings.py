@@ -1,4 +1,4 @@
-"""Tables in another encoding than UTF-8: the named one, or that of a byte-order mark."""
+"""Tables in another encoding than UTF-8."""
 
 import codecs
 import gzip

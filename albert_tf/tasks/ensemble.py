@@ -1,4 +1,4 @@
-"""Combined predictions of several models: the mean of logits; of spans, the mean over the models that proposed them."""
+"""Combined outputs of several models: the mean of logits; of spans, the mean over the models that proposed them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,9 +41,9 @@ def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
 def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Combines several models' outputs for one row in the form of one model's.
 
-    A span's score is the mean over the models that proposed it, so a span that a single model proposed is not
-    penalised. Null scores stay separate, [models], since their mean takes each model's least one over all windows
-    (squad_utils.py:855-908, 942-953 of google-research/albert).
+    A span's score is the mean over the models that proposed it, so a single proposal is not penalised. Null scores stay
+    separate, [models]: their mean takes each model's least one over all windows (squad_utils.py:855-908, 942-953 of
+    google-research/albert).
 
     Raises:
         UserError: heads of different kinds.

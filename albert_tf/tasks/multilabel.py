@@ -26,8 +26,8 @@ THRESHOLD = 0.5
 class MultilabelTask(TextTask):
     """Labels of texts as lists of names, in JSON lines or in cells as `cells.listed` reads them; [] for none.
 
-    An example's label is the tuple of its labels' numbers. Metrics are the mean of all labels' F1 and the F1 over all
-    labels of all texts together.
+    An example's label is the tuple of its labels' numbers. Metrics are the mean F1 of labels and the F1 over all labels
+    of all texts.
     """
 
     def _label(self, table: Table, row: Row) -> tuple[int, ...]:

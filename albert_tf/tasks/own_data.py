@@ -1,4 +1,4 @@
-"""Tasks of a user's own examples: a folder of tables with named columns, or one file."""
+"""Tasks of a user's own examples: a folder of tables, or one file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,11 +28,11 @@ _METRICS = {
 def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
     """Makes the task of a user's own data; columns that the settings leave open are detected.
 
-    Its labels are those of `trained`, or of the training file: numbers by value, then names by alphabet; "O" first of
-    tags. With `trained`, task.json of the model that predicts, no training file is needed.
+    Its labels are those of `trained`, task.json of a model that predicts, or of the training file: numbers by value,
+    then names by alphabet; "O" first of tags.
 
     Raises:
-        UserError: there is no training file, or its labels do not fit the task.
+        UserError: there is neither, or the labels do not fit the task.
     """
     settings, data_file = resolve_data(settings, trained)
     if data_file:

@@ -1,4 +1,4 @@
-"""Every task by name."""
+"""All tasks by name."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The task and the columns of a user's own tables, if the settings leave them open; without TensorFlow."""
+"""Detection of the task and the columns of a user's own tables, without TensorFlow."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,8 +18,7 @@ def resolve_data(
 ) -> tuple[FinetuningSettings, DataFile | None]:
     """Returns the settings with task and columns filled in from the user's tables, and the --data_file if set.
 
-    It does not import TensorFlow and finds all errors of --data_file. `trained` is task.json of a model that only
-    predicts.
+    It finds all errors of --data_file. `trained` is task.json of a model that only predicts.
 
     Raises:
         UserError: as `open_data_file` and `find_column`.
@@ -76,9 +75,7 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
 
 
 def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_column: str = "") -> DataFile:
-    """Opens a file of labelled rows for the predictions of a trained model.
-
-    Open columns are those of its training file (the texts are in `trained`'s "inputs"), or else detected.
+    """Opens a file of labelled rows for the predictions of a trained model; open columns are its, or else detected.
 
     Raises:
         UserError: as `open_data_file`, or the model takes another number of texts.

@@ -27,7 +27,7 @@ _OF_FLAG = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningSettings(CheckedSettings):
-    """All that determines a fine-tuning run.
+    """The settings of a fine-tuning run.
 
     Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/guide/finetune.md.
     """
@@ -185,7 +185,6 @@ class FinetuningSettings(CheckedSettings):
 
     @property
     def exits(self) -> "bool | LearnedExit":
-        """Returns the early exits in the form that models take."""
         from albert_tf.models.early_exit import LearnedExit  # Brings Keras, which --help has no need of.
 
         return LearnedExit(self.exit_prior, self.exit_beta) if self.learned_exit else self.early_exit

@@ -43,13 +43,10 @@ class TaggedRows(FeatureRows):
 
 @dataclasses.dataclass(frozen=True)
 class TaggingTask(Task):
-    """Tagging of words; words and tags are lists, or separated by white space.
+    """Tagging of words; words and tags are lists, or separated by white space (as in `str.split`).
 
-    A list is JSON, or a cell as pandas and numpy write lists. White space is that of `str.split`, in training, in
-    `predict` and in exports.
-
-    A word's tag is predicted at its first token; others are ignored (as BERT's for CoNLL-2003, section 5.3). If all
-    tags are O, B-... or I-..., entities are scored as conlleval does.
+    A list is JSON, or a cell as pandas and numpy write lists. A word's tag is predicted at its first token (as BERT's
+    for CoNLL-2003, section 5.3). If all tags are O, B-... or I-..., entities are scored as conlleval does.
     """
 
     data_dir: Path
@@ -211,7 +208,7 @@ def _alone(word: str, prefix: str) -> str:
 
 
 def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:
-    """Returns (type, first word, last word) from BIO tags; as for conlleval, an I- after nothing begins an entity."""
+    """Returns (type, first word, last word) from BIO tags; as in conlleval, an I- after nothing begins an entity."""
     complete, start, kind = set(), 0, ""
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, this = tag.partition("-")

@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Truncation:
-    """How many examples and tokens there are in all, and how many are truncated."""
+    """Numbers of all and of truncated examples and tokens."""
 
     texts: int = 0
     truncated_texts: int = 0
@@ -25,7 +25,6 @@ class Truncation:
         return Truncation(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
 
     def shares(self) -> dict[str, float]:
-        """Returns the truncated shares of texts and of tokens, 0 to 1."""
         return {
             "truncated_texts": self.truncated_texts / max(self.texts, 1),
             "truncated_tokens": self.truncated_tokens / max(self.tokens, 1),

@@ -1,4 +1,4 @@
-"""Scores of a constant answer, to compare a model's figures with."""
+"""Scores of a constant answer, for comparison with a model's."""
 
 from collections.abc import Mapping
 

@@ -39,7 +39,7 @@ class Devices:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Allows variables that only this process makes; JAX would otherwise wait for the others to make them."""
+        """Allows variables that only this process makes; JAX would wait for the others."""
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -84,7 +84,7 @@ class Devices:
 
 
 def make_devices(strategy: str) -> Devices:
-    """Returns the devices of a strategy. With several workers it must precede the first TensorFlow operation.
+    """Returns the devices of a strategy; several workers need it before the first TensorFlow operation.
 
     Raises:
         UserError: for a strategy of the other backend, or an invalid TF_CONFIG.

@@ -46,7 +46,7 @@ def load_teacher(
     max_seq_length: int,
     labels: tuple[str, ...] | None,
 ) -> keras.Model:
-    """Returns the model of a fine-tuned folder, reduced to the student's vocabulary if that was pruned.
+    """Returns the model of a fine-tuned folder, pruned to the student's vocabulary if that is part of its own.
 
     Raises:
         UserError: it has another kind of output or other ids than the student, or takes shorter rows.

@@ -1,4 +1,4 @@
-"""Fine-tuned models answering together."""
+"""Combined predictions of fine-tuned models."""
 
 import dataclasses
 from collections.abc import Sequence

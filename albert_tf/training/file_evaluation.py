@@ -1,4 +1,4 @@
-"""The quality of a fine-tuned model on the labelled rows of any file: figures, a plot, predictions."""
+"""The evaluation of a fine-tuned model on the labelled rows of any file."""
 
 import dataclasses
 import itertools
@@ -103,7 +103,6 @@ def kind_of(model: keras.Model, path: str) -> str:
 
 
 def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray], report: dict[str, Any]) -> Path:
-    """Draws the plot, and adds its numbers to the report."""
     if isinstance(task, TaggingTask):
         found = task.predictions(split.examples, split.rows, outputs)
         given = [example.tags for example in split.examples]

@@ -50,9 +50,8 @@ def finetune(
 ) -> Path | None:
     """Trains, from the last checkpoint if there is one, and writes the best model's predictions.
 
-    Each of several seeds has a folder `seed-N`; the folder above holds the best one's model, and `summary.json` with
-    medians and spread. Task and devices are by default those of the settings; `free` are the settings that a resumed
-    run may change.
+    Each of several seeds has a folder `seed-N`; the folder above holds the best one's model, and `summary.json`. A
+    resumed run may change the settings `free`.
 
     Returns:
         The model folder; None if the run stopped early and can be resumed.
@@ -132,7 +131,7 @@ def check_claims(
 
 
 class Finetuning(Training):
-    """The training of a task's model on its rows."""
+    """The fine-tuning of a task's model."""
 
     name = "fine-tuning"
     free = FREE_ON_RESUME
@@ -242,11 +241,10 @@ class Finetuning(Training):
 
 
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:
-    """Writes `summary.json` and the best seed's model into the parent folder.
+    """Writes `summary.json` and the best seed's model into the parent folder; returns the summary.
 
-    Returns:
-        The summary: for each metric of the best checkpoints its `values` in the order of `seeds`, `median`, `min`,
-        `max` and, of two or more, `standard_deviation`.
+    For each metric of the best checkpoints it has `values` in the order of `seeds`, `median`, `min`, `max` and, of two
+    or more, `standard_deviation`.
     """
     tasks = {seed: load_task(folder) for seed, folder in folders.items()}
     metrics = {

@@ -18,9 +18,9 @@ _AHEAD = 2
 
 
 class JaxSteps:
-    """Steps like those of TensorFlowSteps. Until `sync` this object has the state; the model's variables are outdated.
+    """Steps like those of TensorFlowSteps.
 
-    `fuses`: whether attention is one kernel.
+    Until `sync` the model's variables are outdated. `fuses`: whether attention is one kernel.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int = 1, fuses: bool = False):
@@ -41,7 +41,7 @@ class JaxSteps:
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], Any], training: bool = False):
-        """Returns a function that starts an iteration over batches on the devices, as in TensorFlowSteps.
+        """Does as TensorFlowSteps.batches, with batches on the devices.
 
         Each process reads its share of training batches, and all of others.
         """
@@ -84,7 +84,6 @@ class JaxSteps:
         return self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
 
     def _surveyed(self, trainable, others, batch):
-        """Returns the model's `survey` of a part, and the new non-trainable variables."""
         model = self.model
         groups = zip((model.trainable_variables, model.non_trainable_variables), (trainable, others))
         mapping = [pair for variables, values in groups for pair in zip(variables, values)]
@@ -149,7 +148,6 @@ class JaxSteps:
         return self._forward(trainable, others, metrics, batch, training=False)[1][1]
 
     def _forward(self, trainable, others, metrics, batch, training: bool, whole: dict[str, Any] | None = None):
-        """Returns the loss and the new non-trainable variables and metrics."""
         model = self.model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         variables = (model.trainable_variables, model.non_trainable_variables, model.metrics_variables)

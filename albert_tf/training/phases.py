@@ -38,7 +38,7 @@ class RecordsPhase(Phase):
 
     @property
     def fill(self) -> float:
-        """The share of training tokens that is no padding; of several folders that of the first."""
+        """The share of training tokens that is no padding, in the first folder."""
         of_training = self.manifest["splits"]["train"]
         return of_training["tokens"] / (of_training["examples"] * self.manifest["max_seq_length"])
 

@@ -21,7 +21,7 @@ FREE_ON_RESUME = (
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings(CheckedSettings):
-    """All that determines a pre-training run.
+    """The settings of a pre-training run.
 
     Steps count optimizer updates; batch sizes count examples, over all devices.
 

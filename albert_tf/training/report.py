@@ -17,14 +17,9 @@ from tfrecords.base.script import progress_bar
 
 
 class Report:
-    """Shows and writes the figures of training since the last row.
+    """Shows and writes the figures of training since the last row; with a `history` of None nothing.
 
-    Args:
-        history: None to show and write nothing.
-        name: the label of the bar.
-        num_train_steps: of the whole run.
-        first_step: how many of them earlier starts made.
-        utilisation: of the run.
+    `first_step` is the number of steps of earlier starts.
     """
 
     def __init__(
@@ -100,7 +95,7 @@ class Report:
 
 
 def remove_events(folder: Path, last_step: int) -> None:
-    """Removes TensorBoard events after `last_step` from a folder and its subfolders; a resumed run rewrites them."""
+    """Removes TensorBoard events after `last_step` in a folder and below; a resumed run rewrites them."""
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         files.remove_unfinished(path.parent)
         kept, removed = _events(path, last_step)

@@ -23,8 +23,8 @@ from albert_tf.training.devices import Devices
 class TensorFlowSteps:
     """Compiled steps of a model. The model's metrics accumulate until `results` is called.
 
-    A batch is what `Model.fit` takes: features, or a tuple of features, labels and weights. `train` takes it in `parts`
-    parts. Each replica sums their gradients; replicas are summed once an update.
+    A batch is what `Model.fit` takes. `train` takes it in `parts` parts; each replica sums their gradients, and
+    replicas are summed once an update.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):
@@ -73,7 +73,7 @@ class TensorFlowSteps:
         self._update(parts[-1], known)
 
     def _known(self, parts: tuple) -> dict[str, tf.Tensor]:
-        """Returns what the parts' losses read of the whole batch; no divisors for a batch in one part."""
+        """Returns what the parts' losses read of the whole batch; no divisors for a single part."""
         known = {}
         if len(parts) > 1:
             known["divisors"] = tf.add_n([self._of_first(self._count(part)) for part in parts])
@@ -106,14 +106,14 @@ class TensorFlowSteps:
         return figures
 
     def shape(self, batch: Any) -> tuple[int, int]:
-        """Returns a batch's rows over all devices, and the tokens of each row, padding included."""
+        """Returns a batch's rows over all devices, and the tokens of each, padding included."""
         ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
         parts = [ids] if self.strategy is None else self.strategy.experimental_local_results(ids)
         rows = sum(math.prod(part.shape[:-1]) for part in parts)
         return self.devices.processes * rows, parts[0].shape[-1]
 
     def sync(self) -> None:
-        """Does nothing: the model's variables are always up to date."""
+        """Does nothing: variables are always up to date."""
 
     def _compiled(self, replica_step, *specs):
         # With the dataset's own shapes, one graph takes batches of every length where lengths differ. Packed batches

@@ -55,7 +55,7 @@ def read_squad(path: str | os.PathLike, labelled: bool = True) -> list[SquadExam
 
 
 def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExample]:
-    """Returns the examples without those of the ids, such as questions whose answer_start was guessed."""
+    """Returns the examples without those of the ids, such as questions with a guessed answer_start."""
     return [example for example in examples if example.id not in ids]
 
 

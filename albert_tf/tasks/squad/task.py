@@ -33,12 +33,9 @@ _DEFAULTS = {
 class SquadTask(Task):
     """Answers as spans of a passage; in 2.0 perhaps none.
 
-    Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), optionally with .gz, from `data_dir`.
-
-    Args:
-        name: "squad1" or "squad2".
-        span_head: "plain", "joint", or "" for the version's own: plain for 1.1, joint for 2.0.
-        exclude_ids: file with a JSON list of questions not to train on.
+    Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), optionally with .gz, from `data_dir`. `name` is
+    "squad1" or "squad2". `span_head` is "plain", "joint", or "" for the version's own: plain for 1.1, joint for 2.0.
+    `exclude_ids` is a file with a JSON list of questions not to train on.
     """
 
     kind = "spans"

@@ -54,11 +54,11 @@ def make_rows(
 
     `p_mask` is 1 where no answer may be: everywhere but [CLS] and the passage (squad_utils.py:389-435 of
     google-research/albert). `start_mask` is 1 where no span of this window may start: also at [CLS] and at tokens with
-    more context in another window. A window without the whole answer is labelled impossible with start and end at [CLS]
+    more context in another window. A window without the whole answer is labelled impossible at [CLS]
     (squad_utils.py:446-468).
 
     Raises:
-        UserError: rows are too short for a question and a passage, or an answer_start does not point at its answer.
+        UserError: rows are too short, or an answer_start does not point at its answer.
     """
     if max_seq_length < 8:
         raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a passage; give 8 at least")
@@ -102,7 +102,7 @@ def token_span(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | N
 
 
 def text_of(context: str, offsets: np.ndarray, first: int, last: int) -> str:
-    """Returns the raw text of the tokens `first` to `last`, without white space or invisible characters around it."""
+    """Returns the raw text of tokens, without white space or invisible characters around it."""
     return context[offsets[first, 0] : offsets[last, 1]].strip(edges())
 
 
