@@ -58,8 +58,8 @@ def convert(
         source: what `formats.load` takes, or a name of the hub.
         target: what `formats.save` takes.
         to: one of FORMATS.
-        form: the format of `source`; None detects it.
-        **rows: arguments of `long_rows.for_long_rows`, for longer rows.
+        form: the source's; None detects it.
+        **rows: arguments of `long_rows.for_long_rows`.
 
     Raises:
         UserError: as `formats.load`, `formats.save` and `for_long_rows`.

@@ -26,16 +26,11 @@ _RIDGE = 0.1
 class Quality:
     """Scores models on the evaluation examples of a task, or by the similarity of their vectors to a teacher's.
 
-    - A model fine-tuned for the task answers with its own head.
+    - A model fine-tuned for the task (`is_trained`) answers with its own head.
     - On two texts with a number, others score by the cosine of the texts' vectors.
     - On other texts with a class or a number, others score by a linear probe, fitted anew for each model.
 
-    Args:
-        task: None: only similarity.
-        is_trained: whether the models have the task's own head.
-        texts: held-out ones for `likeness`, one or two a row.
-        max_seq_length: in tokens.
-        batch_size: in rows.
+    `texts` are held-out ones for `likeness`, one or two a row.
 
     Raises:
         UserError: the task has no evaluation file, or only a fine-tuned model can answer it.
@@ -103,7 +98,6 @@ class Quality:
             self._vectors = self._embed(teacher, tokenizer, self.texts)
 
     def __call__(self, model: keras.Model, tokenizer: Tokenizer) -> dict[str, float]:
-        """Returns the task's metrics and `likeness` of a model."""
         scores = {}
         if self.task is not None:
             scores = self._task_scores(model, tokenizer)

@@ -29,7 +29,7 @@ class Cut(NamedTuple):
 
     Attributes:
         layers: the layers to keep, ascending.
-        embedding_size: columns of the word embeddings; 0: unchanged.
+        embedding_size: of words; 0: unchanged.
         plan: over depth; empty: no additional sharing.
         lora_rank: rank of the differences between steps of a shared block.
         lora_target: "attention", "ffn" or "both".
@@ -67,9 +67,7 @@ Score = Callable[[keras.Model], dict[str, float]]
 
 
 def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> Cut:
-    """Returns the compression plan of the settings for a model, with all defaults filled in.
-
-    `counts`: occurrences of its tokens in the text, [vocab_size].
+    """Returns the plan of the settings, with all defaults; `counts`: the tokens' occurrences in the text, [vocab_size].
 
     Raises:
         UserError: the model cannot be compressed so.

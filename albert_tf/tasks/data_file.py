@@ -31,7 +31,6 @@ class FileOptions:
 
     Attributes:
         task: "classification", "multilabel", "regression" or "tagging".
-        encoding: Python's name.
         dev_fraction: the share of rows to hold out; 1 for a file that is only evaluated.
         split_seed: selects the held-out rows.
         known: the labels that a row may have; () for any.
@@ -55,7 +54,7 @@ class DataFile:
     Attributes:
         options: with all values filled in.
         decimal_comma: whether the label column's numbers have one.
-        labels: rows with each label, in the order of the labels' numbers; {} of numbers.
+        labels: rows with each label, by label number; {} of numbers.
         held_out: bool [rows].
         repeated: rows whose text is in an earlier row.
     """
@@ -71,7 +70,7 @@ class DataFile:
         return _texts(self.options)
 
     def table(self, split: str) -> Table | None:
-        """Reads the rows of "train" or "dev" in the file's order; None if there are none."""
+        """Reads the rows of "train" or "dev", or returns None."""
         if split not in ("train", "dev"):
             return None
         wanted = self.held_out if split == "dev" else ~self.held_out

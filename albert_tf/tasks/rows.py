@@ -27,7 +27,7 @@ class RaggedArray(Sequence):
     Args:
         values: [numbers], usually int32.
         splits: the offset of each array and the end of the last: int64 [arrays + 1].
-        lead: dimensions of each array before its length.
+        lead: dimensions before the length.
     """
 
     def __init__(self, values: np.ndarray, splits: np.ndarray, lead: tuple[int, ...] = ()):
@@ -100,8 +100,8 @@ class FeatureRows:
         """Returns some rows, padded to `length` columns.
 
         Returns:
-            (features,), (features, target) or (features, target, weight); features are arrays [batch, ..., length] or
-            [batch, ...].
+            (features,), (features, target) or (features, target, weight); features are [batch, ..., length] or [batch,
+            ...].
         """
         features = {name: self._padded(name, rows, indices, length) for name, rows in self.tokens.items()}
         features |= {name: values[indices] for name, values in self.values.items()}

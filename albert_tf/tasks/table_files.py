@@ -18,20 +18,12 @@ _DESCRIPTIONS = re.compile(
 
 
 def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
-    """Returns the file with that name and one of the suffixes, in any case, gzipped or not.
-
-    Raises:
-        UserError: there are several.
-    """
+    """Returns the file of that name with any of the suffixes, perhaps gzipped; raises UserError if there are several."""
     return find_tables(folder, suffixes, stem).get(stem)
 
 
 def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = "") -> dict[str, Path]:
-    """Returns the files of a folder with one of the suffixes, by their names without it; `stem` selects one name.
-
-    Raises:
-        UserError: there are several of one name.
-    """
+    """Returns the files with one of the suffixes by their names without it; raises UserError for equal names."""
     found: dict[str, list[Path]] = {}
     for path in folder.glob(f"{glob.escape(stem)}*"):
         of_name = path.name[: len(path.name) - len(ending(path)) - 3 * is_gzipped(path)]
@@ -63,11 +55,7 @@ OWN_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"),
 
 
 def own_stems(folder: Path) -> dict[str, str]:
-    """Returns the file names of a user's own data in a folder, by split.
-
-    Raises:
-        UserError: there are several of one split.
-    """
+    """Returns the file names of a user's own data by split; raises UserError if a split has several."""
     found = {}
     for split, names in OWN_STEMS.items():
         stems = [stem for stem in names if find_table(folder, stem)]
@@ -90,7 +78,7 @@ def train_file(folder: Path) -> Path:
 
 
 def warn_of_unused(used: Sequence[Path]) -> None:
-    """Warns of files next to those in use, unless their names mark them as descriptions."""
+    """Warns of files next to those in use that are no known descriptions."""
     names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}
     if unused := [name for name in sorted(names) if not _DESCRIPTIONS.fullmatch(name)]:
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""

@@ -99,7 +99,7 @@ def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
     """Returns whether cells separated by tabs are quoted, and the first line where that is in doubt (0: none).
 
     Quoted are tables where each quotation mark is as a program writes it and one is as no text is: doubled, all over
-    the header, or around a tab or line feed. In doubt are quoted cells that need no quotes and may be speech: "Hello!".
+    the header, or around a tab or line feed. In doubt are cells that need no quotes and may be speech: "Hello!".
     """
     width, needed, rows_fit, doubtful = 0, False, True, 0
     for start, record in _records_with_marks(lines):

@@ -69,7 +69,7 @@ class Table(NamedTuple):
         """Returns the table, with a check that every row has these columns (JSON lines may not).
 
         Raises:
-            UserError: naming the missing columns and the existing ones.
+            UserError: columns are missing.
         """
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
@@ -98,12 +98,12 @@ def read_table(
     Args:
         path: of the file.
         header: the columns of a .tsv or .csv without a header line.
-        skip_broken: whether rows with too many or too few columns are skipped with a warning.
+        skip_broken: whether rows with too many or too few columns are skipped with a warning, not an error.
         published: whether cells are separated by tabs and never quoted, as in GLUE's files.
         encoding: Python's name; "": UTF-16 with a byte-order mark, else UTF-8; None: UTF-8.
 
     Raises:
-        UserError: the file cannot be read or is empty; or, unless `skip_broken`, a row has another number of columns.
+        UserError: the file cannot be read, is empty or has a broken row.
     """
     if ending(path) == parquet.ENDING:
         columns, values = parquet.read(path)

@@ -39,7 +39,6 @@ class Task(abc.ABC):
         inputs: names of an example's texts, as a client sends them.
         labels: names of the classes by number, or None.
         main_metric: the key of `score` that selects the best checkpoint; higher is better.
-        needs_pooler: whether the model uses the encoder's pooled output.
         evaluation_splits, test_splits: scored during training; predicted at the end if present.
     """
 
@@ -62,7 +61,7 @@ class Task(abc.ABC):
         """Reads the examples of "train", or of an evaluation or test split; None without a file.
 
         Raises:
-            UserError: naming file, row, problem and remedy of the first error.
+            UserError: naming file, row and remedy.
         """
 
     def stream(self, split: str) -> Iterable[Any] | None:
@@ -75,7 +74,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
-        """Puts a new head on the encoder or, with `early_exit` (some kinds only), one for every step."""
+        """Puts a new head on the encoder, or with `early_exit` (some kinds only) one for every step."""
 
     def compile_arguments(self) -> dict[str, Any]:
         """Returns arguments of `Model.compile`; empty for the model's defaults."""

@@ -28,7 +28,7 @@ class TextExample(NamedTuple):
     """An example of one or two texts.
 
     Attributes:
-        label: the number of its class, the tuple of them in a MultilabelTask, or its value; None without one.
+        label: the number of its class, the tuple of them in a MultilabelTask, its value, or None.
         index: its index in the test file, its line in a data file, or None.
     """
 
@@ -40,7 +40,7 @@ class TextExample(NamedTuple):
 class SplitFile(NamedTuple):
     """The file of a split.
 
-    `stem` is of its name; `header` is set if the file has none, `columns` if they differ from the training file's.
+    `header` is set if the file has none, `columns` if they differ from the training file's.
     """
 
     stem: str

@@ -1,4 +1,4 @@
-"""Values of table cells: texts, classes, numbers, names of labels, words with tags; without TensorFlow."""
+"""Values of table cells, without TensorFlow; errors name the line."""
 
 import math
 import re
@@ -27,11 +27,7 @@ def label_text(value: Any) -> str:
 
 
 def class_of(table: Table, row: Row, column: str) -> str:
-    """Returns the class of a row, as `label_text` writes it.
-
-    Raises:
-        UserError: the row has none or several; the message names the line.
-    """
+    """Returns the class of a row, as `label_text` writes it; raises UserError if it has none or several."""
     value = row.values[column]
     if cells.is_list(value):
         kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
@@ -43,11 +39,7 @@ def class_of(table: Table, row: Row, column: str) -> str:
 
 
 def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
-    """Returns the number of a row, from `low` to `high`.
-
-    Raises:
-        UserError: there is none that float32 can hold; the message names the line.
-    """
+    """Returns the number of a row, from `low` to `high`; raises UserError if there is none that float32 can hold."""
     value = row.values[column]
     try:
         # Python reads 1_000 and True as numbers; in a table they are none.
@@ -68,11 +60,7 @@ def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: 
 
 
 def labels_of(table: Table, row: Row, column: str) -> list[str]:
-    """Returns the names of a row's labels.
-
-    Raises:
-        UserError: they are no list of different names; the message names the line.
-    """
+    """Returns the names of a row's labels; raises UserError unless they are a list of different names."""
     value = row.values[column]
     names = cells.listed(value)
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
@@ -116,11 +104,7 @@ def tagged_words(table: Table, row: Row, text_column: str, label_column: str) ->
 
 
 def names_of(kind: str, table: Table, row: Row, column: str) -> tuple[str, ...]:
-    """Returns the names of a row's labels for a kind of task; none of a number.
-
-    Raises:
-        UserError: there is no such label; the message names the line.
-    """
+    """Returns the names of a row's labels for a kind of task, none of a number; raises UserError if they are invalid."""
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))
     if kind == "tagging":

@@ -58,19 +58,11 @@ def training_batches(
     worker: int = 0,
     jit_compile: bool = False,
 ) -> tf.data.Dataset:
-    """Returns an endless dataset of batches; see `FeatureRows.batch` for an element.
+    """Returns an endless dataset of batches from `first_batch` on; see `FeatureRows.batch` for an element.
 
-    Args:
-        rows: to train on.
-        batch_size: rows a batch, over all workers.
-        max_seq_length: columns at most.
-        seed: of the order.
-        first_batch: its number.
-        bucketed: whether rows of similar length share a batch, padded to its longest; else to `max_seq_length`.
-        parts: equal elements that a worker's share of a batch is split into.
-        workers: how many share a batch.
-        worker: the number of this one.
-        jit_compile: whether XLA compiles a step for each shape, as always under JAX; then there are few shapes.
+    `batch_size` is over all workers; `parts` are equal elements that a worker's share of a batch is split into.
+    `bucketed`: rows of similar length share a batch, padded to its longest; otherwise to `max_seq_length`.
+    `jit_compile`: XLA compiles a step for each shape, as always under JAX; then there are few shapes.
     """
     lengths = rows.lengths
 
@@ -127,7 +119,7 @@ def evaluation_batches(
 def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
     """Returns the columns of a batch of rows of these lengths, at most `limit`; see `padded_length`.
 
-    New shapes are free for TensorFlow's kernels on a CPU; GPUs prefer multiples of 8.
+    New shapes are free on a CPU without XLA; GPUs prefer multiples of 8.
     """
     is_compiled = jit_compile or keras.backend.backend() != "tensorflow"
     return padded_length(int(lengths.max()), limit, not is_compiled and not tf.config.list_physical_devices("GPU"))

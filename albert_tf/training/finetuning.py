@@ -57,7 +57,7 @@ def finetune(
         The model folder; None if the run stopped early and can be resumed.
 
     Raises:
-        UserError: for data or settings that do not allow training, or a folder that holds a run with other settings.
+        UserError: for unusable data or settings, or a folder that holds a run with other settings.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:

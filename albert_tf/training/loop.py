@@ -45,12 +45,8 @@ class Phase:
 class Training(abc.ABC):
     """A training run; subclasses define the model, its batches and its evaluation.
 
-    Args:
-        settings: a dataclass with the fields that PretrainingSettings and FinetuningSettings share.
-        devices: to train on.
-        config: of the encoder.
-        tokenizer: of the batches.
-        started: the command's start, by `time.monotonic()`; `settings.max_hours` count from it.
+    `settings` is a dataclass with the fields that PretrainingSettings and FinetuningSettings share; its `max_hours`
+    count from `started`, by `time.monotonic()`.
 
     Raises:
         UserError: --fused_attention is set and the device has no such kernel.
@@ -103,7 +99,7 @@ class Training(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns figures of held-out rows by their names in the history, or {}."""
+        """Returns figures of held-out rows, or {}."""
 
     def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
         """Prepares the model for its first step, if there is one to make."""
@@ -163,7 +159,7 @@ class Training(abc.ABC):
         return not self.stopped
 
     def data_figures(self) -> dict[str, float]:
-        """Returns figures of the training data for the history."""
+        """Returns figures of the training data."""
         return {}
 
     def _say(self, line: str) -> None:

@@ -47,8 +47,8 @@ def pretrain(
     A run stops after `stop_step` as if `max_hours` were over; a resumed run may change the settings `free`.
 
     Raises:
-        UserError: for data or settings that do not allow training, a folder that holds a run with other settings, or
-            too many skipped updates.
+        UserError: for unusable data or settings, a folder that holds a run with other settings, or too many skipped
+            updates.
     """
     started = time.monotonic()
     devices = devices or make_devices(settings.strategy)

@@ -38,11 +38,7 @@ def copy_model(source: Path, target: Path) -> None:
 def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
     """Raises UserError with the differences if the folder's run began with other settings or facts.
 
-    Args:
-        folder: it need not exist.
-        settings: a dataclass.
-        free: the settings that a resumed run may change.
-        facts: what else determines the run, such as the configuration; unrecorded ones count as equal.
+    `free` settings may differ. `facts` determine the run besides its settings; unrecorded ones count as equal.
     """
     if not has_run(folder):
         return
@@ -89,7 +85,7 @@ def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
 
 
 class History:
-    """Rows of figures by step, in `history.csv`. Rows after the step that a run resumes from are dropped."""
+    """Rows of figures by step, in `history.csv`, without those after the step that a run resumes from."""
 
     def __init__(self, folder: Path, first_step: int):
         self.path = folder / HISTORY_FILE
@@ -110,7 +106,7 @@ class History:
 
 
 def has_run(folder: Path) -> bool:
-    """Returns whether the folder holds a run with progress to lose."""
+    """Returns whether the folder holds progress of a run."""
     return (folder / RUN_FILE).is_file() and (has_checkpoint(folder) or (folder / MODEL_FILE).is_file())
 
 

@@ -25,8 +25,8 @@ class Start(NamedTuple):
     Attributes:
         model: to take weights from; None from scratch.
         tokenizer: the one given or next to the weights, or None.
-        task: the model's task, see `loading.Loaded`; {} from scratch.
-        vocabulary: how the model got embeddings for another vocabulary than it was trained with, or empty.
+        task: see `loading.Loaded`; {} from scratch.
+        vocabulary: how the model got embeddings for a vocabulary that it was not trained with, or empty.
     """
 
     config: AlbertConfig
@@ -82,7 +82,7 @@ def load_pretraining_start(
         records: the records' tokenizer.
         tokenizer: its file or folder; if set, a model of another vocabulary gets this one.
         former_tokenizer: the weights', if none is next to them.
-        length: tokens of the records' rows.
+        length: of the records' rows.
 
     Raises:
         UserError: the records have another vocabulary or longer rows than the weights, or `config` is of another model.
@@ -128,9 +128,9 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
 
 
 def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
-    """Raises UserError if a model does not accept rows of `length` tokens.
+    """Raises UserError if a model from `init_from` does not accept rows of `length` tokens.
 
-    `init_from` is the source of its weights (empty: from scratch), `flag` what sets the length (empty: the records).
+    `flag` sets the length; if empty, the records do.
     """
     limit = config.max_seq_length
     if length <= limit:
@@ -177,13 +177,10 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
-    """Copies the values of all variables that have the same name and shape in both models.
+    """Copies all variables with the same name and shape; returns the names of the target's other variables.
 
     A pair head is copied only to a model of the same pair task. If only the target has a depth plan, each of its half
     blocks takes the weights of the step where it first runs.
-
-    Returns:
-        The target's variables that keep their initial values.
     """
     values, variables = named_variables(source), named_variables(target)
     if getattr(source, "pair_task", None) != getattr(target, "pair_task", None):

@@ -46,7 +46,7 @@ def find_answers(
 
     A start counts only in the window that shows it with the most context (`start_mask`); `write_predictions_v2` in
     squad_utils.py of google-research/albert drops the others after the search, when they have used up places. `outputs`
-    have for each row `spans`, and `null_scores` of each model or the input of `null_scores`.
+    have `spans`, and `null_scores` or the input of `null_scores`.
     """
     answers = []
     spans = _legal_spans(rows, outputs, max_answer_length)
@@ -71,7 +71,6 @@ def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray
 
 
 def _null_odds(rows: SpanRows, windows: Sequence[int], outputs: Sequence[Mapping[str, Any]], best: float) -> float:
-    """Returns the models' mean of the least null score over windows."""
     pairs = [null_scores(outputs[row], rows.null_column[row]) for row in windows]
     score = float(np.mean(np.min([scores for scores, _ in pairs], axis=0), dtype=np.float64))
     return score - best if pairs[0][1] else score

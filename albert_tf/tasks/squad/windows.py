@@ -27,7 +27,7 @@ class SpanRows(FeatureRows):
         first_column: of the window's tokens in the row, int32 [rows].
         first_token: of the passage in the window, int32 [rows].
         size: tokens of the passage in the window, int32 [rows].
-        null_column: of [CLS], which represents no answer, int32 [rows].
+        null_column: of [CLS], int32 [rows].
         offsets: for each example int32 [passage tokens, 2], in characters of the context.
         unaligned: labelled examples whose answer has no token, such as a control character.
     """
