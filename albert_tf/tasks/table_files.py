@@ -18,7 +18,7 @@ _DESCRIPTIONS = re.compile(
 
 
 def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
-    """Returns the file of that name with any of the suffixes, perhaps gzipped; raises UserError if there are several."""
+    """Returns the file of that name with any of the suffixes, perhaps gzipped; raises UserError for several."""
     return find_tables(folder, suffixes, stem).get(stem)
 
 

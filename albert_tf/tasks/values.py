@@ -104,7 +104,7 @@ def tagged_words(table: Table, row: Row, text_column: str, label_column: str) ->
 
 
 def names_of(kind: str, table: Table, row: Row, column: str) -> tuple[str, ...]:
-    """Returns the names of a row's labels for a kind of task, none of a number; raises UserError if they are invalid."""
+    """Returns the names of a row's labels for a kind of task (none of a number); raises UserError for invalid ones."""
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))
     if kind == "tagging":
