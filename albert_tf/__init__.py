@@ -1,4 +1,4 @@
-"""Everything between tensors and trained weights."""
+"""ALBERT models, their training and their files."""
 
 import importlib
 import os

@@ -1,13 +1,13 @@
-"""What a loaded model says to texts, by the kind of the model.
+"""A loaded model's predictions for texts, by the kind of the model.
 
-| model | answer to each text |
+| model | prediction for each text |
 |---|---|
 | AlbertClassifier | {"label": name, "probabilities": {name: float}}; with `multi_label` "labels": [name] |
 | AlbertRegressor | float |
-| AlbertTokenClassifier | [(word, label)]; words cut off have None |
+| AlbertTokenClassifier | [(word, label)]; truncated words have None |
 | AlbertSpanPredictor, of question and context | {"answer": text, "" for none; "score": float; "null_odds": float} |
 | AlbertSentenceEmbedder, AlbertEncoder | a row of a float32 array [texts, hidden_size] |
-| AlbertPretrainer | for each [MASK] (RoBERTa: <mask>) its likeliest pieces, [(piece, probability)] |
+| AlbertPretrainer | for each [MASK] (RoBERTa: <mask>) its likeliest tokens, [(token, probability)] |
 
 Classes without names are called by their numbers, as strings.
 """
@@ -44,7 +44,7 @@ _MOST_LOGITS = 2**27
 
 
 def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, batch_size: int):
-    """Answers texts with a loaded model; `Loaded.predict` says how."""
+    """Returns a loaded model's predictions; see `Loaded.predict`."""
     kind = next((kind for kind in _ANSWERS if isinstance(loaded.model, kind)), None)
     if kind is None:
         name = type(loaded.model).__name__
@@ -55,7 +55,7 @@ def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, ba
 def embed(
     loaded: "Loaded", texts: Any, batch_size: int, show_progress: bool = False, prompt_name: str = ""
 ) -> np.ndarray:
-    """Makes vectors, as the model gives them, float32 [texts, dimensions]; `Loaded.encode` says how."""
+    """Returns vectors, float32 [texts, dimensions]; see `Loaded.encode`."""
     model = loaded.embedder
     if not isinstance(model, AlbertSentenceEmbedder):
         raise UserError(f"an {type(model).__name__} makes no vectors; call predict, or load an encoder or embedder")
@@ -105,7 +105,7 @@ def _outputs(
 
 
 def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
-    """The model's outputs [texts, ...] for texts or pairs, whichever it was trained on."""
+    """Returns the model's outputs [texts, ...]."""
     inputs = loaded.task.get("inputs")
     if inputs is not None and (len(inputs) == 2) != (seconds is not None):
         expected = "pairs: predict(firsts, seconds)" if len(inputs) == 2 else "single texts: predict(texts)"
@@ -129,7 +129,7 @@ def _classes(loaded, preprocess, texts, seconds, batch_size) -> list[dict]:
 
 
 def class_names(model: keras.Model) -> Sequence[str]:
-    """Returns what the classes of a model are called: their names, or their numbers."""
+    """Returns the names of a model's classes, or else their numbers."""
     return model.labels or [str(number) for number in range(model.num_classes)]
 
 
@@ -214,7 +214,7 @@ def _words(loaded, preprocess, texts, seconds, batch_size) -> list[list[list[tup
 
 @on_host
 def _masked_rows(tokenizer: Tokenizer, texts: Sequence[str], max_seq_length: int) -> FeatureRows:
-    """Makes rows [CLS] text [SEP], with the mask's id where a text says [MASK] (RoBERTa's: <mask>)."""
+    """Makes rows [CLS] text [SEP], with the mask's id for [MASK] (RoBERTa's: <mask>)."""
     framer = Framer(tokenizer, max_seq_length)
     parts = [re.split(framer.mask_pattern, text) for text in texts]
     tokens = encode(tokenizer, [part for text in parts for part in text])

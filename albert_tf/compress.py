@@ -16,7 +16,7 @@ from tfrecords.corpus import find_files
 
 
 def main(settings: CompressSettings) -> None:
-    """Does what the flags ask for."""
+    """Compresses as the flags specify."""
     check_model(settings.model)
     if settings.text:
         find_files(settings.text)
@@ -33,7 +33,7 @@ def main(settings: CompressSettings) -> None:
 
 
 def run() -> None:
-    """Runs the command on the flags of its command line."""
+    """Runs the command."""
     train_by_onednn()
     run_main(main, CompressSettings)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConvertSettings(CheckedSettings):
-    """Holds the command's flags."""
+    """The command's flags."""
 
     input: str = setting(help="Folder, checkpoint prefix or file; a preset's name for keras_hub.")
     output: str = setting(help="Folder to write, or a .keras file for --to=keras.")
@@ -50,24 +50,19 @@ class ConvertSettings(CheckedSettings):
 def convert(
     source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None, **rows: int
 ) -> "keras.Model":
-    """Reads a model and writes it in another format, with the names of its classes and its tokenizer.
+    """Reads a model and writes it in another format, with its class names, tokenizer and task; returns the model.
 
-    A Keras file gets the description of its task next to it too, where none lies there.
-
-    A folder of sentence-transformers becomes an AlbertSentenceEmbedder; formats but Keras's have its encoder alone.
+    A folder of sentence-transformers becomes an AlbertSentenceEmbedder; formats but Keras's contain only its encoder.
 
     Args:
         source: what `formats.load` takes, or a name of the hub.
         target: what `formats.save` takes.
-        to: the format of `target`, one of FORMATS.
-        form: the format of `source`, one of FORMATS; detected from the files where None.
-        **rows: arguments of `long_rows.for_long_rows`, where rows are to be longer.
-
-    Returns:
-        The model.
+        to: one of FORMATS.
+        form: the source's; None detects it.
+        **rows: arguments of `long_rows.for_long_rows`.
 
     Raises:
-        UserError: what `formats.load`, `formats.save` and `for_long_rows` raise.
+        UserError: as `formats.load`, `formats.save` and `for_long_rows`.
     """
     from albert_tf import loading
     from albert_tf.checkpoints.formats import check_tokenizer_fits, load, save, save_tokenizer
@@ -78,7 +73,7 @@ def convert(
 
     source = source if form == "keras_hub" else find_model(source)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent
-    # A preset's name is no place.
+    # A preset's name is no path.
     is_place = form != "keras_hub" or Path(source).is_dir()
     if (Path(source) / MODULES).is_file():
         loaded = loading.load(source)
@@ -95,7 +90,7 @@ def convert(
     save(model, target, to)
     path = Path(target).parent / TASK_FILE
     if to == "keras" and task and not path.exists():
-        # What was measured was of rows as they were.
+        # The metrics were measured on the former rows.
         files.write_json(path, {name: value for name, value in task.items() if name != "metrics"})
     if tokenizer is not None:
         save_tokenizer(tokenizer, target, to)
@@ -113,7 +108,7 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def main(settings: ConvertSettings) -> None:
-    """Converts as the flags say, and tells what was written."""
+    """Converts as the flags specify, and prints what was written."""
     if settings.form != "keras_hub":  # It may be a preset's name.
         check_model(settings.input)
     import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)

@@ -1,4 +1,4 @@
-"""What the files of a model folder are called, and what a folder holds: all that needs no TensorFlow."""
+"""File names and contents of model folders; without TensorFlow."""
 
 import fnmatch
 import os
@@ -11,9 +11,9 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 MODEL_FILE = "model.keras"
-# What fine-tuning writes about the task.
+# The description of the task that fine-tuning writes.
 TASK_FILE = "task.json"
-# How the index of weights in several files ends.
+# The suffix of the index of weights in several files.
 SHARDS = ".index.json"
 
 
@@ -40,18 +40,18 @@ WITHOUT_EFFECT = {
 
 
 def unknown_files(folder: Path) -> list[str]:
-    """Returns the names of files in a folder that this library neither reads nor knows to change no answer."""
+    """Returns the names of `unknown_names` in a folder."""
     return unknown_names(sorted(path.name for path in folder.iterdir() if path.is_file()))
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
-    """Returns those names of files that this library neither reads nor knows to change no answer."""
+    """Returns the file names that this library neither reads nor knows to be irrelevant."""
     known = " ".join((*READ.values(), *WITHOUT_EFFECT.values())).split()
     return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in known)]
 
 
 _ADAPTER = "adapter_config.json"
-# What else a folder may hold its weights in.
+# Other files of weights.
 _NOT_READ = {
     "model.*.safetensors": "a variant of the weights, in another precision; give that file itself",
     "tf_model*.h5": "transformers' format for TensorFlow; save the model as safetensors",
@@ -63,11 +63,7 @@ _NOT_READ = {
 
 
 def detect(path: str | os.PathLike) -> str:
-    """Tells the format of the checkpoint at `path`, one of FORMATS.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Returns the format of the checkpoint at `path`, one of FORMATS; raises UserError without one."""
     path = Path(path)
     if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
         return "keras"
@@ -96,23 +92,20 @@ def detect(path: str | os.PathLike) -> str:
 
 
 def weights_file(folder: Path) -> Path:
-    """Gives the file with the weights of a folder as HuggingFace writes it; `model.safetensors` where there is none.
-
-    Of weights in several files it is the index, which says which.
-    """
+    """Returns the file, or the index, of the weights in HuggingFace's format; `model.safetensors` if there is none."""
     whole = ("model.safetensors", "pytorch_model.bin")
     names = [name for one in whole for name in (one, f"{one}{SHARDS}")]
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
 def check_is_here(path: str | os.PathLike) -> None:
-    """Raises UserError where `path` is the name of something to be downloaded."""
+    """Raises UserError if `path` is the name of something to download."""
     if hint := files.download_hint(path):
         raise UserError(f"there is no folder '{path}'; {hint}")
 
 
 def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
-    """Reads the task.json of a model folder, or beside a `.keras` file; None where there is none."""
+    """Reads the task.json of a model folder, or next to a `.keras` file; None without one."""
     path = Path(path)
     file = (path if path.is_dir() else path.parent) / TASK_FILE
     values = files.read_json(file) if file.is_file() else None

@@ -1,4 +1,4 @@
-"""The same blocks at another depth: which steps can run more or less often."""
+"""The same blocks at another depth."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 def repeated_segment(config: AlbertConfig) -> int | None:
-    """Finds the one among the runs that can be run more or less often; None where none repeats, or more than one."""
+    """Returns the segment whose repeats can change; None unless exactly one repeats."""
     runs = runs_of(config)
     if config.sharing == "all" and len(runs) == 1:
         return 0
@@ -18,7 +18,7 @@ def repeated_segment(config: AlbertConfig) -> int | None:
 
 
 def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
-    """Returns the configuration that runs the same blocks through `depth` layers: the repeated ones more or less often.
+    """Returns the configuration that runs the same blocks through `depth` layers, with more or fewer repeats.
 
     Raises:
         UserError: the plan has no such depth.
@@ -50,7 +50,7 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
 
 
 def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
-    """Lists the steps of the plan that a lower depth keeps, with what weights they have of their own."""
+    """Returns the steps that a lower depth keeps, with their own weights."""
     dropped = config.num_steps - at_depth(config, depth).num_steps
     if dropped <= 0:
         return list(range(config.num_steps))
@@ -60,12 +60,11 @@ def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
 
 
 class Repeated(NamedTuple):
-    """The segment that can be run more or less often.
+    """The segment whose repeats can change.
 
     Attributes:
-        place: which one among `segments`.
-        first: the number of its first step.
-        run: the segment.
+        place: its index in `segments`.
+        first: its first step's number.
         fixed: steps outside it.
     """
 
@@ -76,7 +75,7 @@ class Repeated(NamedTuple):
 
 
 def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
-    """Returns the segment that can be run more or less often; UserError, which `problem` begins, if there is none."""
+    """Returns the segment whose repeats can change; without one raises UserError, which `problem` begins."""
     runs, place = runs_of(config), repeated_segment(config)
     if place is None:
         plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"
@@ -90,7 +89,7 @@ def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
 
 
 def _owners(parts: list[Part]) -> list[int]:
-    """The number of the part that each of `segments` is of: one that ends reversed makes two."""
+    """Returns the part number of each of `segments`: a part that ends reversed makes two."""
     return [
         number
         for number, part in enumerate(parts)

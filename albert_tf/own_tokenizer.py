@@ -1,4 +1,4 @@
-"""Whether a tokenizer is the one that a model was trained with."""
+"""Checks that a tokenizer is the one that a model was trained with."""
 
 import os
 from pathlib import Path
@@ -20,15 +20,12 @@ _BOS_IS_CLS = ("albert", "roberta")
 
 
 def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> Tokenizer:
-    """Checks that every piece of a tokenizer has a row in a model's table; warns where many rows have no piece.
+    """Returns the tokenizer, which then knows its tokens without embedding; warns of many embeddings without a token.
 
-    Added tokens may have none, as in transformers: a text that holds one of these is refused.
-
-    Returns:
-        The tokenizer, which knows where the table ends if some tokens have no row.
+    As in transformers, added tokens may lack one; texts with these are refused.
 
     Raises:
-        UserError: the tokenizer has more pieces than the model has rows.
+        UserError: the tokenizer has more tokens than the model has embeddings.
     """
     rows, pieces = encoder_of(model).config.vocab_size, tokenizer.vocab_size
     if pieces > rows and tokenizer.added_ids.issuperset(range(rows, pieces)):
@@ -53,23 +50,15 @@ def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLik
 def check_own(
     model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike, folder: Path, *rules: bool | None
 ) -> None:
-    """Checks that a tokenizer is the one that a model was trained with, as far as the files next to the model tell.
+    """Raises UserError if a tokenizer differs from the one of a model's training, by the files next to the model.
 
-    Args:
-        model: the model.
-        tokenizer: the tokenizer.
-        where: the file or folder of the tokenizer.
-        folder: the folder of the model.
-        *rules: `lower_case` and `keep_accents`, see `read_tokenizer`.
-
-    Raises:
-        UserError: it is another one, or cannot be the model's.
+    `where` is the tokenizer's file or folder; `rules` are `lower_case` and `keep_accents`, see `read_tokenizer`.
     """
     if own_sha256(folder) == tokenizer.sha256:
         return
     try:
         own = tokenizer_in(folder, *rules)
-    except UserError:  # More than one, or damaged: the one given is to take its place.
+    except UserError:  # More than one, or damaged: the given one replaces it.
         own = None
     if found := difference_from_own(model, tokenizer, folder, own):
         raise UserError(
@@ -79,17 +68,9 @@ def check_own(
 
 
 def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, own: Tokenizer | None) -> str:
-    """Says in what a tokenizer differs from the one that a model was trained with.
+    """Returns the first difference of a tokenizer from `own`, the one that a model was trained with; "" without any.
 
-    Args:
-        model: the model.
-        tokenizer: the tokenizer.
-        folder: the folder of the model.
-        own: the tokenizer that the model was trained with; None where it is not known. Then what the model and its
-            configuration say of it is compared.
-
-    Returns:
-        The first difference found; empty where there is none, or nothing tells.
+    If `own` is None, the model and the configuration in its folder are compared.
     """
     if own is not None:
         return difference(tokenizer, own)
@@ -102,7 +83,6 @@ def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, 
 
 
 def _said_ids(folder: Path, kind: str) -> dict[str, int]:
-    """The ids of special pieces that the configuration next to a published model names."""
     path = folder / "config.json"
     values = files.read_json(path) if path.is_file() else {}
     names = {role: f"{role}_token_id" for role in SPECIAL}

@@ -11,7 +11,7 @@ from tfrecords.base.script import run_main
 
 
 def main(settings: EnsembleSettings) -> None:
-    """Does what the flags ask for."""
+    """Runs the ensemble as the flags specify."""
     for path in filter(None, settings.models.split(",")):
         check_model(path)
     check_data_dir(settings.data_dir)
@@ -24,7 +24,7 @@ def main(settings: EnsembleSettings) -> None:
 
 
 def run() -> None:
-    """Runs the command on the flags of its command line."""
+    """Runs the command."""
     run_main(main, EnsembleSettings)
 
 

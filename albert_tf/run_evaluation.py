@@ -56,7 +56,6 @@ class EvaluationSettings(CheckedSettings):
     output: str = setting("", help="JSON file to write the scores on --eval_data to")
 
     def __post_init__(self):
-        """Raises UserError where neither a file nor records are given, or flags of both."""
         super().__post_init__()
         if not self.data_file and not (self.train_data and self.eval_data):
             raise UserError(
@@ -69,14 +68,13 @@ class EvaluationSettings(CheckedSettings):
 
     @property
     def options(self) -> FileOptions:
-        """The file as it is to be read."""
         names = [field.name for field in dataclasses.fields(FileOptions)]
         given = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return FileOptions(path=self.data_file, **given)
 
 
 def main(settings: EvaluationSettings) -> None:
-    """Does what the flags ask for."""
+    """Evaluates as the flags specify."""
     check_model(settings.model)
     if settings.data_file:
         _evaluate_file(settings)
@@ -131,7 +129,7 @@ def _evaluate_records(settings: EvaluationSettings) -> None:
     if settings.output:
         files.write_json(settings.output, figures)
     for name, baseline in figures["baseline"].items():
-        # A model of another pair task than the records', or of none, has no answer to theirs.
+        # A model of another pair task than the records', or of none, cannot predict theirs.
         value = f"{figures['model'][name]:7.2%}" if name in figures["model"] else "not measured: no task of this model;"
         print(f"{name:25} {value}   trivial baseline {baseline:7.2%}")
     print(f"{'loss':25} {figures['model']['loss']:7.4f}")
@@ -141,7 +139,7 @@ def _evaluate_records(settings: EvaluationSettings) -> None:
 
 
 def run() -> None:
-    """Runs the command on the flags of its command line."""
+    """Runs the command."""
     run_main(main, EvaluationSettings)
 
 

@@ -17,7 +17,7 @@ from tfrecords.tokenizers.loading import check_tokenizer
 
 
 def main(settings: FinetuningSettings) -> None:
-    """Does what the flags ask for."""
+    """Fine-tunes as the flags specify."""
     settings, found = checked(settings)
     if found:
         print(found)
@@ -37,13 +37,10 @@ def main(settings: FinetuningSettings) -> None:
 
 
 def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:
-    """Checks all that can be checked without TensorFlow.
-
-    Returns:
-        The settings with the task and the columns that were found, and what was found in words.
+    """Returns the settings with the detected task and columns, and these in words; makes all checks without TensorFlow.
 
     Raises:
-        UserError: naming the first thing that is wrong.
+        UserError: naming the first error.
     """
     if settings.data_dir:
         check_data_dir(settings.data_dir)
@@ -75,7 +72,7 @@ def _unmeasured(settings: FinetuningSettings) -> str:
 
 
 def run() -> None:
-    """Runs the command on the flags of its command line."""
+    """Runs the command."""
     train_by_onednn()
     run_main(main, FinetuningSettings)
 

@@ -19,7 +19,7 @@ from tfrecords.tokenizers.loading import check_tokenizer
 
 
 def main(settings: PretrainingSettings) -> None:
-    """Does what the flags ask for."""
+    """Pre-trains as the flags specify."""
     if settings.init_from:
         check_model(settings.init_from)
     for path in filter(None, (settings.tokenizer, settings.former_tokenizer)):
@@ -47,7 +47,7 @@ def _say_end(folder: Path, second_from_step: int) -> None:
         return  # Stopped before the first evaluation.
     with open(folder / "history.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    # Each phase has a best model of its own, of which the newest phase's is kept.
+    # Each phase has a best model; the newest phase's is saved.
     first = second_from_step if int(rows[-1]["step"]) > second_from_step else 0
     rows = [row for row in rows if row.get("val_loss") and int(row["step"]) > first]
     best = min(rows, key=lambda row: float(row["val_loss"]), default=None)
@@ -64,7 +64,7 @@ def _say_end(folder: Path, second_from_step: int) -> None:
 
 
 def run() -> None:
-    """Runs the command on the flags of its command line."""
+    """Runs the command."""
     train_by_onednn()
     run_main(main, PretrainingSettings)
 

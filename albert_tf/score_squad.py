@@ -24,7 +24,6 @@ class ScoreSettings(CheckedSettings):
     version: str = setting("", help="1.1 or 2.0; empty: 2.0 if a question has no answer, otherwise 1.1")
 
     def __post_init__(self):
-        """Raises UserError for a version that there is not."""
         super().__post_init__()
         if self.version not in ("", "1.1", "2.0"):
             raise UserError(f"--version={self.version} is unknown; choose 1.1 or 2.0")
@@ -61,12 +60,12 @@ def _warn(missing: int, what: str) -> None:
 
 
 def main(settings: ScoreSettings) -> None:
-    """Does what the flags ask for."""
+    """Prints the figures."""
     print(json.dumps(score(settings), indent=2))
 
 
 def run() -> None:
-    """Runs the command on the flags of its command line."""
+    """Runs the command."""
     run_main(main, ScoreSettings)
 
 

@@ -1,1 +1,1 @@
-"""What a model costs, and what its layers do."""
+"""The cost of a model, and the behaviour of its layers."""

@@ -16,7 +16,7 @@ from tfrecords.base.settings import CheckedSettings, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CostSettings(CheckedSettings):
-    """Holds the command's flags."""
+    """The command's flags."""
 
     configs: str = setting(",".join(PAPER), help="Names of published configurations, or .json files, by commas.")
     max_seq_length: int = setting(512, help="Tokens a row, for the GFLOP column.", at_least=1)

@@ -1,4 +1,4 @@
-"""Exact parameter and floating-point-operation counts of a configuration, and the paper's Table 1 beside them."""
+"""Exact parameter and operation counts of a configuration, with the paper's Table 1 for comparison."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from albert_tf.published import PAPER
 
 
 class Parameters(NamedTuple):
-    """Counts trained numbers: embeddings with their projection, blocks, pooler, masked-word and pair heads."""
+    """Trained parameters: embeddings with their projection, blocks, pooler, masked-word and pair heads."""
 
     embeddings: int
     blocks: int
@@ -27,10 +27,10 @@ class Parameters(NamedTuple):
 
 
 class Flops(NamedTuple):
-    """Counts the floating-point operations of one row's forward pass; a multiply and an add are two.
+    """Floating-point operations of one row's forward pass; a multiply and an add are two.
 
-    Matrix products, as is usual, and what streams are read and written by; biases, norms, activations and softmax add
-    about one per cent.
+    They are those of matrix products, and of reading and writing streams. Biases, norms, activations and softmax would
+    add about one per cent.
     """
 
     projection: int
@@ -83,7 +83,6 @@ def depth_parameters(config: AlbertConfig) -> int:
 
 
 def _of_extension(config: AlbertConfig, extension: Extension) -> int:
-    """What an extension adds to blocks, and between them."""
     count, steps = _sizes(extension.weight_layers(config, "encoder", ())), plan(config)
     for half in ("attention", "feed_forward"):
         runs = [getattr(step, half) for step in steps]
@@ -97,7 +96,7 @@ def _sizes(weight_layers: list[WeightLayer]) -> int:
 
 
 def work_of(config: AlbertConfig, length: int, targets: int = 0) -> RowCost:
-    """Returns what a row of `length` tokens costs, which `targets` tokens follow whose words are to be predicted."""
+    """Returns the cost of a row of `length` tokens, followed by `targets` tokens whose words are predicted."""
     pairs = config.num_steps * length * length
     work = RowCost(length, config.num_steps, config.num_steps, pairs, pairs)
     for one in config.extensions:
@@ -124,7 +123,7 @@ def flops(config: AlbertConfig, length: int) -> Flops:
 
 
 def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
-    """Makes a table for people: a line for each configuration, with the paper's count (vocabulary of 30,000)."""
+    """Returns a line for each configuration, with the paper's count (vocabulary of 30,000)."""
     lines = [
         f"{'configuration':<22}{'layers':>7}{'hidden':>7}{'embed':>7}  {'sharing':<10}"
         f"{'encoder':>13}{'+ pooler':>13}{'+ heads':>13}{'paper':>7}{f'GFLOP at {length}':>15}"

@@ -20,7 +20,7 @@ from tfrecords.tokenizers.loading import check_tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EquilibriumSettings(CheckedSettings):
-    """Holds the command's flags."""
+    """The command's flags."""
 
     model: str = setting(help="a checkpoint, or several by commas, in any format that convert_checkpoint reads")
     output_dir: str = setting(help="folder for equilibrium.csv and equilibrium.png")
@@ -43,7 +43,7 @@ class EquilibriumSettings(CheckedSettings):
 
 
 def main(settings: EquilibriumSettings) -> None:
-    """Runs every model's blocks on the same texts; writes and prints what they come to."""
+    """Runs every model's blocks on the same texts; writes and prints the results."""
     if bool(settings.text) == bool(settings.input):
         raise UserError('give either --text="a sentence" or --input=files')
     models = settings.model.split(",")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerDistancesSettings(CheckedSettings):
-    """Holds the command's flags."""
+    """The command's flags."""
 
     models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
     tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
@@ -47,14 +47,7 @@ class LayerDistancesSettings(CheckedSettings):
 
 
 class Distance(NamedTuple):
-    """Says how far a step's output is from its input, as means over tokens.
-
-    Attributes:
-        step: which one, from 1.
-        l2: norm of the difference.
-        cosine: of the angle between the two.
-        degrees: the angle.
-    """
+    """The distance of a step's output from its input: means of L2 norm, cosine and angle in degrees over tokens."""
 
     step: int
     l2: float
@@ -65,12 +58,8 @@ class Distance(NamedTuple):
 def layer_distances(encoder: "AlbertEncoder", features: dict) -> list[Distance]:
     """Measures how far each block moves its input, at tokens that are no padding.
 
-    The states are those of `hidden_states`: of a pre-norm encoder what the final norm makes of each, so that all have
-    the length that the norm gives, and not the sums that the blocks add to.
-
-    Args:
-        encoder: the encoder.
-        features: those of `AlbertEncoder.call`, with input_mask.
+    The states are those of `hidden_states`, which a pre-norm encoder's final norm brings to one length. `features` are
+    those of `AlbertEncoder.call`, with input_mask.
     """
     states = encoder(features, output_hidden_states=True)["hidden_states"]
     tokens = np.asarray(features["input_mask"]).astype(bool)
@@ -95,7 +84,7 @@ def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) ->
 
 
 def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
-    """Draws L2 distance and angle over the steps, side by side, as a PNG."""
+    """Plots L2 distance and angle over the steps as a PNG."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -114,11 +103,7 @@ def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -
 
 
 def read_texts(patterns: str, documents: int) -> list[str]:
-    """Reads the first documents of text files, each as one text.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Reads the first documents of text files, each as one text; raises UserError if there is none."""
     texts = [" ".join(sentences) for sentences in itertools.islice(read_documents(patterns), documents)]
     if not texts:
         raise UserError(f"no text in '{patterns}'")

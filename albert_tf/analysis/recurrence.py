@@ -1,4 +1,4 @@
-"""What repeated blocks do when they run on past their trained depth, measured: what `equilibrium` prints."""
+"""Measures repeated blocks beyond their trained depth, for `equilibrium`."""
 
 import csv
 import os
@@ -21,13 +21,13 @@ _RETURNS, _FALLS, _GROWS = 0.25, 0.8, 2.0
 
 
 class Run(NamedTuple):
-    """Says what one run of the repeated blocks did, as medians over rows.
+    """One run of the repeated blocks, as medians over rows.
 
     Attributes:
-        step: which one, from 1.
+        step: from 1.
         residual: |f(z) - z| / |z|.
-        cosine: of the angle between this move f(z) - z and the one before; NaN at the first.
-        length: |f(z)| / |x|, of what the blocks began with.
+        cosine: of the angle between this move f(z) - z and the previous one; NaN at the first.
+        length: |f(z)| / |x|, where x is the blocks' first input.
     """
 
     step: int
@@ -37,18 +37,16 @@ class Run(NamedTuple):
 
 
 class Recurrence(NamedTuple):
-    """Describes a model's repeated blocks on a batch.
+    """The behaviour of a model's repeated blocks on a batch.
 
     Attributes:
-        depth: runs that the model was trained with; of an equilibrium, its limit.
+        depth: the trained number of runs; of an equilibrium, its limit.
         runs: of plain iteration.
-        returns: for periods 1, 2, ...: how far, relative to its length, a state at the end is from that one period
-            before; medians.
+        returns: for periods 1, 2, ...: the median relative distance of a final state from that one period before.
         evaluations: by solver, of each row that converged.
-        rows: in all.
-        radius: the spectral radius at the point with the least residual that was met; the largest of the rows.
-        radius_residual: the residual there, the largest of the rows.
-        tolerance: at which a row has converged.
+        radius: the spectral radius at the point with the least residual; the maximum over rows.
+        radius_residual: the residual there, the maximum over rows.
+        tolerance: the residual at which a row has converged.
     """
 
     depth: int
@@ -61,7 +59,7 @@ class Recurrence(NamedTuple):
     tolerance: float
 
     def verdict(self) -> str:
-        """Says in one sentence what the blocks come to."""
+        """Returns the conclusion in one sentence."""
         steps, last = len(self.runs), self.runs[-1]
         residuals = [run.residual for run in self.runs]
         late, later = (np.mean(residuals[-steps // 2 : -steps // 4]), np.mean(residuals[-steps // 4 :]))
@@ -87,13 +85,9 @@ class Recurrence(NamedTuple):
 
 
 def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: float = 1e-3) -> Recurrence:
-    """Runs the repeated blocks of an encoder past their trained depth, and seeks their fixed point.
+    """Runs an encoder's repeated blocks `steps` times, beyond their trained depth, and searches for their fixed point.
 
-    Args:
-        encoder: of any walk.
-        features: those of `AlbertEncoder.call`.
-        steps: runs of the blocks.
-        tolerance: at which a row has converged.
+    A row has converged at a residual of `tolerance`.
 
     Raises:
         UserError: the encoder's plan has no single run of blocks that repeats.
@@ -154,7 +148,7 @@ def _distance(states: list, period: int, rows) -> float:
 
 
 def report(name: str, found: Recurrence) -> str:
-    """Makes the lines that the command prints of a model."""
+    """Returns the lines that the command prints of a model."""
     lines = [f"{name}: {found.rows} rows, trained depth {found.depth}"]
     shown = {1, 2, 3, 4, 6, 8, found.depth, *range(12, len(found.runs), 12), len(found.runs)}
     lines += [
@@ -179,7 +173,7 @@ def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> No
 
 
 def write_plot(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
-    """Draws residual and cosine over the runs, side by side, as a PNG; dots mark the trained depth."""
+    """Plots residual and cosine over the runs as a PNG; dots mark the trained depth."""
     from matplotlib.figure import Figure
 
     with fonts_for(recurrences):

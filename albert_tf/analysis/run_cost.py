@@ -1,4 +1,4 @@
-"""What a run's training and its model's answers cost in floating-point operations."""
+"""Floating-point operations of a run's training and of its model's inference."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,10 +14,9 @@ _TRAINING = 3
 
 
 def inference_flops(config: AlbertConfig, length: int, result: Mapping[str, float]) -> float:
-    """Counts the forward pass of the encoder over a row of `length` tokens.
+    """Returns the operations of the encoder's forward pass over a row of `length` tokens.
 
-    An equilibrium counts the mean of the steps that it made on held-out rows, which `result` has as
-    `equilibrium_steps`.
+    An equilibrium counts its mean steps on held-out rows, `equilibrium_steps` in `result`.
 
     >>> plain = AlbertConfig.named("albert_base_v2")
     >>> solved = plain.replace(equilibrium_solver="fixed_point")
@@ -36,18 +35,11 @@ def training_flops(
     settings: Mapping[str, Any] | None = None,
     predictions: int = 0,
 ) -> float:
-    """Counts training on so many rows: three forward passes of the encoder each.
+    """Returns the operations of training on `rows` rows: three forward passes of the encoder each.
 
-    An equilibrium makes its steps forward only, and those that its phantom gradient is taken through besides. Of
-    permutations the stream of queries and the memory count, too.
-
-    Args:
-        config: of the encoder.
-        length: tokens of a row.
-        rows: over all updates.
-        result: of the run.
-        settings: of the training, by the names of PretrainingSettings; what they do not say has its default.
-        predictions: targets a row; only of permutations it says something.
+    An equilibrium's solver steps count forward only, its phantom gradient's steps in addition. Permutations, with
+    `predictions` targets a row, add the query stream and the memory. `settings` have the names and defaults of
+    PretrainingSettings.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":
@@ -62,7 +54,7 @@ def training_flops(
 
 
 def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:
-    """The work beside the steps, and that of a step."""
+    """Returns the operations outside the steps, and those of a step."""
     # Of the plan's steps: how many an equilibrium makes, its result says.
     work = flops(config.replace(equilibrium_solver="none"), length)
     fixed = work.projection + work.pooler
@@ -70,7 +62,6 @@ def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:
 
 
 def _repeated(config: AlbertConfig) -> int:
-    """Blocks that an equilibrium's step runs."""
     return len(segments(config)[repeated_segment(config)].steps)
 
 

@@ -1,1 +1,1 @@
-"""From a large encoder to a small one: factorise, share, prune, distil, and say what was lost."""
+"""Compression of an encoder: factorise, share, prune, distil, and report the losses."""

@@ -1,4 +1,4 @@
-"""What a compression refuses before any work: folders whose models would be lost, data of another task, idle flags."""
+"""Checks before a compression."""
 
 import dataclasses
 from pathlib import Path
@@ -10,7 +10,7 @@ from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from tfrecords.base.errors import UserError
 
-# What was measured before both phases.
+# The measurements before both phases.
 TABLE_FILE = "table.json"
 
 
@@ -30,8 +30,8 @@ def check_folder(settings: CompressSettings) -> None:
 
 
 def check_same_task(settings: CompressSettings, trained: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Refuses data that ask something else than what the model was fine-tuned on under the same name."""
-    # Of columns only how many there are: they may be called otherwise.
+    """Refuses data of another task than the model's under the same name."""
+    # Columns may have other names, so only their number is compared.
     trained, asked = (one | {"texts a row": len(one.get("inputs", asked["inputs"]))} for one in (trained, asked))
     for name in ("kind", "labels", "texts a row"):
         if trained.get(name, asked[name]) != asked[name]:
@@ -43,7 +43,7 @@ def check_same_task(settings: CompressSettings, trained: dict[str, Any], asked: 
 
 
 def check_no_task_phase(settings: CompressSettings) -> None:
-    """Refuses flags of a phase that there will not be."""
+    """Refuses flags of the task phase if there is none."""
     names = (field.name for field in dataclasses.fields(settings) if field.name.startswith("task_"))
     if given := settings.given(names):
         raise UserError(

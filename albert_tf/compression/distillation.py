@@ -1,4 +1,4 @@
-"""Distillation on plain text: a compressed model learns to compute what the whole one does."""
+"""Distillation on plain text: a compressed model learns to reproduce the whole one."""
 
 import dataclasses
 import hashlib
@@ -27,19 +27,16 @@ from albert_tf.training.preparation import digest
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-# Of the lessons on a text's vector, for models that are used for it.
+# The weights of loss terms on a text's vector, for models that are used for it.
 _VECTOR_WEIGHTS = {"vectors_weight": 1.0, "similarities_weight": 10.0}
 
 
 class Lesson(NamedTuple):
-    """What is taught to whom.
+    """The inputs of a distillation; `student` makes the compressed model.
 
     Attributes:
-        teacher: the whole model.
-        student: makes the compressed one.
-        config: of its encoder.
-        tokenizer: of both.
-        layers: of the teacher's layers, those that the student began from.
+        config: of the student's encoder.
+        layers: the teacher's layers that the student began with.
         train: rows of text.
         held_out: rows that are not trained on.
     """
@@ -54,10 +51,10 @@ class Lesson(NamedTuple):
 
 
 def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, float]:
-    """Gives the weights of what this teacher can teach.
+    """Returns the weights of the loss terms that this teacher supports.
 
     Raises:
-        UserError: it cannot teach what is asked for, or nothing is.
+        UserError: it does not support a requested one, or there is none.
     """
     config = encoder_of(teacher).config
     is_read_as_it_is = config.norm_position == "post" and not any(one.changes_input for one in config.extensions)
@@ -80,7 +77,7 @@ def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, fl
 
 
 def resolved(settings: CompressSettings, teacher: keras.Model) -> CompressSettings:
-    """Fills in the warm-up, the span between checkpoints, and the weights that the model decides."""
+    """Fills in the warm-up, the checkpoint interval, and weights that depend on the model."""
     # Nobody reads the vectors of a model that answers a task. Its answer parts them, and which side a text is on a
     # small model learns by heart: of held-out pairs of MRPC the states were 0.64 off after 200 steps with these
     # lessons, 0.35 without.
@@ -96,10 +93,10 @@ def resolved(settings: CompressSettings, teacher: keras.Model) -> CompressSettin
 
 
 class TextDistillation(Training):
-    """The training of a compressed model on text, beside the whole one.
+    """The training of a compressed model on text, with the whole one as teacher.
 
     Raises:
-        UserError: a batch that the devices cannot share in its parts.
+        UserError: the devices cannot share a batch in its parts.
     """
 
     name = "distillation"
@@ -149,7 +146,7 @@ class TextDistillation(Training):
         self.train = self._taught_rows()
 
     def _taught_rows(self) -> FeatureRows:
-        """The rows, with what the teacher computes of them where that is asked for again and again and fits."""
+        """Returns rows with the teacher's outputs if these are reused and fit on disk."""
         settings, rows, lessons = self.settings, self.lesson.train, self.model.lessons
         passes = settings.num_train_steps / batches_per_epoch(rows, settings.train_batch_size)
         needed = gigabytes(rows, lessons, self.states, self.config.hidden_size)
@@ -175,7 +172,7 @@ class TextDistillation(Training):
             raise UserError(f"the loss is {figures['loss']} after step {self.step}; lower --learning_rate")
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the lessons' means over held-out rows, and how good the model is."""
+        """Returns the loss terms' means over held-out rows, and the model's scores."""
         settings, held_out = self.settings, self.lesson.held_out
         distances = predict(self.model, held_out, settings.eval_batch_size, settings.max_seq_length)
         figures = {name: float(np.mean([row[name] for row in distances])) for name in self.model.lessons}
@@ -184,13 +181,12 @@ class TextDistillation(Training):
         return {f"val_{name}": value for name, value in figures.items()}
 
     def clean_up(self) -> None:
-        """Removes what was only for the run."""
         if self.devices.is_chief:
             remove_taught(self.folder)
 
 
 def digest_of(model: keras.Model) -> str:
-    """Returns the SHA-256 of an encoder's weights, without the state of dropout, which differs from load to load."""
+    """Returns the SHA-256 of an encoder's weights, without dropout's state, which differs from load to load."""
     state = hashlib.sha256()
     for variable in encoder_of(model).weights:
         state.update(ops.convert_to_numpy(variable).tobytes())

@@ -1,4 +1,4 @@
-"""How good a model is without training it: on a task where it can answer it, and beside its teacher on text."""
+"""The quality of a model without training it."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,28 +17,23 @@ from albert_tf.training.batches import predict
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-# Examples that a linear probe is fitted to, and that anything is scored on.
+# Numbers of examples to fit a linear probe to, and to score on.
 PROBE_EXAMPLES, SCORED_EXAMPLES = 4000, 2000
 # The probe's ridge, relative to the features' mean square.
 _RIDGE = 0.1
 
 
 class Quality:
-    """Scores models on the evaluation examples of a task, or by how near their vectors are to a teacher's.
+    """Scores models on the evaluation examples of a task, or by the similarity of their vectors to a teacher's.
 
-    - A model fine-tuned for the task answers it; its head is what was trained.
+    - A model fine-tuned for the task (`is_trained`) answers with its own head.
     - On two texts with a number, others score by the cosine of the texts' vectors.
-    - On any other texts with a class or a number, a linear probe on the vectors does, fitted anew for each model.
+    - On other texts with a class or a number, others score by a linear probe, fitted anew for each model.
 
-    Args:
-        task: to score on; None: by the vectors of `rows` alone.
-        is_trained: whether the models have the task's own head.
-        texts: held-out ones, for `likeness`, one or two a row.
-        max_seq_length: of the longest row, in tokens.
-        batch_size: rows a batch.
+    `texts` are held-out ones for `likeness`, one or two a row.
 
     Raises:
-        UserError: the task has no evaluation file, or is of a kind that only a fine-tuned model answers.
+        UserError: the task has no evaluation file, or only a fine-tuned model can answer it.
     """
 
     def __init__(
@@ -73,12 +68,10 @@ class Quality:
 
     @property
     def is_cosine(self) -> bool:
-        """Tells whether the task is answered by the cosine of two texts."""
         return isinstance(self.task, TextTask) and self.task.labels is None and len(self.task.inputs) == 2
 
     @property
     def name(self) -> str:
-        """Says what the main score is."""
         if self.task is None:
             return "likeness"
         if self.is_trained:
@@ -88,24 +81,23 @@ class Quality:
 
     @property
     def metric(self) -> str:
-        """Gives the main score's key; cosines are scored by ranks."""
+        """The main score's key; cosines are scored by ranks."""
         if self.task is None:
             return "likeness"
         return "spearman" if self.is_cosine and not self.is_trained else self.task.main_metric
 
     @property
     def digest(self) -> str:
-        """Gives the SHA-256 of all that models are scored by."""
+        """The SHA-256 of everything that affects scores."""
         asked = self.texts, self.task and self.examples, self.train
         return hashlib.sha256(repr(asked).encode()).hexdigest()
 
     def remember(self, teacher: keras.Model, tokenizer: Tokenizer) -> None:
-        """Notes the teacher's vectors of the held-out texts, which `likeness` compares with."""
+        """Stores the teacher's vectors of the held-out texts for `likeness`."""
         if self.texts:
             self._vectors = self._embed(teacher, tokenizer, self.texts)
 
     def __call__(self, model: keras.Model, tokenizer: Tokenizer) -> dict[str, float]:
-        """Scores a model: the task's metrics, and likeness, the mean cosine of its vectors with the teacher's."""
         scores = {}
         if self.task is not None:
             scores = self._task_scores(model, tokenizer)
@@ -114,7 +106,7 @@ class Quality:
         return scores
 
     def likeness(self, model: keras.Model, tokenizer: Tokenizer) -> float:
-        """Computes the mean cosine of a model's vectors with those of the teacher that `remember` was given."""
+        """Returns the mean cosine of a model's vectors with the teacher's."""
         vectors = self._embed(model, tokenizer, self.texts)
         return float(np.mean(np.sum(vectors * self._vectors, axis=1)))
 
@@ -131,7 +123,7 @@ class Quality:
         return {name: METRICS[name](answers, labels) for name in self.task.metrics}
 
     def _probe(self, train: list[np.ndarray], vectors: list[np.ndarray]) -> np.ndarray:
-        """Ridge regression from vectors to the classes, each as 0 or 1, or to the number."""
+        """Predicts classes (each 0 or 1) or the number by ridge regression."""
         inputs, asked = (_pair_features(each) for each in (train, vectors))
         labels = np.array([example.label for example in self.train])
         targets = labels[:, None] if self.task.labels is None else np.eye(len(self.task.labels))[labels]
@@ -145,20 +137,20 @@ class Quality:
     def _vectors_of(
         self, model: keras.Model, tokenizer: Tokenizer, examples: Sequence[TextExample]
     ) -> list[np.ndarray]:
-        """Of each of the examples' texts, [examples, hidden_size]."""
+        """Returns [examples, hidden_size] for each of the examples' texts."""
         columns = zip(*(example.texts for example in examples))
         return [self._embed(model, tokenizer, [(text,) for text in texts]) for texts in columns]
 
     def _embed(self, model: keras.Model, tokenizer: Tokenizer, texts: Sequence[tuple[str, ...]]) -> np.ndarray:
         rows = text_rows(tokenizer, list(zip(*texts)), self.max_seq_length)
-        # An embedder has a graph of its own, which one made anew would build anew.
+        # A new embedder would have to trace its graph again.
         if self._last[0] is not model:
             self._last = model, embedder_of(model)
         return np.array(predict(self._last[1], rows, self.batch_size, self.max_seq_length), "float64")
 
 
 def embedder_of(model: keras.Model) -> AlbertSentenceEmbedder:
-    """Gives the model itself where it makes vectors of length 1, or else one that averages its hidden states."""
+    """Returns the model if it makes vectors of length 1, else an embedder with its pooling (by default mean)."""
     if isinstance(model, AlbertSentenceEmbedder) and model.normalize:
         return model
     pooling = model.pooling if isinstance(model, AlbertSentenceEmbedder) else "mean"

@@ -1,4 +1,4 @@
-"""What a compression came to: compress.json, and a page with the picture of size against quality and milliseconds."""
+"""The report of a compression, and its plot of size against quality and milliseconds."""
 
 import base64
 import dataclasses
@@ -24,12 +24,12 @@ from albert_tf.training.batches import predict
 from tfrecords.base import files
 
 JSON_FILE, PAGE_FILE = "compress.json", "compress.html"
-# Of the row that is timed, in tokens, and how often.
+# Tokens of the timed row, and number of repetitions.
 _LENGTH, _TIMES = 32, 30
 
 
 def milliseconds(model: keras.Model) -> float:
-    """Measures the median time of a model's vector of a row of 32 tokens, or of as many as it takes."""
+    """Returns the median time of a model's vector of a row of 32 tokens, or of as many as it accepts."""
     length = min(_LENGTH, encoder_of(model).config.max_seq_length)
     ids = np.full(length, 1, np.int32)
     tokens = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
@@ -47,17 +47,10 @@ def write_report(
     folder: Path, settings: CompressSettings, quality: Quality, cut: Cut, rows: Sequence[TableRow],
     done: Mapping[str, TableRow], kept: str, speeds: Mapping[str, float],
 ) -> None:  # fmt: skip
-    """Writes compress.json and compress.html into a model folder, and prints what was lost.
+    """Writes compress.json and compress.html into a model folder, and prints the losses.
 
-    Args:
-        folder: of the compressed model.
-        settings: of the run.
-        quality: that scored.
-        cut: what the model became.
-        rows: what each cut costs without training, the model as it is first, all together last.
-        done: what the compressed model came to by phase, in their order.
-        kept: the phase whose model is the one of the folder.
-        speeds: milliseconds by model.
+    `rows`, each change's cost without training, begin with the unchanged model and end with all changes. `done` are the
+    rows after each phase, `kept` is the phase of the folder's model, `speeds` are milliseconds by model.
     """
     first, last = rows[0], done[kept]
     report = {
@@ -93,7 +86,7 @@ def write_report(
 
 
 def worse_than_start(start: TableRow, trained: TableRow, metric: str) -> str:
-    """Returns a warning where training made a compressed model worse than it began; "" where it did not.
+    """Returns a warning if training made a compressed model worse than its start, or "".
 
     >>> worse_than_start(TableRow("cut", 10, {"f1": 0.5}), TableRow("distilled", 10, {"f1": 0.75}), "f1")
     ''
@@ -109,7 +102,6 @@ def worse_than_start(start: TableRow, trained: TableRow, metric: str) -> str:
 
 
 def _page(report: dict[str, Any], metric: str) -> str:
-    """HTML that needs no other file."""
     picture = base64.b64encode(_picture(report, metric)).decode()
     rows = _rows(report)
     names = [metric, *(name for name in rows[0]["scores"] if name != metric)]
@@ -134,12 +126,11 @@ def _page(report: dict[str, Any], metric: str) -> str:
 
 
 def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was measured without training, then after each phase; the picture's numbers are theirs, from 1."""
+    """Returns the rows without training, then those after each phase, numbered for the plot."""
     return [*report["table"], *list(report["phases"].values())[1:]]
 
 
 def _kept(report: dict[str, Any]) -> dict[str, Any]:
-    """The one of those lines that is the folder's model."""
     return report["table"][-1] if report["kept"] == "start" else report["phases"][report["kept"]]
 
 
@@ -155,7 +146,7 @@ img { width: 100%; }
 
 
 def _picture(report: dict[str, Any], metric: str) -> bytes:
-    """A PNG: parameters against the score, numbered as the table's lines, and the two models' times against it."""
+    """Returns a PNG of parameters and times against the score."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

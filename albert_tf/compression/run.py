@@ -1,4 +1,4 @@
-"""The whole way: load, cut, measure, distil on text, then on the task, and write a model folder with its report."""
+"""A whole compression: load, compress, measure, distil on text and on the task, write model and report."""
 
 import dataclasses
 import functools
@@ -35,17 +35,13 @@ from tfrecords.tokenizers.pruning import prune_tokenizer
 
 
 class Work(NamedTuple):
-    """What a compression works on.
+    """The input of a compression.
 
     Attributes:
-        loaded: the whole model, as it came.
-        teacher: what is compressed and taught by: that model, perhaps of fewer pieces.
-        tokenizer: of the teacher and the student.
-        cut: what is to become of it.
-        counts: how often each piece occurs in the text, [vocab_size]; None without any.
-        texts: to learn from and to measure by.
-        quality: what scores models.
-        is_trained: whether the model was fine-tuned on the task that it is measured by.
+        loaded: the whole model.
+        teacher: the model to compress and learn from: the whole one, perhaps with fewer tokens.
+        counts: occurrences of each token in the text, [vocab_size], or None.
+        is_trained: whether the model was fine-tuned on the task that measures it.
     """
 
     loaded: Loaded
@@ -58,27 +54,20 @@ class Work(NamedTuple):
     is_trained: bool
 
     def score(self, model: keras.Model) -> dict[str, float]:
-        """Scores a model that reads the ids of `tokenizer`."""
         return self.quality(model, self.tokenizer)
 
     def likeness(self, model: keras.Model) -> float:
-        """Tells how like the whole model's a model's vectors are."""
         return self.quality.likeness(model, self.tokenizer)
 
 
 def run(settings: CompressSettings, devices: Devices | None = None) -> Path | None:
-    """Compresses a model into a model folder, going on where an earlier run of the same settings stopped.
-
-    Args:
-        settings: of the run.
-        devices: to train on; by default those of `settings.strategy`.
+    """Compresses a model into a model folder, or resumes an earlier run of the same settings.
 
     Returns:
-        The folder: an ordinary model folder, with compress.json and compress.html; None where the run was stopped, to
-        be gone on with.
+        The model folder; None if the run stopped early and can be resumed.
 
     Raises:
-        UserError: for a model, text or task that this cannot be done with, or a folder that holds another run.
+        UserError: for a model, text or task that does not allow it, or a folder that holds another run.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     work, folder = prepare(settings), Path(settings.output_dir)
@@ -105,7 +94,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
         return None
     task = _task(settings, work, done[kept])
     if task_phase is None or not task_phase.is_done:
-        _write_model(model, work, task, folder, devices)  # Whoever stops the next phase has a model.
+        _write_model(model, work, task, folder, devices)  # A model remains if the next phase is stopped.
     if task_phase is not None:
         if not task_phase.run(task):
             return None
@@ -125,11 +114,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
 
 
 def prepare(settings: CompressSettings) -> Work:
-    """Reads everything, so that whatever is wrong with it is said before any work.
-
-    Raises:
-        UserError: naming what is wrong.
-    """
+    """Reads all inputs, so that errors (UserError) are raised before any work."""
     check_folder(settings)
     loaded, task = load(settings.model), task_of(settings)
     if loaded.tokenizer is None:
@@ -146,7 +131,7 @@ def prepare(settings: CompressSettings) -> Work:
             f"{longer_command(settings.model, settings.max_seq_length)}, and then --model=longer"
         )
     texts = Texts([], [])
-    # The table's best block is told by texts, and there are plans where nothing is shared yet.
+    # The table's "best" blocks need texts; plans exist only where nothing is shared yet.
     has_plans = settings.table and config.sharing == "none" and settings.plan != "none"
     is_read = settings.num_train_steps or has_plans or settings.block == "best" or settings.vocab_from == CORPUS
     if settings.text or is_read:
@@ -167,7 +152,6 @@ def prepare(settings: CompressSettings) -> Work:
 
 
 def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts: Texts) -> tuple[Any, Tokenizer]:
-    """The model and its tokenizer of the pieces that a text uses."""
     if settings.vocab_from == CORPUS:
         counts = count_pieces(texts.train, tokenizer)
     else:
@@ -177,7 +161,7 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
 
 
 def _measured(settings: CompressSettings, work: Work, folder: Path, is_chief: bool) -> list[TableRow]:
-    """The table of what each cut costs, or its first and last row; a run that goes on measures what is left."""
+    """Returns the table of costs, or its first and last row; a resumed run measures only missing rows."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
@@ -212,7 +196,7 @@ def _cut(work: Work) -> Any:
 
 
 def _student(settings: CompressSettings, work: Work) -> Any:
-    """The compressed model, to be trained: without dropout, of the dtype asked for."""
+    """Returns the compressed model without dropout, of the configured dtype."""
     model = _cut(work)
     encoder = encoder_of(model)
     config = _student_config(encoder.config)
@@ -227,7 +211,7 @@ def _student(settings: CompressSettings, work: Work) -> Any:
 
 
 def _student_config(config):
-    # What the teacher says of a text has no noise; dropout would add it.
+    # The teacher's outputs have no noise; dropout would add some.
     return config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
@@ -245,18 +229,17 @@ def _text_phase(
 
 
 def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, Any]:
-    """What task.json says of the compressed model, right after it was scored: the whole one's would be read as its."""
+    """Returns the compressed model's task.json with its own scores; call it just after scoring."""
     own = {name: value for name, value in work.loaded.task.items() if name != "metrics"}
     if not work.is_trained:
         return own
     assert work.quality.task is not None
     metrics = {name: value for name, value in row.scores.items() if name != "likeness"}
-    # Of answers that may be none, with the threshold that was found in scoring.
+    # For answers that may be empty it includes the threshold that scoring determined.
     return own | work.quality.task.describe() | {"max_seq_length": settings.max_seq_length, "metrics": metrics}
 
 
 def _is_worse(work: Work, done: dict[str, TableRow]) -> bool:
-    """Tells, and says, whether the task phase made the model worse by what both are measured by."""
     name = work.quality.metric
     text, task = (done[phase].scores[name] for phase in ("text", "task"))
     if task < text:
@@ -267,7 +250,7 @@ def _is_worse(work: Work, done: dict[str, TableRow]) -> bool:
 def _write_model(model: Any, work: Work, task: dict[str, Any], folder: Path, devices: Devices) -> None:
     if not devices.is_chief:
         return
-    with devices.alone():  # To write a model Keras makes others.
+    with devices.alone():  # Keras makes other models to write one.
         save_keras(model, folder / MODEL_FILE, optimizer=False)
     work.tokenizer.save(folder)
     encoder_of(model).config.to_json(folder / "config.json")

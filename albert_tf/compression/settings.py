@@ -1,4 +1,4 @@
-"""All that determines how a model is made small."""
+"""The settings of a compression."""
 
 import dataclasses
 from typing import ClassVar
@@ -10,11 +10,11 @@ from tfrecords.base.settings import CheckedSettings, setting
 
 # Ways to choose what the steps that share a block share.
 BLOCKS = ("mean", "best")
-# What --vocab_from calls the text to learn from.
+# The value of --vocab_from for the training text.
 CORPUS = "corpus"
-# What a student learns of its teacher, as its settings' weights are named.
+# The loss terms of a student, by the names of their weights in the settings.
 LESSONS = ("vectors", "similarities", "states", "relations", "words")
-# What a resumed distillation may have other than before.
+# Settings that a resumed distillation may change.
 FREE_ON_RESUME = (
     *("model", "output_dir", "text", "data_dir", "table", "vocab_from", "cache_gb", "max_hours", "strategy"),
     *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight"),
@@ -24,7 +24,7 @@ FREE_ON_RESUME = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompressSettings(CheckedSettings):
-    """Says what to make small, how small, and how long to learn.
+    """The settings of a compression.
 
     Steps count optimizer updates, batch sizes rows of text.
     """
@@ -171,7 +171,6 @@ class CompressSettings(CheckedSettings):
     )
 
     def __post_init__(self):
-        """Raises UserError naming the first value that no run could have."""
         super().__post_init__()
         if self.energy and self.embedding_size != -1:
             raise UserError("--energy and --embedding_size both say how narrow the embeddings become; give one")
@@ -195,5 +194,5 @@ class CompressSettings(CheckedSettings):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Gives the weight of each lesson, by LESSONS; -1 where the model is to decide."""
+        """Returns the weight of each loss term in LESSONS; -1 if the model determines it."""
         return {name: getattr(self, f"{name}_weight") for name in LESSONS}

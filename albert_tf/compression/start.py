@@ -1,4 +1,4 @@
-"""The small model before any training: fewer layers, narrow embeddings, shared blocks; and what each alone costs."""
+"""The compressed model before any training, and the cost of each change."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -18,23 +18,23 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError
 
-# What a layer's variables are called by, the head of an early exit too; a number follows.
+# The names of a layer's variables, also of an early exit's head; a number follows.
 _OF_LAYERS = ("attention", "feed_forward", "exit")
-# What is cut to where nobody says it, and what the table shows besides.
+# The default size, and other sizes that the table shows.
 DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
 
 
 class Cut(NamedTuple):
-    """Says what a model becomes.
+    """The plan of a compression.
 
     Attributes:
-        layers: of its layers those kept, ascending.
-        embedding_size: columns of its word embeddings; 0: as they are.
-        plan: over depth; empty: no block is shared that was not.
-        lora_rank: of what a shared block's steps differ by.
-        lora_target: whose: "attention", "ffn" or "both".
-        block: "mean" or "best": what a shared block begins as.
-        aligned: whether units and heads of blocks that are to share are first brought into one order.
+        layers: the layers to keep, ascending.
+        embedding_size: of words; 0: unchanged.
+        plan: over depth; empty: no additional sharing.
+        lora_rank: rank of the differences between steps of a shared block.
+        lora_target: "attention", "ffn" or "both".
+        block: the initial weights of a shared block: "mean" or "best".
+        aligned: whether units and heads of blocks to be shared are first matched.
     """
 
     layers: tuple[int, ...]
@@ -47,7 +47,6 @@ class Cut(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Describes it in a few words."""
         words = [f"embeddings of {self.embedding_size}"] if self.embedding_size else []
         if self.plan:
             kind = (" of the best" if self.block == "best" else "") + ("" if self.aligned else ", not aligned")
@@ -57,7 +56,7 @@ class Cut(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """Says what a cut costs by itself, without training."""
+    """The cost of one change by itself, without training."""
 
     title: str
     parameters: int
@@ -68,15 +67,10 @@ Score = Callable[[keras.Model], dict[str, float]]
 
 
 def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> Cut:
-    """Reads what a model is to become, with all defaults filled in.
-
-    Args:
-        settings: of the command.
-        model: to be cut.
-        counts: of its pieces in the text, [vocab_size].
+    """Returns the plan of the settings, with all defaults; `counts`: the tokens' occurrences in the text, [vocab_size].
 
     Raises:
-        UserError: it cannot become that.
+        UserError: the model cannot be compressed so.
     """
     config = encoder_of(model).config
     if getattr(model, "dimensions", config.hidden_size) != config.hidden_size or getattr(model, "projections", []):
@@ -110,16 +104,9 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
 def compress(
     model: keras.Model, cut: Cut, likeness: Callable[[Any], float] | None = None, counts: np.ndarray | None = None
 ) -> Any:
-    """Makes the model that `cut` says.
+    """Returns a new, uncompiled model (encoder or any other) compressed by a plan.
 
-    Args:
-        model: an AlbertEncoder, or any model here.
-        cut: what becomes of it.
-        likeness: by which the best of blocks is chosen, where it is asked for.
-        counts: of its pieces in the text, [vocab_size], by which embeddings are cut.
-
-    Returns:
-        A model with weights of its own, not compiled.
+    `likeness` scores "best" blocks; `counts`, the tokens' occurrences [vocab_size], weight the embeddings.
     """
     model = _without_unread_pooler(keep_layers(model, cut.layers))
     if cut.embedding_size:
@@ -142,7 +129,7 @@ def compress(
 def table(
     model: keras.Model, cut: Cut, score: Score, likeness: Callable[[Any], float], counts: np.ndarray | None = None
 ) -> Iterator[Callable[[], TableRow]]:
-    """Lists what measures what each rank and each plan costs by itself, and `cut` all together, last."""
+    """Yields functions that measure one row each: every rank and plan by itself, then `cut`."""
     whole = Cut(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:
         yield lambda: row_of(Cut(cut.layers).title, keep_layers(model, cut.layers), score)
@@ -153,12 +140,12 @@ def table(
 
 
 def row_of(title: str, model: keras.Model, score: Score) -> TableRow:
-    """Scores a model for the table."""
+    """Returns a model's row of the table."""
     return TableRow(title, model.count_params(), score(model))
 
 
 def cut_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
-    """Gives the configuration that `compress` would give a model of another."""
+    """Returns the configuration that `compress` produces."""
     if cut.layers != tuple(range(config.num_hidden_layers)):
         config = config.replace(num_hidden_layers=len(cut.layers), **_no_plan(config, len(cut.layers)))
     if cut.embedding_size:
@@ -167,10 +154,10 @@ def cut_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
 
 
 def keep_layers(model: Any, layers: tuple[int, ...]) -> Any:
-    """Makes the model of some of a model's layers, or gives the model itself where it is all.
+    """Returns a model of some of a model's layers, or the model itself if all are kept.
 
     Raises:
-        UserError: some are to go of a model whose layers share weights or have some by depth.
+        UserError: layers would be removed whose weights are shared or depend on depth.
     """
     config = encoder_of(model).config
     if layers == tuple(range(config.num_hidden_layers)):
@@ -189,7 +176,6 @@ def keep_layers(model: Any, layers: tuple[int, ...]) -> Any:
 
 
 def _without_unread_pooler(model: Any) -> Any:
-    """An embedder without the pooler that a checkpoint brought along and no vector comes through."""
     if not isinstance(model, AlbertSentenceEmbedder) or model.encoder.pooler is None:
         return model
     encoder = AlbertEncoder.from_config(model.encoder.get_config() | {"pooler": False})
@@ -200,12 +186,10 @@ def _without_unread_pooler(model: Any) -> Any:
 
 
 def _no_plan(config: AlbertConfig, layers: int) -> dict[str, Any]:
-    """What of a configuration goes with its depth."""
     return {"num_hidden_groups": min(config.num_hidden_groups, layers), "random_depth_min": 0}
 
 
 def _evenly(layers: int, kept: int) -> tuple[int, ...]:
-    """The last layer, and as many before it as there are to be, evenly spaced."""
     return tuple((number + 1) * layers // kept - 1 for number in range(kept))
 
 
@@ -219,10 +203,7 @@ def _shared_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
 
 
 def _best_blocks(model: Any, config: AlbertConfig, likeness: Callable[[Any], float]) -> dict[int, int]:
-    """For each new block that several steps run, the step whose weights serve best, the others being means or chosen.
-
-    They are tried as they are meant to be used, with the low rank of what each step differs by.
-    """
+    """Returns for each shared block the best step's weights; other blocks are means or already chosen."""
     taken = dict[int, int]()
     steps = [step.attention for step in plan(config)]
     for block in dict.fromkeys(steps):
@@ -241,7 +222,6 @@ def _sizes(model: keras.Model, cut: Cut) -> list[int]:
 
 
 def _plans(model: keras.Model, cut: Cut) -> list[Cut]:
-    """Cuts that share by common plans and by the one asked for, and nothing else."""
     config = encoder_of(model).config
     layers = config.num_hidden_layers
     if not cut.plan or config.sharing != "none":

@@ -1,4 +1,4 @@
-"""The second phase of a model that was fine-tuned: the compressed one learns the task beside it."""
+"""The second phase of compressing a fine-tuned model: distillation on its task."""
 
 import dataclasses
 import time
@@ -17,20 +17,12 @@ from tfrecords.base import files
 # Folders of the two phases within the model's.
 TEXT_PHASE, TASK_PHASE = "text_phase", "task_phase"
 _OF_BOTH_PHASES = ("max_seq_length", "eval_batch_size", "dtype_policy", "jit_compile", "strategy", "seed")
-# Both may have been moved: that they are the same models the text phase has found.
+# Both may have been moved; the text phase has checked that they are the same models.
 _FREE_ON_RESUME = (*finetuning.FREE_ON_RESUME, "init_from", "teacher")
 
 
 class TaskPhase:
-    """Fine-tunes what the text phase left, head and all, with the whole model for a teacher.
-
-    Args:
-        settings: of the compression.
-        whole: the model that was fine-tuned.
-        folder: of the compressed model.
-        devices: to train on.
-        started: when the command began, as `time.monotonic()` gives it.
-    """
+    """Fine-tunes the text phase's model in `folder`, with its head; the teacher is `whole`, the fine-tuned model."""
 
     def __init__(self, settings: CompressSettings, whole: Loaded, folder: Path, devices: Devices, started: float):
         self.settings, self.whole, self.devices, self.started = settings, whole.model, devices, started
@@ -38,11 +30,10 @@ class TaskPhase:
 
     @property
     def is_done(self) -> bool:
-        """Whether its model is there: answers are written last."""
+        """Whether its model is complete: predictions are written last."""
         return bool(self.devices.of_chief((self.folder / finetuning.PREDICTIONS).is_dir()))
 
     def tuning(self) -> FinetuningSettings:
-        """Gives the settings of the fine-tuning; the answers are of the whole model's kind."""
         settings, whole = self.settings, self.whole
         learned = getattr(whole, "learned_exit", None)
         own: dict[str, Any] = {name: getattr(settings, name) for name in _OF_BOTH_PHASES}
@@ -66,11 +57,7 @@ class TaskPhase:
         )
 
     def check(self) -> None:
-        """Meets what the phase would end with, before hours are spent on the one before.
-
-        Raises:
-            UserError: the task's files cannot be trained on, or the folder holds a fine-tuning with other settings.
-        """
+        """Raises the phase's errors (data, another run in the folder) before hours are spent on the previous phase."""
         if (self.folder / run_folder.RUN_FILE).is_file():
             finetuning.check_claims(self.tuning(), None, self.devices, _FREE_ON_RESUME)
         else:
@@ -80,14 +67,7 @@ class TaskPhase:
             self.devices.check_batch(size, 1, "--task_train_batch_size")
 
     def run(self, task: dict[str, Any]) -> bool:
-        """Goes through it, or on with it.
-
-        Args:
-            task: what task.json is to say of the text phase's model.
-
-        Returns:
-            Whether it is done, or else was stopped.
-        """
+        """Runs or resumes the phase; returns False if it stopped early."""
         hours, limit = (time.monotonic() - self.started) / 3600, self.settings.max_hours
         if not self.is_done and self.devices.of_chief(0 < limit <= hours):
             if self.devices.is_chief:

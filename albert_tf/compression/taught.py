@@ -1,4 +1,4 @@
-"""What a teacher computes of rows, kept on disk for as long as a run needs it."""
+"""A teacher's outputs for rows, stored on disk during a run."""
 
 import contextlib
 import dataclasses
@@ -17,13 +17,13 @@ from albert_tf.training.batches import predict
 from tfrecords.base import files
 from tfrecords.base.script import progress_bar
 
-# Rows that the teacher is asked of at a time, so that no more of its answers are in memory and the bar moves.
+# Rows a call of the teacher: limits its outputs in memory, and moves the progress bar.
 _AT_ONCE = 512
 _STATES, _VECTORS = "taught.{key}.f16", "taught.{key}.f32"
 
 
 class _Teacher(keras.Model):
-    """A teacher whose answer is what the lessons compare, the states' tokens last."""
+    """Outputs what the loss terms compare; the tokens of states come last."""
 
     def __init__(self, model: Any, lessons: list[str], steps: list[int]):
         # The name that Keras would make of the class is none for a scope of a graph.
@@ -40,13 +40,13 @@ class _Teacher(keras.Model):
 
 
 def gigabytes(rows: FeatureRows, lessons: list[str], steps: list[int], width: int) -> float:
-    """Computes the disk that `taught` needs, in 1e9 bytes."""
+    """Returns the disk that `taught` needs, in 1e9 bytes."""
     of_states = 2 * len(steps) * width * int(rows.lengths.sum()) if "states" in lessons else 0
     return 1e-9 * (of_states + (4 * width * len(rows) if OF_VECTORS & set(lessons) else 0))
 
 
 def can_be_kept(lessons: list[str]) -> bool:
-    """Tells whether what the lessons compare is small enough: no distributions over pairs of tokens or words."""
+    """Returns whether the outputs are small enough: no distributions over pairs of tokens or words."""
     return not {"relations", "words"} & set(lessons)
 
 
@@ -54,18 +54,10 @@ def taught(
     rows: FeatureRows, teacher: keras.Model, lessons: list[str], steps: list[int], batch_size: int, folder: Path,
     key: str,
 ) -> FeatureRows:  # fmt: skip
-    """Gives rows that also say what the teacher computes of them, as TextStudent reads it.
+    """Returns rows with the teacher's outputs, as TextStudent reads them, for loss terms that `can_be_kept`.
 
-    States are float16, vectors float32, in files of `folder` that a run which goes on finds there again.
-
-    Args:
-        rows: of text.
-        teacher: an encoder, or a model on one.
-        lessons: names of TextStudent's; those that `can_be_kept`.
-        steps: which of the teacher's hidden states.
-        batch_size: rows the teacher sees at a time.
-        folder: of the run.
-        key: what tells these rows and this teacher from others.
+    States (of `steps`) are float16, vectors float32, in files of `folder` that a resumed run with the same `key`
+    reuses.
     """
     name = hashlib.sha256(f"{key} {lessons} {steps}".encode()).hexdigest()[:16]
     states, vectors = (folder / form.format(key=name) for form in (_STATES, _VECTORS))
@@ -82,7 +74,7 @@ def taught(
 
 
 def remove_taught(folder: Path) -> None:
-    """Removes what `taught` kept in a folder."""
+    """Removes the files of `taught`."""
     for path in folder.glob("taught.*"):
         path.unlink()
 

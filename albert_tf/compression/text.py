@@ -1,4 +1,4 @@
-"""Rows of plain text, to learn from and to measure by."""
+"""Rows of plain text for training and measuring."""
 
 import dataclasses
 import itertools
@@ -18,16 +18,16 @@ from tfrecords.corpus import read_documents
 from tfrecords.randomness import derive
 from tfrecords.tokenizers.base import Tokenizer
 
-# Texts that are made rows of at a time.
+# Texts that are converted to rows at a time.
 _CHUNK = 8192
-# Of a row's words, the part that is masked for the lesson "words" (BERT's).
+# The share of a row's words that the loss term "words" masks (BERT's).
 _MASKED = 0.15
-# Of a row, the masked words that are compared.
+# Masked words of a row that are compared.
 MASKED_WORDS = 8
 
 
 def task_of(settings: CompressSettings) -> Task | None:
-    """Makes the task that the loss is measured by; None where none is named."""
+    """Returns the task that measures the loss, or None."""
     if not settings.task:
         return None
     task = create_task(finetuning_settings(settings))
@@ -37,7 +37,7 @@ def task_of(settings: CompressSettings) -> Task | None:
 
 
 def finetuning_settings(settings: CompressSettings, **others: Any) -> FinetuningSettings:
-    """Gives the settings of fine-tuning on the task, as far as these say them."""
+    """Returns the settings of fine-tuning on the task."""
     columns = {name: getattr(settings, name) for name in ("text_column", "second_text_column", "label_column")}
     given = {"init_from": settings.model, "output_dir": settings.output_dir} | others
     return FinetuningSettings(task=settings.task, data_dir=settings.data_dir, **columns, **given)
@@ -46,16 +46,9 @@ def finetuning_settings(settings: CompressSettings, **others: Any) -> Finetuning
 def read_texts(
     settings: CompressSettings, patterns: str, task: Task | None, pairs: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """Streams the texts of files, or without patterns those of the task's training examples.
+    """Yields each row's text, or two, from files or (without `patterns`) the task's training examples.
 
-    Args:
-        settings: of the run.
-        patterns: of the files; "": the task's.
-        task: whose examples are read.
-        pairs: whether an example's texts stay together, as a model fine-tuned on the task reads them.
-
-    Returns:
-        What each row is made of: one text, or two.
+    `pairs`: whether an example's texts stay together, as for a model fine-tuned on the task.
 
     Raises:
         UserError: there are none.
@@ -74,18 +67,14 @@ def read_texts(
 
 
 class Texts(NamedTuple):
-    """Texts to learn from, and those that are held out, one or two a row; no row is in there twice."""
+    """Training and held-out texts, one or two a row; no row occurs twice."""
 
     train: list[tuple[str, ...]]
     held_out: list[tuple[str, ...]]
 
 
 def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) -> Texts:
-    """Holds some texts out.
-
-    Raises:
-        UserError: they are too few.
-    """
+    """Splits texts into training and held-out ones; raises UserError if they are too few."""
     different = list(dict.fromkeys(texts))
     if len(different) < 2 * settings.held_out_rows:
         raise UserError(
@@ -103,15 +92,7 @@ def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) ->
 def make_rows(
     texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, max_seq_length: int, masks: bool = False, seed: int = 0
 ) -> FeatureRows:
-    """Makes rows of texts, their tokens in a file.
-
-    Args:
-        texts: of each row, one or two.
-        tokenizer: of the ids.
-        max_seq_length: of the longest row, in tokens.
-        masks: whether words are masked; the rows then say where.
-        seed: of what is masked.
-    """
+    """Makes rows of one or two texts each, with their tokens in a file; `masks` masks words and records where."""
 
     def rows() -> Iterator[FeatureRows]:
         for start in range(0, len(texts), _CHUNK):
@@ -122,7 +103,7 @@ def make_rows(
 
 
 def count_pieces(texts: Iterable[tuple[str, ...]], tokenizer: Tokenizer) -> np.ndarray:
-    """Counts how often each piece occurs: int64 [vocab_size]."""
+    """Returns the occurrences of each token: int64 [vocab_size]."""
     counts = np.zeros(tokenizer.vocab_size, np.int64)
     for chunk in chunked(itertools.chain.from_iterable(texts), _CHUNK):
         counts += np.bincount(tokenizer.encode_batch(chunk)[0], minlength=tokenizer.vocab_size)
@@ -130,13 +111,13 @@ def count_pieces(texts: Iterable[tuple[str, ...]], tokenizer: Tokenizer) -> np.n
 
 
 def _masked(rows: FeatureRows, tokenizer: Tokenizer, numbers: np.ndarray, seed: int) -> FeatureRows:
-    """Masks words for good, the same ones whatever is drawn elsewhere, and says where."""
+    """Masks words independently of other randomness."""
     ids, splits = np.array(rows.tokens["input_ids"].values), rows.tokens["input_ids"].splits
     positions = np.zeros((len(rows), MASKED_WORDS), np.int32)
     for row, (start, length, key) in enumerate(zip(splits, rows.lengths, derive(seed, 2, numbers))):
         words = max(int(length) - 2, 1)
         drawn = np.random.default_rng(int(key)).permutation(words)[: max(1, round(_MASKED * words))] + 1
-        # A row of fewer masked words names some of them again.
+        # A row with fewer masked words repeats some of them.
         positions[row] = np.resize(np.minimum(drawn, length - 1), MASKED_WORDS)
         ids[start + positions[row]] = tokenizer.mask_id
     tokens = dict(rows.tokens) | {"input_ids": RaggedArray(ids, splits)}

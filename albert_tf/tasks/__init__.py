@@ -1,1 +1,1 @@
-"""What a model can be fine-tuned for: how examples are read, made into features, scored and written down."""
+"""Fine-tuning tasks: read examples, make features, score, write predictions."""

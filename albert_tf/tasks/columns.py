@@ -1,4 +1,4 @@
-"""Which columns of a user's table are meant where no flag says so, and what kind of task its labels are."""
+"""Detection of a table's columns and of its labels' kind."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from albert_tf.tasks.table_format import other_separator
 from albert_tf.tasks.values import label_text
 from tfrecords.base.errors import UserError
 
-# Names by which a column is found, in any case. The first of each is taken where others are there too.
+# Names that identify a column, in any case. The first of each wins if there are others.
 TEXT_NAMES = (
     *("text", "sentence", "review", "body", "content", "message", "comment", "tweet", "document", "description"),
     *("utterance", "review_text", "reviewtext", "review_body", "comment_text", "satz", "rezension", "kommentar"),
@@ -25,15 +25,10 @@ _NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])(\d+))?([eE][+-]?\d+)?\s*")
 
 
 def find_column(path: Path, columns: Sequence[str], role: str) -> str:
-    """Returns the one column whose name says that it holds the text, or the label.
-
-    Args:
-        path: of the table, for the message.
-        columns: of the table.
-        role: "text" or "label", as in the flags --text_column and --label_column.
+    """Returns the one column whose name marks it as the "text" or "label" (`role`); `path` is for the message.
 
     Raises:
-        UserError: no name says it, or several do; the message lists the columns.
+        UserError: no name does, or several do; the message lists the columns.
 
     >>> find_column(Path("a.csv"), ["id", "Review", "Sentiment"], "text")
     'Review'
@@ -54,22 +49,16 @@ def find_column(path: Path, columns: Sequence[str], role: str) -> str:
 
 
 class Labels(NamedTuple):
-    """What the values of a label column are.
-
-    Attributes:
-        kind: "classification", "multilabel" or "regression".
-        decimal_comma: whether their decimals follow a comma.
-    """
+    """The kind of a label column's values; `decimal_comma`: whether their decimals follow a comma."""
 
     kind: str
     decimal_comma: bool = False
 
 
 def kind_of_labels(values: Iterable[Any]) -> Labels:
-    """Returns what the values of a label column are: lists of names, names and whole numbers, or other numbers.
+    """Returns the kind of a label column's values: lists of names, names and whole numbers, or other numbers.
 
-    Values with a comma are decimals where no value has a point, and one has not three digits after it, as thousands
-    have.
+    Commas are decimal if no value has a point and at least one comma is not followed by three digits, as in thousands.
 
     >>> kind_of_labels(["4,5", "3", "2,25"])
     Labels(kind='regression', decimal_comma=True)
@@ -80,7 +69,7 @@ def kind_of_labels(values: Iterable[Any]) -> Labels:
     for value in values:
         if cells.listed(value) is not None:
             return Labels("multilabel")
-        # An empty cell is said with its line where it is read.
+        # Reading reports an empty cell with its line.
         if value is None or value != value or value == "":
             continue
         found = None if isinstance(value, bool) else _NUMBER.fullmatch(label_text(value))

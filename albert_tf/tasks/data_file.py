@@ -1,4 +1,4 @@
-"""One file of a user's examples: which columns are meant, what the labels are, and which rows are held out."""
+"""A user's single file of examples: its columns, labels and held-out rows."""
 
 import collections
 import dataclasses
@@ -27,16 +27,13 @@ MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --lab
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions:
-    """How a file is to be read; what is empty is found.
+    """How to read a file; empty values are determined from the file.
 
     Attributes:
-        path: of the file.
         task: "classification", "multilabel", "regression" or "tagging".
-        text_column, second_text_column, label_column: names of columns; an empty second one is none.
-        encoding: as Python calls it.
-        dev_fraction: of the rows, to be held out; 1 for a file that is only to be answered.
-        split_seed: decides which.
-        known: the labels that a row may have; () for whatever the file has.
+        dev_fraction: the share of rows to hold out; 1 for a file that is only evaluated.
+        split_seed: selects the held-out rows.
+        known: the labels that a row may have; () for any.
     """
 
     path: str
@@ -52,13 +49,13 @@ class FileOptions:
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
-    """A file whose rows were all read once, and are right.
+    """A file whose rows have all been read and checked.
 
     Attributes:
-        options: with all that was found filled in.
-        decimal_comma: whether the numbers of the label column have one.
-        labels: how many rows have each label, in the order of their numbers; {} of numbers.
-        held_out: of each row whether it is held out, bool [rows].
+        options: with all values filled in.
+        decimal_comma: whether the label column's numbers have one.
+        labels: rows with each label, by label number; {} of numbers.
+        held_out: bool [rows].
         repeated: rows whose text is in an earlier row.
     """
 
@@ -70,11 +67,10 @@ class DataFile:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The columns of the texts."""
         return _texts(self.options)
 
     def table(self, split: str) -> Table | None:
-        """Reads the rows of "train" or "dev" in the file's order; None where there are none, as of other splits."""
+        """Reads the rows of "train" or "dev", or returns None."""
         if split not in ("train", "dev"):
             return None
         wanted = self.held_out if split == "dev" else ~self.held_out
@@ -102,10 +98,10 @@ class DataFile:
 
 
 def open_data_file(options: FileOptions) -> DataFile:
-    """Reads a file once, finds what its options leave open, and checks every row.
+    """Reads a file once, fills in its options, and checks every row.
 
     Raises:
-        UserError: naming the file, the line, what is wrong there and how to go on.
+        UserError: naming the file, the line, the problem and a remedy.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "reviews.csv"
@@ -119,7 +115,7 @@ def open_data_file(options: FileOptions) -> DataFile:
 
 
 def columns_of(options: FileOptions) -> tuple[str, ...]:
-    """Returns the columns of a file. Raises UserError where there is none that could be a table."""
+    """Returns the columns of a file; raises UserError if it holds no table."""
     path = Path(options.path)
     if not path.is_file():
         what = "is a folder; give it by --data_dir" if path.is_dir() else "does not exist"
@@ -133,7 +129,7 @@ def columns_of(options: FileOptions) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
-    """As `open_data_file`; what was read once, before TensorFlow was imported, is not read again."""
+    """Caches the file that was read before TensorFlow was imported."""
     path = Path(options.path)
     names = _read(options).columns
     label = options.label_column or find_column(path, names, "label")
@@ -180,7 +176,7 @@ def _required(options: FileOptions, decimal_comma: bool = False) -> Table:
 
 
 def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[tuple[str, ...]]]:
-    """A key of each row's texts, which equal texts share: uint64 [rows]; and the labels of each row."""
+    """Returns a hash of each row's texts, uint64 [rows], and its labels."""
     table = _required(options, decimal_comma)
     seed, keys, labels, known = str(options.split_seed).encode(), [], [], set(options.known)
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -205,18 +201,10 @@ def _texts_and_labels(table: Table, row: Row, options: FileOptions) -> tuple[lis
 
 
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
-    """Chooses rows to hold out: of every label its part, and all rows of a group or none.
+    """Returns which rows to hold out, bool [rows]: `fraction` of each label's rows, at least one group and never all.
 
-    A group belongs to the rarest label of its rows. Of each label's groups the first ones are held out that have the
-    fraction of its rows, one at least, and never all.
-
-    Args:
-        group_of_row: the number of each row's group, int [rows]; the numbers are in random order.
-        labels: of each row.
-        fraction: of the rows, above 0 and below 1.
-
-    Returns:
-        Of each row whether it is held out, bool [rows]. Which rows these are does not depend on the rows' order.
+    Groups (`group_of_row`, numbered at random) stay undivided and count for the rarest label of their rows. The order
+    of the rows has no effect.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}
@@ -243,7 +231,7 @@ def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction
 
 
 def check_columns(text: str, second: str, label: str) -> None:
-    """Raises UserError where one column is to be two things."""
+    """Raises UserError if one column has two roles."""
     if second == text:
         raise UserError(f"--second_text_column={second} is --text_column too; name another")
     if label in (text, second):
@@ -251,7 +239,7 @@ def check_columns(text: str, second: str, label: str) -> None:
 
 
 def check_labels(kind: str, path: Path, column: str, names: Collection[str], rows: int) -> None:
-    """Raises UserError where a column holds one class, a class of its own in each row, or none of several labels."""
+    """Raises UserError if a column holds one class, a class of its own for each row, or no labels."""
     if kind == "multilabel" and not names:
         raise UserError(f"'{path}' line 1: no row has a {column}; give a file with labels")
     if kind == "classification" and len(names) in (1, rows):
@@ -260,7 +248,7 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
 
 
 def ordered_labels(kind: str, names: Collection[str]) -> list[str]:
-    """Returns labels in the order of their numbers: "O" of tags first, whole numbers by value, others by alphabet.
+    """Returns labels by number: "O" of tags first, whole numbers by value, others by alphabet.
 
     >>> ordered_labels("classification", ["b", "10", "9"]), ordered_labels("tagging", ["B-LOC", "O"])
     (['9', '10', 'b'], ['O', 'B-LOC'])

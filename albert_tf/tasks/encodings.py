@@ -1,4 +1,4 @@
-"""Text of tables in another encoding than UTF-8: the one that is named, or that a byte-order mark names."""
+"""Tables in another encoding than UTF-8."""
 
 import codecs
 import gzip
@@ -19,16 +19,16 @@ _UTF8 = ("utf-8", "utf-8-sig", "ascii")
 
 
 def marked_encoding(path: Path) -> str:
-    """Returns the encoding that the byte-order mark of a file names; "" where there is none, or UTF-8's.
+    """Returns the encoding of a file's byte-order mark; "" for UTF-8's or none.
 
-    Raises OSError, EOFError or gzip.BadGzipFile where the file cannot be read.
+    Raises OSError, EOFError or gzip.BadGzipFile if the file cannot be read.
     """
     head = read_head(path)
     return next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
 
 
 def check_encoding(encoding: str) -> None:
-    """Raises UserError for a name that Python knows no encoding of text by.
+    """Raises UserError for a name of no text encoding in Python.
 
     >>> check_encoding("cp1252")
     """
@@ -40,14 +40,10 @@ def check_encoding(encoding: str) -> None:
 
 
 def decoded_lines(path: Path, encoding: str) -> Iterator[str] | None:
-    """Returns the lines of a file that is not in UTF-8, with their ends; None for a file in UTF-8.
-
-    Args:
-        path: of the file, gzipped or not.
-        encoding: of its text; "": what its byte-order mark says.
+    """Returns the lines (with their ends) of a file not in UTF-8, else None; `encoding` "": by the byte-order mark.
 
     Raises:
-        UserError: while the lines are read, at the first one that is not in the encoding; or the file cannot be read.
+        UserError: on reading the first line that is not in the encoding; or the file cannot be read.
     """
     try:
         name = encoding or marked_encoding(path)

@@ -1,4 +1,4 @@
-"""Several models' answers as one model's: the mean of logits; of spans, the mean over the models that proposed them."""
+"""Combined outputs of several models: the mean of logits; of spans, the mean over the models that proposed them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,15 +10,14 @@ from tfrecords.base.errors import UserError
 
 
 def reduced(outputs: Sequence[Any]) -> list[Any]:
-    """Gives what `combine` needs of each row's output of one model: much less than the model gives for spans."""
+    """Returns the part of one model's outputs that `combine` needs; much less for spans."""
     return [_spans_of(output) if isinstance(output, Mapping) else output for output in outputs]
 
 
 def combine(members: Sequence[Sequence[Any]]) -> list[Any]:
-    """Joins the outputs of an ensemble's models in the form of one model's.
+    """Combines outputs of several models, for each a list by row, in the form of one model's.
 
-    Args:
-        members: of each model, for each row its output: an array of logits or values, or a dict with `spans`.
+    An output is an array of logits or values, or a dict with `spans`.
     """
     return [_combine_row(outputs) for outputs in zip(*members, strict=True)]
 
@@ -30,22 +29,21 @@ def _combine_row(outputs: Sequence[Any]) -> Any:
 
 
 def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
-    """What `combine_spans` reads of a model's output for one row: its legal spans, and how likely there is none."""
     spans = output["spans"]
     legal = np.asarray(spans["score"]) > IMPOSSIBLE / 2
     needed: dict[str, Any] = {"spans": {name: np.asarray(values)[legal] for name, values in spans.items()}}
     if "answerable_logits" in output:
         return needed | {"answerable_logits": np.atleast_1d(output["answerable_logits"])}
-    # "No answer" is scored at [CLS], a row's first token or its last one: all places are returned.
+    # "No answer" is scored at [CLS], a row's first token or its last one: all positions are returned.
     return needed | {side: np.asarray(output[side]) for side in ("start_log_probs", "end_log_probs")}
 
 
 def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Joins several models' outputs for one row in the form of one model's.
+    """Combines several models' outputs for one row in the form of one model's.
 
-    A span's score is the mean over the models that proposed it, so one that a single model proposed is not held back;
-    null scores stay apart, [models], since each model's least of all windows enters their mean
-    (squad_utils.py:855-908, 942-953 of google-research/albert).
+    A span's score is the mean over the models that proposed it, so a single proposal is not penalised. Null scores stay
+    separate, [models]: their mean takes each model's least one over all windows (squad_utils.py:855-908, 942-953 of
+    google-research/albert).
 
     Raises:
         UserError: heads of different kinds.

@@ -21,7 +21,6 @@ def _splits(**changes: SplitFile) -> dict[str, SplitFile]:
 
 
 def _named(*names: str) -> dict[str, str]:
-    """Classes that the files call 0 and 1."""
     return {str(number): name for number, name in enumerate(names)}
 
 
@@ -122,7 +121,7 @@ GLUE = {
 
 
 def glue_task(name: str, data_dir: str) -> TextTask:
-    """Makes one of GLUE by its name here, such as "sst2", of the files in a folder."""
+    """Makes a GLUE task, such as "sst2", of the files in a folder."""
     values = GLUE[name]
     standard = {"kind": "classification", "columns": values["inputs"], "label_column": "label", "suffixes": (".tsv",)}
     # Quora's published questions hold some that are empty.

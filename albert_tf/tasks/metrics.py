@@ -1,4 +1,4 @@
-"""The figures the field reports, each in [-1, 1] or [0, 1], from predictions and labels of one length."""
+"""Standard metrics, each in [-1, 1] or [0, 1], from predictions and labels of one length."""
 
 from collections.abc import Callable
 
@@ -7,25 +7,25 @@ from scipy import stats
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Computes the share of equal entries."""
+    """Returns the share of equal entries."""
     return float(np.mean(predictions == labels))
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Computes the F1 of class 1 among two: 0 where it is neither predicted nor there."""
+    """Returns the F1 of class 1 of two; 0 if it is neither predicted nor present."""
     true = np.sum((predictions == 1) & (labels == 1))
     counted = np.sum(predictions == 1) + np.sum(labels == 1)
     return float(2 * true / counted) if counted else 0.0
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Averages the F1 of each class that is predicted or there."""
+    """Returns the mean F1 of the classes that are predicted or present."""
     classes = np.union1d(predictions, labels)
     return float(np.mean([f1(predictions == value, labels == value) for value in classes]))
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Computes Matthews correlation for any number of classes (Gorodkin 2004); 0 where either side is constant."""
+    """Returns Matthews correlation for any number of classes (Gorodkin 2004); 0 if either side is constant."""
     classes, both = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
     true, predicted = np.eye(len(classes))[both].reshape(2, len(labels), len(classes))
     true, predicted = true - true.mean(axis=0), predicted - predicted.mean(axis=0)
@@ -34,12 +34,12 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Computes the correlation; 0 where either side is constant, for which it is not defined."""
+    """Returns the correlation; 0 if either side is constant, where it is undefined."""
     return _correlation(stats.pearsonr, predictions, labels)
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Computes the correlation of ranks, ties sharing theirs; 0 where either side is constant."""
+    """Returns the correlation of ranks, with shared ranks for ties; 0 if either side is constant."""
     return _correlation(stats.spearmanr, predictions, labels)
 
 
@@ -50,7 +50,7 @@ def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray
 
 
 def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Averages the squared differences."""
+    """Returns the mean squared difference."""
     return float(np.mean((predictions - labels) ** 2))
 
 

@@ -1,4 +1,4 @@
-"""Texts that may have several labels, or none: a probability for each label by itself."""
+"""Texts with any number of labels; each label has its own probability."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from albert_tf.tasks.tables import Row, Table, write_table
 from albert_tf.tasks.text_task import TextExample, TextTask, indices
 from albert_tf.tasks.values import labels_of
 
-# A label is given where its probability is above.
+# A label is predicted if its probability is above.
 THRESHOLD = 0.5
 
 
@@ -26,8 +26,8 @@ THRESHOLD = 0.5
 class MultilabelTask(TextTask):
     """Labels of texts as lists of names, in JSON lines or in cells as `cells.listed` reads them; [] for none.
 
-    The label of an example is the tuple of its labels' numbers. Metrics are the mean of all labels' F1 and the F1 over
-    all labels of all texts together.
+    An example's label is the tuple of its labels' numbers. Metrics are the mean F1 of labels and the F1 over all labels
+    of all texts.
     """
 
     def _label(self, table: Table, row: Row) -> tuple[int, ...]:
@@ -41,7 +41,7 @@ class MultilabelTask(TextTask):
         return "labels", self.indicators(examples)
 
     def indicators(self, examples: Sequence[TextExample]) -> np.ndarray:
-        """Returns 1 where an example has a label: float32 [examples, labels]."""
+        """Returns 1 for each label of an example: float32 [examples, labels]."""
         values = np.zeros((len(examples), len(self.labels)), np.float32)
         for row, example in zip(values, examples):
             row[list(example.label)] = 1
@@ -63,7 +63,7 @@ class MultilabelTask(TextTask):
         return f"always {names or 'no label'}", np.where(shares > THRESHOLD, np.inf, -np.inf)
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns which labels are given: bool [rows, labels]."""
+        """Returns the predicted labels: bool [rows, labels]."""
         return np.asarray(outputs, np.float64) > np.log(THRESHOLD / (1 - THRESHOLD))
 
     def write_predictions(

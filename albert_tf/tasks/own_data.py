@@ -1,4 +1,4 @@
-"""Tasks of a user's own examples: a folder of tables with named columns, or one file."""
+"""Tasks of a user's own examples: a folder of tables, or one file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,17 +26,13 @@ _METRICS = {
 
 
 def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
-    """Makes the task of a user's own data.
+    """Makes the task of a user's own data; columns that the settings leave open are detected.
 
-    Its labels are those of `trained`, or of the training file: numbers by value and the rest by alphabet; of tags "O"
-    first.
-
-    Args:
-        settings: that name the files and columns; what they leave open is found.
-        trained: task.json of a model that is to answer, where none is to be trained; no training file is needed then.
+    Its labels are those of `trained`, task.json of a model that predicts, or of the training file: numbers by value,
+    then names by alphabet; "O" first of tags.
 
     Raises:
-        UserError: there is no training file, or its labels are none of the task.
+        UserError: there is neither, or the labels do not fit the task.
     """
     settings, data_file = resolve_data(settings, trained)
     if data_file:
@@ -48,12 +44,7 @@ def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = N
 
 
 def file_task(data_file: DataFile, label_names: Mapping[str, str] | None = None) -> Task:
-    """Makes the task of a file.
-
-    Args:
-        data_file: of the user.
-        label_names: what the file calls a class to what the model calls it, in the order of their numbers; None: alike.
-    """
+    """Makes the task of a file; `label_names` are its names of classes to the model's, by number (None: equal)."""
     options, labels = data_file.options, label_names or tuple(data_file.labels)
     return _make(options.task, data_file.texts, options.label_column, labels, Path(options.path).parent, {}, data_file)
 
@@ -88,7 +79,6 @@ def _make(
 
 
 def _splits(settings: FinetuningSettings, trained: Mapping[str, Any] | None) -> dict[str, SplitFile]:
-    """The name that each split goes by in the folder."""
     if trained is None:
         train_file(Path(settings.data_dir))
     found = own_stems(Path(settings.data_dir))

@@ -1,4 +1,4 @@
-"""Rows of Parquet files, a batch at a time; pyarrow is imported where such a file is read."""
+"""Rows of Parquet files, a batch at a time; pyarrow is imported when needed."""
 
 from collections.abc import Iterator
 from pathlib import Path

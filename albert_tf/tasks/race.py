@@ -1,4 +1,4 @@
-"""RACE: which of four answers to a question about an article is right."""
+"""RACE: questions about an article with four answers each."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ DEFAULTS = Hyperparameters(1e-5, 32, 12000, num_warmup_steps=1000)
 
 
 class RaceExample(NamedTuple):
-    """A question about an article; `answers`: it with each option put in, `label`: the number of the right one."""
+    """A question about an article; `answers`: the question with each option filled in, `label`: the right one."""
 
     name: str
     level: str
@@ -39,9 +39,7 @@ class RaceExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RaceTask(Task):
-    """Multiple choice, of the official release: {train,dev,test}/{middle,high}/*.txt, or one all.txt for many files.
-
-    Any of them may be gzipped, with .gz at its end.
+    """Multiple choice from the official {train,dev,test}/{middle,high}/*.txt, or one all.txt; each perhaps with .gz.
 
     A row is [CLS] article [SEP] question and option [SEP] for each option (see `Framer.choices`).
     """
@@ -91,7 +89,7 @@ class RaceTask(Task):
     def score(
         self, examples: Sequence[RaceExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        """Gives the accuracy of all, and of each level that is there."""
+        """Returns the accuracy of all, and of each level."""
         right = np.array(outputs).argmax(axis=-1) == [example.label for example in examples]
         levels = np.array([example.level for example in examples])
         scores = {"accuracy": float(right.mean())}
@@ -125,7 +123,7 @@ class RaceTask(Task):
 
 
 def _by_question(rows: RaggedArray, fill: int) -> RaggedArray:
-    """Puts the rows of each question's options side by side, [options, length of the longest]."""
+    """Returns the rows of a question's options side by side, [options, length of the longest]."""
     lengths = np.diff(rows.splits)
     longest = lengths.reshape(-1, len(LETTERS)).max(axis=1)
     columns = np.repeat(longest, len(LETTERS))

@@ -1,4 +1,4 @@
-"""Every task by name."""
+"""All tasks by name."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,14 +24,12 @@ TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
 
 
 def create_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
-    """Makes the task that `settings.task` names.
+    """Makes the task that `settings.task` names or, without a name, that the labels determine.
 
-    Args:
-        settings: of the run; what a task reads of them its file says. Without a task the labels show which it is.
-        trained: task.json of the model that is to answer, where none is to be trained; no training file is needed then.
+    With `trained`, task.json of the model that predicts, no training file is needed.
 
     Raises:
-        UserError: for an unknown name, or what the task finds wrong with its settings.
+        UserError: for an unknown name, or settings that do not fit the task.
     """
     if settings.task in ("", *OWN_KINDS):
         return own_task(settings, trained)

@@ -1,4 +1,4 @@
-"""The task and the columns of a user's own tables, where the settings leave them open; without TensorFlow."""
+"""Detection of the task and the columns of a user's own tables, without TensorFlow."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,19 +16,12 @@ from tfrecords.base.errors import UserError
 def resolve_data(
     settings: FinetuningSettings, trained: Mapping[str, Any] | None = None
 ) -> tuple[FinetuningSettings, DataFile | None]:
-    """Fills in the task and the columns that the settings leave open, as the user's tables show them.
+    """Returns the settings with task and columns filled in from the user's tables, and the --data_file if set.
 
-    Nothing here imports TensorFlow, and whatever is wrong with --data_file is said here.
-
-    Args:
-        settings: of the run.
-        trained: task.json of a model that is to answer all rows, where none is to be trained.
-
-    Returns:
-        The settings, and the file of --data_file; None where there is none.
+    It finds all errors of --data_file. `trained` is task.json of a model that only predicts.
 
     Raises:
-        UserError: what `open_data_file` and `find_column` raise.
+        UserError: as `open_data_file` and `find_column`.
     """
     if settings.task not in ("", *OWN_KINDS):
         if settings.data_file:
@@ -68,7 +61,7 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
     folder = Path(settings.data_dir)
     path = find_table(folder, "train") if settings.task else train_file(folder)
     if path is None:
-        # A model is to answer, and each file is held against these names.
+        # A model predicts, and each file is compared with these names.
         columns = {"text_column": settings.text_column or "text", "label_column": settings.label_column or "label"}
         return dataclasses.replace(settings, **columns)
     names = read_table(path).columns
@@ -82,15 +75,10 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
 
 
 def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_column: str = "") -> DataFile:
-    """Opens a file whose rows a trained model is to answer, all of them with labels.
-
-    Args:
-        options: of the file; the columns that they leave open are those the model was trained on, or else found.
-        trained: what is said of the model's task; of it the "inputs", where they are there.
-        label_column: of the file that the model was trained on.
+    """Opens a file of labelled rows for the predictions of a trained model; open columns are its, or else detected.
 
     Raises:
-        UserError: what `open_data_file` raises, or the model takes another number of texts.
+        UserError: as `open_data_file`, or the model takes another number of texts.
     """
     columns, inputs = columns_of(options), list(trained.get("inputs") or ())
     if len(inputs) == 1 and options.second_text_column:
@@ -99,7 +87,7 @@ def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_c
         )
     changes = {}
     for name, column in zip(("text_column", "second_text_column"), inputs):
-        # A single text may have another name here; of a pair nobody could say which is which.
+        # A single text may have another name here; a pair would be ambiguous.
         if not getattr(options, name) and (column in columns or len(inputs) == 2):
             changes[name] = column
     if not options.label_column and label_column in columns:
@@ -108,15 +96,10 @@ def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_c
 
 
 def check_labelled_file(options: FileOptions, trained: Mapping[str, Any] | None, label_column: str = "") -> None:
-    """Checks a file that a trained model is to answer, as far as that can be done without loading the model.
-
-    Args:
-        options: of the file.
-        trained: task.json of the model; None where there is none.
-        label_column: as of `open_labelled_file`.
+    """Does `open_labelled_file` as far as possible without loading the model.
 
     Raises:
-        UserError: what `open_labelled_file` raises, or the model gives texts no labels.
+        UserError: as `open_labelled_file`, or the model predicts no labels.
     """
     kind = (trained or {}).get("kind")
     if not trained or kind not in OWN_KINDS:

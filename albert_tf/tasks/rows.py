@@ -1,4 +1,4 @@
-"""What a model is given of a set of examples: rows of different lengths, in memory or on disk, padded in a batch."""
+"""Model inputs made from examples: rows of different lengths, in memory or on disk, padded batch by batch."""
 
 import contextlib
 import dataclasses
@@ -22,12 +22,12 @@ _BLOCK = 2**20
 
 
 class RaggedArray(Sequence):
-    """Arrays [..., length] of different lengths, one after the other in one array.
+    """Arrays [..., length] of different lengths, end to end in one array.
 
     Args:
-        values: [numbers], of whatever dtype the arrays are; mostly int32.
-        splits: sums of the lengths before each array, and of all: int64 [arrays + 1].
-        lead: dimensions of each array before its length.
+        values: [numbers], usually int32.
+        splits: the offset of each array and the end of the last: int64 [arrays + 1].
+        lead: dimensions before the length.
     """
 
     def __init__(self, values: np.ndarray, splits: np.ndarray, lead: tuple[int, ...] = ()):
@@ -44,25 +44,18 @@ class RaggedArray(Sequence):
         return self.values.dtype
 
     def read(self, start: int, end: int) -> np.ndarray:
-        """Gives the numbers of the columns [start, end) of all arrays end to end, [numbers]."""
+        """Returns the columns [start, end) of all arrays end to end: [numbers]."""
         size = math.prod(self.lead)
         return self.values[size * start : size * end]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Gives all numbers in order, a few million at a time: [numbers]."""
+        """Yields all numbers in order, a few million at a time."""
         total = int(self.splits[-1])
         return (self.read(start, min(start + _BLOCK, total)) for start in range(0, total, _BLOCK))
 
 
 class StoredArray(RaggedArray):
-    """A RaggedArray whose numbers are in a file; one without a name is gone with this object, or with a killed process.
-
-    Args:
-        file: that holds nothing else.
-        splits: as of RaggedArray.
-        lead: as of RaggedArray.
-        dtype: of the numbers.
-    """
+    """A RaggedArray whose numbers fill a file; an unnamed file is removed with this object or the process."""
 
     def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...], dtype: type = np.int32):
         super().__init__(np.empty(0, dtype), splits, lead)
@@ -79,14 +72,13 @@ class FeatureRows:
     """Rows of features; a row is one example, or one window of one.
 
     Attributes:
-        tokens: by feature name an array [length] a row, or [choices, length], int32; a row has one length for all its
-            features. `input_ids`, `input_mask` and `segment_ids` are always there.
-        values: by feature name an array [rows, ...].
-        pad_id: fills up `input_ids`; all other features are filled up with 0.
-        target: which feature is the label that `fit` gets as `y`; None where the model's loss finds its labels among
-            the features.
-        weight: which feature weighs the loss, [rows] or [rows, length].
-        truncation: what of the texts is in no row.
+        tokens: by feature name, an array [length] or [choices, length] a row, int32; all features of a row are equally
+            long. `input_ids`, `input_mask` and `segment_ids` are always present.
+        values: by feature name, an array [rows, ...].
+        pad_id: pads `input_ids`; 0 pads all others.
+        target: the feature that `fit` gets as `y`; None if the loss reads its labels from the features.
+        weight: the feature that weights the loss, [rows] or [rows, length].
+        truncation: the text that is in no row.
     """
 
     tokens: Mapping[str, RaggedArray]
@@ -101,15 +93,15 @@ class FeatureRows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Counts the tokens of each row, int64 [rows]."""
+        """The number of tokens of each row, int64 [rows]."""
         return np.diff(self.tokens["input_ids"].splits)
 
     def batch(self, indices: Sequence[int], length: int) -> tuple:
-        """Pads some rows to `length` columns.
+        """Returns some rows, padded to `length` columns.
 
         Returns:
-            (features,), or (features, target) or (features, target, weight): features a dict of arrays
-            [batch, ..., length] or [batch, ...].
+            (features,), (features, target) or (features, target, weight); features are [batch, ..., length] or [batch,
+            ...].
         """
         features = {name: self._padded(name, rows, indices, length) for name, rows in self.tokens.items()}
         features |= {name: values[indices] for name, values in self.values.items()}
@@ -127,9 +119,9 @@ class FeatureRows:
 
 
 def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
-    """Gives the columns of a batch whose longest row has `length`: few distinct shapes, and little padding.
+    """Returns the columns of a batch whose longest row has `length`: few distinct values, little padding.
 
-    Multiples of 8 to 64, of 32 to 256, and of 64 beyond, or with `any_shape` of 2; never above `limit` unless `length`
+    Multiples of 8 up to 64, of 32 up to 256, and of 64 beyond; with `any_shape` of 2. Above `limit` only if `length`
     is.
     """
     # In batches of 32 rows of SST-2, MRPC, RTE and CoLA 22, 16, 10 and 26 % of the columns are padding, by multiples of
@@ -139,7 +131,7 @@ def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
 
 
 def on_host(make: Callable) -> Callable:
-    """Has TensorFlow make rows on the processor: a GPU gains nothing by it, and may be another framework's."""
+    """Wraps a function so that TensorFlow runs it on the CPU; another framework may use the GPU."""
 
     @functools.wraps(make)
     def call(*arguments, **options):
@@ -150,7 +142,7 @@ def on_host(make: Callable) -> Callable:
 
 
 def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray]:
-    """Gives framed rows as `tokens` of FeatureRows, beside other features int32 [tokens of all rows]."""
+    """Converts framed rows to `tokens` of FeatureRows; other features are int32 [tokens of all rows]."""
     ids = rows.input_ids.values.numpy()
     features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": rows.segment_ids.values.numpy()}
     splits = rows.input_ids.row_splits.numpy()
@@ -159,7 +151,7 @@ def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray
 
 @on_host
 def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int) -> FeatureRows:
-    """Makes a row of each text, or of each pair of texts, without labels; `texts`: all firsts, and all seconds."""
+    """Makes an unlabelled row of each text or pair; `texts` is (texts,) or (first texts, second texts)."""
     framer, tokens = Framer(tokenizer, max_seq_length), [encode(tokenizer, column) for column in texts]
     rows = framer.frame(*tokens)
     whole = sum(column.row_lengths().numpy() for column in tokens)
@@ -168,12 +160,12 @@ def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_leng
 
 
 def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
-    """Gives the rows of all chunks as one whose tokens are on disk, with no more than one chunk in memory.
+    """Merges chunks of rows into one with tokens on disk; at most one chunk is in memory.
 
-    What a kind of FeatureRows has beyond tokens and values is left out: training does not look at it.
+    Subclass fields are dropped, since training does not read them.
 
     Raises:
-        UserError: there are no rows, or there is no room for them among the temporary files.
+        UserError: there are no rows, or the temporary folder lacks the space.
     """
     chunk, files, lengths, values, truncation = None, {}, [], [], Truncation()
     for chunk in chunks:
@@ -197,13 +189,13 @@ def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
 
 
 def chunked(examples: Iterable, size: int) -> Iterator[list]:
-    """Gives the examples in lists of `size`, the last one perhaps shorter."""
+    """Yields lists of `size` examples."""
     examples = iter(examples)
     return iter(lambda: list(itertools.islice(examples, size)), [])
 
 
 def _folder() -> str:
-    """$TMPDIR, or else /var/tmp where it is there: /tmp may be memory."""
+    """Returns $TMPDIR or else /var/tmp, since /tmp may be in memory."""
     return "/var/tmp" if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
 
 
@@ -218,13 +210,9 @@ def _room() -> Iterator[None]:
 
 
 def weigh(rows: FeatureRows, labels: Sequence[str] | None, class_weights: str) -> FeatureRows:
-    """Gives training rows a weight each, by their class.
+    """Adds a weight by class to each training row.
 
-    Args:
-        rows: with classes as their target.
-        labels: names of the classes by number.
-        class_weights: "balanced", so that all classes count alike (rows / (classes * rows of the class)), or such as
-            "no=1,yes=3"; a class that is not named counts 1.
+    `class_weights` is "balanced" (rows / (classes * rows of the class)), or such as "no=1,yes=3"; other classes have 1.
 
     Raises:
         UserError: the rows have no classes, or `class_weights` is neither.

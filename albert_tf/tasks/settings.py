@@ -17,7 +17,7 @@ STRATEGIES_HELP = (
 )
 # Tasks of a user's own data.
 OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
-# Settings that are of a flag alone.
+# Settings of a flag alone.
 _OF_FLAG = {
     "data_file": ("dev_fraction", "split_seed", "encoding"),
     "teacher": ("distillation_weight", "temperature"),
@@ -27,7 +27,7 @@ _OF_FLAG = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningSettings(CheckedSettings):
-    """All that determines a fine-tuning run.
+    """The settings of a fine-tuning run.
 
     Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/guide/finetune.md.
     """
@@ -192,7 +192,6 @@ class FinetuningSettings(CheckedSettings):
     )
 
     def __post_init__(self):
-        """Raises UserError naming the first value that no run could have."""
         super().__post_init__()
         if bool(self.data_file) == bool(self.data_dir):
             raise UserError(
@@ -215,17 +214,12 @@ class FinetuningSettings(CheckedSettings):
 
     @property
     def exits(self) -> "bool | LearnedExit":
-        """Gives the exits that the model is to have, as the models take them."""
         from albert_tf.models.early_exit import LearnedExit  # Brings Keras, which --help has no need of.
 
         return LearnedExit(self.exit_prior, self.exit_beta) if self.learned_exit else self.early_exit
 
     def seed_list(self) -> list[int]:
-        """Returns the seeds of the runs to make, one after the other.
-
-        Raises:
-            UserError: `seeds` is neither a number of runs nor a list of different seeds.
-        """
+        """Returns the runs' seeds; raises UserError unless `seeds` is a number of runs or a list without repeats."""
         if not self.seeds:
             return [self.seed]
         try:
@@ -240,7 +234,7 @@ class FinetuningSettings(CheckedSettings):
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleSettings(CheckedSettings):
-    """The models of an ensemble, and the files that it answers."""
+    """The models of an ensemble, and the files to predict."""
 
     task: str = setting(help="the same as --task of run_finetuning")
     data_dir: str = setting(help="folder with the task's files; the dev and test files are answered")
@@ -256,6 +250,6 @@ class EnsembleSettings(CheckedSettings):
 
 
 def check_data_dir(path: str) -> None:
-    """Raises UserError where there is no folder of a task's files."""
+    """Raises UserError if there is no folder of a task's files."""
     if not Path(path).is_dir():
         raise UserError(f"no folder '{path}'; --data_dir names the one with the task's files")

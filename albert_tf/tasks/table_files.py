@@ -1,4 +1,4 @@
-"""The files of a folder with a task's data: which one holds which examples, and which ones hold none."""
+"""The files of a task's data folder, by split."""
 
 import glob
 import re
@@ -11,27 +11,19 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, ending, is_gzipped
 
 SUFFIXES = (".tsv", ".csv", *JSON_LINES)
-# What data sets come with; it decides no number.
+# Files that accompany data sets without effect on results.
 _DESCRIPTIONS = re.compile(
     r"\..*|(readme|licen[cs]e|citation|changelog|notice|dataset_infos?)\b.*|.*\.(md|py|ipynb|sh)", re.I
 )
 
 
 def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
-    """Finds the one file of that name with one of the suffixes, in any case, gzipped or not.
-
-    Raises:
-        UserError: there are several, so that nobody could say which is meant.
-    """
+    """Returns the file of that name with any of the suffixes, perhaps gzipped; raises UserError for several."""
     return find_tables(folder, suffixes, stem).get(stem)
 
 
 def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = "") -> dict[str, Path]:
-    """Finds the files of a folder with one of the suffixes, by their names without it; with `stem` those alone.
-
-    Raises:
-        UserError: there are several of one name.
-    """
+    """Returns the files with one of the suffixes by their names without it; raises UserError for equal names."""
     found: dict[str, list[Path]] = {}
     for path in folder.glob(f"{glob.escape(stem)}*"):
         of_name = path.name[: len(path.name) - len(ending(path)) - 3 * is_gzipped(path)]
@@ -54,20 +46,16 @@ _NO_TABLES = {
 
 
 def no_table_hint(path: Path) -> str:
-    """Returns how to make a table of a file that is read by no ending, as the end of a message; "" where unknown."""
+    """Returns how to make a table of a file, as the end of a message, or ""."""
     return next((fix for endings, fix in _NO_TABLES.items() if ending(path) in endings), "")
 
 
-# What the files of a user's own data may be called, by split.
+# Possible names of the files of a user's own data, by split.
 OWN_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"), "test": ("test",)}
 
 
 def own_stems(folder: Path) -> dict[str, str]:
-    """Finds what the files of a user's own data are called in a folder, by split.
-
-    Raises:
-        UserError: there are several of one split.
-    """
+    """Returns the file names of a user's own data by split; raises UserError if a split has several."""
     found = {}
     for split, names in OWN_STEMS.items():
         stems = [stem for stem in names if find_table(folder, stem)]
@@ -79,7 +67,7 @@ def own_stems(folder: Path) -> dict[str, str]:
 
 
 def train_file(folder: Path) -> Path:
-    """Finds the training file of a user's own data. Raises UserError where there is none."""
+    """Returns the training file of a user's own data; raises UserError without one."""
     if path := find_table(folder, "train"):
         return path
     other = ", ".join(sorted(path.name for path in folder.glob("train*") if path.is_file()))
@@ -90,7 +78,7 @@ def train_file(folder: Path) -> Path:
 
 
 def warn_of_unused(used: Sequence[Path]) -> None:
-    """Warns of files next to those that are used, by their names, unless they are known to be descriptions."""
+    """Warns of files next to those in use that are no known descriptions."""
     names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}
     if unused := [name for name in sorted(names) if not _DESCRIPTIONS.fullmatch(name)]:
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""

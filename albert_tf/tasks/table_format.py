@@ -1,4 +1,4 @@
-"""What separates the cells of a user's table, and whether they are quoted: as its lines show, by its name in doubt."""
+"""Detects separator and quoting of a user's table from its lines or, in doubt, its name."""
 
 import csv
 import itertools
@@ -14,9 +14,9 @@ SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "pipes"}
 _BY_ENDING = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": "\t", ".psv": "|"}
 # The endings of tables with cells and separators.
 SEPARATED = tuple(_BY_ENDING)
-# What Excel writes and reads above the header: sep=;
+# The line that Excel writes and reads above the header: sep=;
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?[\r\n]*')
-# Of a file, by which its separator is found.
+# Characters of a file that determine its separator.
 _HEAD_CHARACTERS = 1 << 16
 # A row of cells that are quoted where they need it: a cell with a quotation mark is quoted and the mark doubled.
 _CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'
@@ -28,10 +28,9 @@ class TableFormat(NamedTuple):
     """How the cells of a table are written.
 
     Attributes:
-        separator: of the cells.
-        quoted: whether quotation marks around a cell are no part of it, and may hold separators and line feeds.
+        quoted: whether quotation marks around a cell are removed and may enclose separators and line feeds.
         skipped: lines before the header.
-        doubtful: the first line with a cell in quotation marks that may be part of it or not; 0 for none.
+        doubtful: the first line whose quotation marks may be part of its text; 0 for none.
     """
 
     separator: str
@@ -45,11 +44,11 @@ PUBLISHED = TableFormat("\t", quoted=False)
 
 
 def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]) -> TableFormat:
-    """Finds the format of a file.
+    """Detects the format of a file.
 
-    The separator is that of the file's ending, unless the header holds none of it and another one gives the header and
-    the first row equally many cells, more than one. Cells separated by tabs are quoted where all quotation marks are as
-    pandas writes them, and one cell at least needs them.
+    The file's ending sets the separator, unless another one splits the header, which lacks it, and the first row into
+    equally many cells, more than one. Cells separated by tabs count as quoted if all quotation marks are as pandas
+    writes them and at least one cell needs them.
 
     >>> find_format("a.csv", lambda: iter(["text;label\\n", "Good, all in all;1\\n"])).separator
     ';'
@@ -68,7 +67,7 @@ def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]
 
 
 def other_separator(columns: Sequence[str]) -> str:
-    """Returns how to go on where the header is one column and may be several, separated otherwise; "" where it may not.
+    """Returns a remedy for a header of one column that may have another separator, or "".
 
     >>> other_separator(["text^label"])
     "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
@@ -88,7 +87,6 @@ def _head(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _fits(lines: Sequence[str], separator: str) -> bool:
-    """Whether header and first row have equally many cells, more than one."""
     reader = csv.reader(lines, delimiter=separator)
     try:
         header, row = next(reader, []), next((cells for cells in reader if cells), [])
@@ -98,11 +96,10 @@ def _fits(lines: Sequence[str], separator: str) -> bool:
 
 
 def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
-    """Whether cells separated by tabs are quoted, and the first line where that is in doubt (0: nowhere).
+    """Returns whether cells separated by tabs are quoted, and the first line where that is in doubt (0: none).
 
-    They are where each cell with a quotation mark is as a program would write it, and one is as no text is: with a mark
-    doubled, all over the header, or with a tab or line feed without which rows have too many cells. In doubt are cells
-    in quotation marks that no program would have quoted, and that may be speech: "Hello!".
+    Quoted are tables where each quotation mark is as a program writes it and one is as no text is: doubled, all over
+    the header, or around a tab or line feed. In doubt are cells that need no quotes and may be speech: "Hello!".
     """
     width, needed, rows_fit, doubtful = 0, False, True, 0
     for start, record in _records_with_marks(lines):
@@ -123,7 +120,7 @@ def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
 
 
 def _records_with_marks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """The header and all rows with a quotation mark, each with its first line; the last may lack the end of a cell."""
+    """Yields the header and all rows with a quotation mark, each with its first line."""
     waiting: list[str] = []
     is_open, size, start = False, 0, 0
     for number, line in enumerate(lines, 1):

@@ -1,13 +1,13 @@
-"""Tables with named columns: TSV as GLUE writes it, and a user's own TSV, CSV and JSON lines, also gzipped; Parquet.
+"""Tables with named columns: TSV as GLUE writes it, and a user's own TSV, CSV, JSON lines (also gzipped) and Parquet.
 
-| of a file | what is read | what is refused or warned of |
+| of a file | accepted | refused or warned about |
 |---|---|---|
-| name | the endings of SUFFIXES, in any case, with or without .gz | two files of one name; files that no split uses |
-| encoding | UTF-8, with or without a byte-order mark; the one named | any other, by its name where it is known |
-| separator | of the ending, or commas, tabs, semicolons, pipes, or as Excel's line sep= says | others, by their name |
+| name | endings in SUFFIXES, in any case, optionally with .gz | two files of one name; unused files |
+| encoding | UTF-8, with or without a byte-order mark; the one named | any other, by name if known |
+| separator | of the ending; commas, tabs, semicolons, pipes; Excel's line sep= | others, by name |
 | quotes | CSV; tabs with cells quoted as pandas does, or not at all | tabs with quotes that may be text |
-| columns | those that are asked for; others are not looked at | one that is missing, one that is there twice |
-| rows | blank lines are none, unless there is but one column | another number of cells; keys that are there twice |
+| columns | requested ones; others are ignored | missing and repeated ones |
+| rows | blank lines are skipped, unless there is only one column | another number of cells; repeated keys |
 """
 
 import csv
@@ -43,41 +43,37 @@ csv.field_size_limit(2**30)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A training file is read twice, for its classes and for its rows.
 _WARNED: set[Path] = set()
-# Of a file in another encoding, by which its name is found.
+# Bytes of a file that determine the name of another encoding.
 _ENCODING_BYTES = 1 << 16
 
 
 class Row(NamedTuple):
-    """A row of a table; `line`: where it starts in its file, counted from 1."""
+    """A row of a table; `line`: where it starts in its file, from 1."""
 
     line: int
     values: dict[str, Any]
 
 
 class Table(NamedTuple):
-    """A file's rows, read one by one while they are gone over, which can be done once.
-
-    What is wrong with a row is said, as a UserError, when its turn comes.
-    """
+    """The rows of a file, read one by one and only once; a broken row raises a UserError when it is reached."""
 
     path: Path
     columns: tuple[str, ...]
     rows: Iterator[Row]
 
     def wrong(self, row: Row, what: str, mend: str = "mend the row") -> UserError:
-        """Makes the error that names file, line, what is wrong there and how to mend it."""
         place = "row" if ending(self.path) == parquet.ENDING else "line"
         return UserError(f"'{self.path}' {place} {row.line}: {what}; {mend}")
 
     def require(self, columns: Sequence[str], mend: str = "name the columns so") -> "Table":
-        """Gives the table with rows that all have these columns, as those of JSON lines may not.
+        """Returns the table, with a check that every row has these columns (JSON lines may not).
 
         Raises:
-            UserError: columns are not there; it names them, and those that are.
+            UserError: columns are missing.
         """
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
-            # A mark or a blank that nobody sees may be all that differs.
+            # The only difference may be an invisible mark or a blank.
             there = ", ".join(map(repr, self.columns))
             mend = other_separator(self.columns) or mend
             raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")
@@ -97,17 +93,17 @@ def read_table(
     published: bool = False,
     encoding: str | None = None,
 ) -> Table:
-    """Reads a file by its suffix.
+    """Reads a file by its suffix, one of SUFFIXES (optionally with .gz) or .parquet.
 
     Args:
-        path: of a table, its ending one of SUFFIXES, perhaps with .gz; or .parquet.
-        header: the columns of a .tsv or .csv whose first line is already a row.
-        skip_broken: whether rows of another number of columns than the header's are passed over, with a warning.
-        published: whether cells are separated by tabs and not quoted, as in GLUE's files, whatever their lines show.
-        encoding: of the text, as Python calls it; "": UTF-16 where a byte-order mark says so, else UTF-8; None: UTF-8.
+        path: of the file.
+        header: the columns of a .tsv or .csv without a header line.
+        skip_broken: whether rows with too many or too few columns are skipped with a warning, not an error.
+        published: whether cells are separated by tabs and never quoted, as in GLUE's files.
+        encoding: Python's name; "": UTF-16 with a byte-order mark, else UTF-8; None: UTF-8.
 
     Raises:
-        UserError: the file cannot be read or is empty; or, unless `skip_broken`, a row has another number of columns.
+        UserError: the file cannot be read, is empty or has a broken row.
     """
     if ending(path) == parquet.ENDING:
         columns, values = parquet.read(path)
@@ -129,7 +125,7 @@ def read_table(
 
 
 def _lines(path: Path, encoding: str | None = None) -> Iterator[str]:
-    """Lines with their ends, cut at line feeds only: a text may hold any other separator that Unicode knows."""
+    """Yields lines with their ends, split at line feeds only."""
     if encoding is not None and (found := decoded_lines(path, encoding)):
         yield from found
         return
@@ -174,7 +170,7 @@ def _csv_cells(path: Path, lines: Iterable[str], written: TableFormat) -> Iterat
 
 
 def _filled(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    """Passes over blank lines; where there is but one column, those between others are its empty cells."""
+    """Skips blank lines; in a table of one column, those between rows are empty cells."""
     width, blank = 0, list[int]()
     for number, cells in rows:
         if not cells:
@@ -225,7 +221,7 @@ def _rows(
 
 
 def read_json_lines(path: Path, encoding: str | None = None) -> Table:
-    """Reads a file of one JSON object a line, whatever its suffix.
+    """Reads a file with one JSON object a line, whatever its suffix.
 
     Raises:
         UserError: the file cannot be read, is empty, or a line is not an object.
@@ -258,7 +254,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def whole_characters(value: Any) -> Any:
-    """Puts U+FFFD for each half of a character in a JSON value's texts: JSON can hold one, no tokenizer can."""
+    """Replaces lone surrogates in a JSON value by U+FFFD: no tokenizer accepts them."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\ufffd", value)
     if isinstance(value, list):
@@ -269,7 +265,6 @@ def whole_characters(value: Any) -> Any:
 
 
 def _checked(path: Path, rows: Iterator[Row], columns: tuple[str, ...] | None = None) -> Table:
-    """columns: by default the first row's."""
     first = next(rows, None)
     if first is None:
         raise UserError(f"'{path}' holds no rows; give a file with at least one")
@@ -277,7 +272,7 @@ def _checked(path: Path, rows: Iterator[Row], columns: tuple[str, ...] | None = 
 
 
 def write_table(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> Path:
-    """Writes a TSV, whole or not at all; cells with a tab, a quote or a line feed are quoted."""
+    """Writes a TSV atomically; cells with a tab, a quote or a line feed are quoted."""
     with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(header)

@@ -1,4 +1,4 @@
-"""A class for every word of a text, as for named entities."""
+"""Classification of every word of a text, as in named-entity recognition."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 
 class TaggedExample(NamedTuple):
-    """A text in words; `tags`: their numbers, None where there are none."""
+    """A text in words; `tags`: their numbers, or None."""
 
     words: list[str]
     tags: list[int] | None
@@ -36,20 +36,17 @@ class TaggedExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedRows(FeatureRows):
-    """Rows of words; `heads`: of each row the column of every word's first piece, none of words beyond its end."""
+    """Rows of words; `heads`: the column of every word's first token in each row, without truncated words."""
 
     heads: RaggedArray
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggingTask(Task):
-    """Tagging of words; they and their tags are lists, or separated by white space.
+    """Tagging of words; words and tags are lists, or separated by white space (as in `str.split`).
 
-    A list is one of JSON, or a cell as pandas and numpy write lists. White space is what `str.split` goes by, in
-    training, in `predict` and in exports.
-
-    A word's tag is read off its first piece, the others' are passed over (as BERT's for CoNLL-2003, section 5.3). Where
-    all tags are O, B-... or I-..., entities are scored as conlleval does.
+    A list is JSON, or a cell as pandas and numpy write lists. A word's tag is predicted at its first token (as BERT's
+    for CoNLL-2003, section 5.3). If all tags are O, B-... or I-..., entities are scored as conlleval does.
     """
 
     data_dir: Path
@@ -153,7 +150,7 @@ class TaggingTask(Task):
     def predictions(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> list[list[int]]:
-        """Gives the tag of every word; of words cut off the first of `labels`, which is "O" where there is one."""
+        """Returns the tag of every word; of truncated words the first of `labels` ("O" if it exists)."""
         tags = []
         for example, heads, logits in zip(examples, rows.heads, outputs):
             best = logits[heads].argmax(axis=-1).tolist()
@@ -182,7 +179,7 @@ class TaggingTask(Task):
 def tagged_rows(
     examples: Sequence[TaggedExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
 ) -> TaggedRows:
-    """Makes a row of each example: [CLS], the pieces of all words that fit, [SEP]; with tags where `training`."""
+    """Makes a row of each example: [CLS], the tokens of all words that fit, [SEP]; with tags if `training`."""
     counts = np.array([len(example.words) for example in examples], np.int64)
     words = encode(tokenizer, [_alone(word, tokenizer.word_prefix) for example in examples for word in example.words])
     pieces = tf.RaggedTensor.from_row_lengths(words, counts, validate=False)
@@ -211,7 +208,7 @@ def _alone(word: str, prefix: str) -> str:
 
 
 def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:
-    """Reads (type, first word, last word) off BIO tags; as for conlleval, an I- after nothing begins an entity."""
+    """Returns (type, first word, last word) from BIO tags; as in conlleval, an I- after nothing begins an entity."""
     complete, start, kind = set(), 0, ""
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, this = tag.partition("-")
@@ -224,7 +221,7 @@ def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:
 
 
 def entity_f1(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> float:
-    """Computes the F1 of entities, right where type and both ends are; 0 where there are none."""
+    """Returns the F1 of entities, which are right if type and both ends are; 0 without any."""
     pairs = [(entities(ours), entities(theirs)) for ours, theirs in zip(predictions, labels, strict=True)]
     right = sum(len(ours & theirs) for ours, theirs in pairs)
     total = sum(len(ours) + len(theirs) for ours, theirs in pairs)

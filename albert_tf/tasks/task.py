@@ -1,4 +1,4 @@
-"""What fine-tuning asks of a task."""
+"""The interface of a fine-tuning task."""
 
 import abc
 import dataclasses
@@ -17,11 +17,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
-    """What a task is trained with unless told otherwise; of steps and epochs one is given.
-
-    Attributes:
-        albert_dropout: of the encoder's hidden states and attention.
-    """
+    """A task's default hyperparameters; either steps or epochs are set."""
 
     learning_rate: float
     train_batch_size: int
@@ -35,17 +31,15 @@ class Hyperparameters:
 
 
 class Task(abc.ABC):
-    """One thing to learn: reads its files, makes features, builds a model, scores and writes down its answers.
+    """A fine-tuning task: reads its files, makes features, builds a model, scores and writes predictions.
 
     Attributes:
-        name: as --task names it.
+        name: the value of --task.
         kind: "classification", "multilabel", "regression", "spans", "multiple_choice" or "tagging".
-        inputs: names of the texts an example consists of, as a client will send them.
+        inputs: names of an example's texts, as a client sends them.
         labels: names of the classes by number, or None.
-        main_metric: the key of `score` by which the best checkpoint is chosen; higher is better.
-        defaults: Hyperparameters.
-        needs_pooler: whether the model looks at the encoder's pooled output.
-        evaluation_splits, test_splits: what is scored while training, and what is answered at the end if it is there.
+        main_metric: the key of `score` that selects the best checkpoint; higher is better.
+        evaluation_splits, test_splits: scored during training; predicted at the end if present.
     """
 
     name: str
@@ -59,59 +53,49 @@ class Task(abc.ABC):
     test_splits: tuple[str, ...] = ("test",)
 
     def files(self) -> list[Path]:
-        """Returns the files that the task reads, of those in its folder; none where it reads folders of files."""
+        """Returns the files that the task reads; none if it reads folders."""
         return []
 
     @abc.abstractmethod
     def read(self, split: str) -> list[Any] | None:
-        """Reads the examples of "train", or of an evaluation or test split; None where there is no file.
+        """Reads the examples of "train", or of an evaluation or test split; None without a file.
 
         Raises:
-            UserError: naming file, row and mend of the first thing that is wrong.
+            UserError: naming file, row and remedy.
         """
 
     def stream(self, split: str) -> Iterable[Any] | None:
-        """Reads as `read` does, one example after the other where files may be larger than memory.
-
-        What is wrong with an example may then be raised only when its turn comes.
-        """
+        """Yields what `read` returns, so that files may exceed memory; errors come with their example."""
         return self.read(split)
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> FeatureRows:
-        """Makes features of the examples, and labels where `training`, which may ask for some thousands at a time."""
+        """Makes features of the examples, with labels if `training`, which passes some thousands at a time."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
-        """Puts a new head on the encoder; with `early_exit`, asked of some kinds only, one for every step."""
+        """Puts a new head on the encoder, or with `early_exit` (some kinds only) one for every step."""
 
     def compile_arguments(self) -> dict[str, Any]:
-        """Gives `loss`, `metrics` and so on for `Model.compile`; empty where the model's own defaults are meant."""
+        """Returns arguments of `Model.compile`; empty for the model's defaults."""
         return {}
 
     @abc.abstractmethod
     def score(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> dict[str, float]:
-        """Computes metrics by name; `outputs`: of each row what the model's call gave, an array or a dict of arrays."""
+        """Returns metrics by name; `outputs`: the model's output for each row, an array or a dict of arrays."""
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray] | None:
-        """Returns what always to answer without looking at a text, in words and as the model's output for a row.
-
-        Args:
-            labelled: rows with labels, whose most frequent label, or mean, it is.
-
-        Returns:
-            None where the kind of task has no such answer.
-        """
+        """Returns the best constant answer, in words and as the model's output for a row; None if the kind has none."""
         return None
 
     @abc.abstractmethod
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]
     ) -> list[Path]:
-        """Writes the answers to a split, each file whole or not at all; returns what was written."""
+        """Writes the predictions of a split atomically and returns the files."""
 
     def describe(self) -> dict[str, Any]:
-        """Says what serving must know, for task.json; fine-tuning adds max_seq_length and metrics."""
+        """Returns what serving needs, for task.json."""
         return {
             "task": self.name,
             "kind": self.kind,
@@ -122,5 +106,5 @@ class Task(abc.ABC):
 
 
 def listed(examples: Iterable[Any] | None) -> list[Any] | None:
-    """Makes a list of what `stream` gave, as `read` gives it."""
+    """Converts the result of `stream` to that of `read`."""
     return None if examples is None else list(examples)

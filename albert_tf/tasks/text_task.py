@@ -1,4 +1,4 @@
-"""Tasks that give one or two texts a class or a number."""
+"""Classification and regression of one or two texts."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ class TextExample(NamedTuple):
     """An example of one or two texts.
 
     Attributes:
-        label: the number of the class, or of each (MultilabelTask), or the number to be learned; None for none.
-        index: what its test file calls it, or its line in a data file; None where neither is.
+        label: the number of its class, the tuple of them in a MultilabelTask, its value, or None.
+        index: its index in the test file, its line in a data file, or None.
     """
 
     texts: tuple[str, ...]
@@ -38,12 +38,9 @@ class TextExample(NamedTuple):
 
 
 class SplitFile(NamedTuple):
-    """Where a split lies.
+    """The file of a split.
 
-    Attributes:
-        stem: of the file's name.
-        header: its columns, where the file has no header.
-        columns: of the texts, where they differ from the training file's.
+    `header` is set if the file has none, `columns` if they differ from the training file's.
     """
 
     stem: str
@@ -52,7 +49,7 @@ class SplitFile(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """GLUE's answer file of a test split; `raw`: whether classes are written as in the training file, or by name."""
+    """GLUE's answer file of a test split; `raw` keeps the classes as the training file writes them."""
 
     name: str
     raw: bool = True
@@ -63,18 +60,15 @@ class TextTask(Task):
     """Classification or regression of one or two texts in a table.
 
     Attributes:
-        columns: of the texts, as many as `inputs`.
-        label_column: in the training and evaluation files.
-        label_names: what the file calls a class to what we call it, in the order of their numbers; None for regression.
+        label_names: the file's names of the classes to ours, in the order of their numbers; None for regression.
         metrics: names in METRICS; the first is the main one.
-        range: of the numbers of a regression; predictions in submissions stay inside.
-        no_label: what stands in place of a label where annotators did not agree; such rows are passed over.
-        skip_broken: whether published files of this task are known to hold broken rows; those of a test file are not
-            passed over, since each of its rows must be answered.
-        takes_empty: whether a text may be empty, as some are in published files; it becomes an empty segment.
-        index_column: of test files, what submissions call a row.
-        published: whether the files are GLUE's own, whose cells are separated by tabs and not quoted.
-        data_file: in place of a folder with splits; its rows are called by their lines.
+        range: of a regression's values; submissions clip predictions to it.
+        no_label: marks examples without agreement between annotators; they are skipped.
+        skip_broken: whether broken rows of published files are skipped; never in test files.
+        takes_empty: whether a text may be empty; it becomes an empty segment.
+        index_column: the row identifiers of test files.
+        published: whether the files are GLUE's own, with unquoted cells separated by tabs.
+        data_file: replaces a folder with splits.
     """
 
     name: str
@@ -108,7 +102,6 @@ class TextTask(Task):
 
     @property
     def index_name(self) -> str:
-        """What written tables call the column that says which row is answered."""
         return "line" if self.data_file else "index"
 
     @property
@@ -164,7 +157,7 @@ class TextTask(Task):
             return number_of(table, row, self.label_column, *self.range or ())
         name, names = class_of(table, row, self.label_column), list(self.label_names)
         if name not in self.label_names:
-            # A header above a file that has none, as CoLA's.
+            # A header above a file that should have none, such as CoLA's.
             mend = "remove this line" if value == self.label_column else "mend the row"
             raise table.wrong(row, f"{self.label_column} {name!r} is none of {', '.join(names)}", mend)
         return names.index(name)
@@ -180,7 +173,6 @@ class TextTask(Task):
         return dataclasses.replace(rows, values={target: values}, target=target)
 
     def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
-        """What is learned of examples: the name of the feature, and its values."""
         return "label", np.array([example.label for example in examples], np.int32 if self.labels else np.float32)
 
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
@@ -206,7 +198,7 @@ class TextTask(Task):
         return f"always '{self.labels[counts.argmax()]}'", counts == counts.max()
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Gives class numbers, or float64 values, [rows]."""
+        """Returns class numbers, or float64 values, [rows]."""
         values = np.asarray(outputs, np.float64)
         return values[:, 0] if self.labels is None else values.argmax(axis=-1)
 
@@ -246,5 +238,5 @@ class TextTask(Task):
 
 
 def indices(examples: Sequence[TextExample]) -> list[str]:
-    """What files call their rows; where they do not, the row's number from 0, as GLUE counts."""
+    """Returns the row identifiers of the file, or else row numbers from 0 as GLUE counts."""
     return [str(number) if example.index is None else example.index for number, example in enumerate(examples)]

@@ -1,4 +1,4 @@
-"""How much of the texts of a task is longer than the model's rows."""
+"""Statistics of texts that are longer than the model's rows."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,14 +8,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Truncation:
-    """How much of the texts of some examples does not fit into their rows.
-
-    Attributes:
-        texts: examples.
-        truncated_texts: examples of which something was cut.
-        tokens: of the whole texts.
-        truncated_tokens: those of them that are in no row.
-    """
+    """Numbers of all and of truncated examples and tokens."""
 
     texts: int = 0
     truncated_texts: int = 0
@@ -24,7 +17,7 @@ class Truncation:
 
     @classmethod
     def of(cls, tokens: np.ndarray, kept: np.ndarray) -> "Truncation":
-        """Counts examples of which the texts have `tokens`, and the rows `kept` of them, both [examples]."""
+        """Counts from the `tokens` of the texts and those `kept` in rows, both [examples]."""
         lost = np.asarray(tokens) - np.asarray(kept)
         return cls(len(lost), int(np.count_nonzero(lost)), int(np.sum(tokens)), int(lost.sum()))
 
@@ -32,7 +25,6 @@ class Truncation:
         return Truncation(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
 
     def shares(self) -> dict[str, float]:
-        """Returns the shares of texts and of tokens that were truncated, 0 to 1."""
         return {
             "truncated_texts": self.truncated_texts / max(self.texts, 1),
             "truncated_tokens": self.truncated_tokens / max(self.tokens, 1),
@@ -44,5 +36,5 @@ class Truncation:
 
 
 def truncation_line(splits: Mapping[str, Truncation]) -> str:
-    """Says how much of the texts of each split was cut off."""
+    """Returns a line on the truncation of each split."""
     return "truncated: " + ", ".join(f"{name} {lost}" for name, lost in splits.items())

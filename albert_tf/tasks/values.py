@@ -1,4 +1,4 @@
-"""What the cells of a table hold: a text, a class, a number, names of labels, words with tags; without TensorFlow."""
+"""Values of table cells, without TensorFlow; errors name the line."""
 
 import math
 import re
@@ -12,7 +12,7 @@ LARGEST = 3.4028234663852886e38
 
 
 def text_of(table: Table, row: Row, column: str, takes_empty: bool = False) -> str:
-    """Returns the text of a row. Raises UserError for another value, or an empty text unless `takes_empty`."""
+    """Returns the text of a row; raises UserError for another value, or an empty text unless `takes_empty`."""
     value = row.values[column]
     if not isinstance(value, str):
         raise table.wrong(row, f"{column} {value!r} is not a text")
@@ -22,16 +22,12 @@ def text_of(table: Table, row: Row, column: str, takes_empty: bool = False) -> s
 
 
 def label_text(value: Any) -> str:
-    """Gives a class as a JSON file may hold it (1, true, "1") in the form a table holds it."""
+    """Converts a class of a JSON file (1, true, "1") to the form that tables have."""
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def class_of(table: Table, row: Row, column: str) -> str:
-    """Returns the class that a row names, as `label_text` writes it.
-
-    Raises:
-        UserError: it names none, or several; the message says the line.
-    """
+    """Returns the class of a row, as `label_text` writes it; raises UserError if it has none or several."""
     value = row.values[column]
     if cells.is_list(value):
         kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
@@ -43,14 +39,10 @@ def class_of(table: Table, row: Row, column: str) -> str:
 
 
 def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
-    """Returns the number that a row holds, from `low` to `high`.
-
-    Raises:
-        UserError: it holds none, or one that float32, in which models learn, does not hold; the message says the line.
-    """
+    """Returns the number of a row, from `low` to `high`; raises UserError if there is none that float32 can hold."""
     value = row.values[column]
     try:
-        # Python reads 1_000 and True as numbers, whoever writes tables does not.
+        # Python reads 1_000 and True as numbers; in a table they are none.
         is_number = not isinstance(value, bool) and "_" not in str(value)
         number = float(value) if is_number else math.nan
     except (TypeError, ValueError):
@@ -68,11 +60,7 @@ def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: 
 
 
 def labels_of(table: Table, row: Row, column: str) -> list[str]:
-    """Returns the names of a row's labels.
-
-    Raises:
-        UserError: they are no list of different names; the message says the line.
-    """
+    """Returns the names of a row's labels; raises UserError unless they are a list of different names."""
     value = row.values[column]
     names = cells.listed(value)
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
@@ -83,7 +71,7 @@ def labels_of(table: Table, row: Row, column: str) -> list[str]:
 
 
 def words_of(table: Table, row: Row, column: str) -> list[str]:
-    """Returns the words of a row: a list, or a text split at white space. Raises UserError where there are none."""
+    """Returns the words of a row: a list, or a text split at white space; raises UserError without any."""
     value = row.values[column]
     words = cells.listed(value)
     if words is None and isinstance(value, str):
@@ -106,7 +94,7 @@ def tags_of(table: Table, row: Row, column: str) -> list[str]:
 
 
 def tagged_words(table: Table, row: Row, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Returns the words of a row and their tags. Raises UserError where they are not equally many."""
+    """Returns the words of a row and their tags; raises UserError unless they are equally many."""
     words, tags = words_of(table, row, text_column), tags_of(table, row, label_column)
     if len(tags) != len(words):
         raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
@@ -116,11 +104,7 @@ def tagged_words(table: Table, row: Row, text_column: str, label_column: str) ->
 
 
 def names_of(kind: str, table: Table, row: Row, column: str) -> tuple[str, ...]:
-    """Returns the names of a row's labels for a task of a kind; none of a number.
-
-    Raises:
-        UserError: the column holds no label of the kind; the message says the line.
-    """
+    """Returns the names of a row's labels for a kind of task (none of a number); raises UserError for invalid ones."""
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))
     if kind == "tagging":

@@ -1,1 +1,1 @@
-"""Loops around the models: pre-training, evaluation, what is kept of a run."""
+"""Training loops: pre-training, evaluation, and the files of a run."""

@@ -1,4 +1,4 @@
-"""What always the same answer would score, next to which a model's figures are read."""
+"""Scores of a constant answer, for comparison with a model's."""
 
 from collections.abc import Mapping
 
@@ -8,15 +8,9 @@ from albert_tf.training.preparation import Split
 
 
 def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[str, dict[str, float]] | None:
-    """Scores the answer that needs no text.
+    """Returns the constant answer (most frequent label or mean of `labelled`) in words, and its metrics on `split`.
 
-    Args:
-        task: of the model.
-        labelled: rows with labels, whose most frequent label, or mean, the answer is.
-        split: to be scored.
-
-    Returns:
-        The answer in words, and its metrics by name; None where the kind of task has no such answer.
+    None if the kind of task has no such answer.
     """
     found = task.baseline(labelled)
     if found is None:
@@ -26,11 +20,11 @@ def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[st
 
 
 def baseline_line(task: Task, labelled: FeatureRows, split: Split, metrics: Mapping[str, float]) -> str:
-    """Says what the answer without a text scores, and whether a model of these metrics is no better; "" for none."""
+    """Returns a line on the constant answer's scores, and whether a model with these metrics is no better; or ""."""
     if not (found := baseline_scores(task, labelled, split)):
         return ""
     answer, scores = found
-    # Where nothing varies a correlation is 0 by definition and says nothing.
+    # A correlation with a constant is 0 by definition and means nothing.
     shown = {name: value for name, value in scores.items() if value or not name.endswith(("pearson", "spearman"))}
     line = f"baseline: {', '.join(f'{name} {value:.4g}' for name, value in shown.items()) or 'none'} ({answer})"
     if metrics.get(task.main_metric, 1.0) <= scores[task.main_metric]:

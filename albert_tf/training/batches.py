@@ -1,10 +1,9 @@
-"""Batches of rows, for training and for a model's answers.
-
-Rows of like length come together, so that short ones do not pay for the longest.
+"""Batches of rows, for training and for prediction.
 
     rows -> shuffled -> sorted by length within pools of batches -> batches in random order -> padded
 
-A training batch is a function of (seed, its number), so training goes on after any batch as if it had never stopped.
+Rows of similar length share a batch, which saves padding. A training batch is a function of (seed, its number), so
+training can resume after any batch.
 """
 
 import weakref
@@ -28,7 +27,7 @@ _GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, bucketed: bool = True) -> np.ndarray:
     """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
-    Rows that do not fill a batch are left out, other ones each epoch; fewer rows than a batch make one smaller batch.
+    Rows that do not fill a batch are dropped, other ones each epoch; too few rows make one smaller batch.
     """
     random = np.random.default_rng(int(derive(seed, epoch)))
     order = random.permutation(len(lengths))
@@ -43,7 +42,7 @@ def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, buc
 
 
 def batches_per_epoch(rows: FeatureRows, batch_size: int) -> int:
-    """Returns how many batches `epoch_order` makes."""
+    """Returns the number of batches of `epoch_order`."""
     return max(1, len(rows) // batch_size)
 
 
@@ -59,19 +58,11 @@ def training_batches(
     worker: int = 0,
     jit_compile: bool = False,
 ) -> tf.data.Dataset:
-    """Returns batches for ever; see `FeatureRows.batch` for an element.
+    """Returns an endless dataset of batches from `first_batch` on; see `FeatureRows.batch` for an element.
 
-    Args:
-        rows: to train on.
-        batch_size: rows a batch, over all workers.
-        max_seq_length: columns at most.
-        seed: of the order.
-        first_batch: the number of the first one.
-        bucketed: rows of like length together, each batch padded for its longest; otherwise `max_seq_length` columns.
-        parts: elements that a worker's share of a batch comes in, of as many rows and columns each.
-        workers: how many share a batch.
-        worker: the number of this one.
-        jit_compile: whether XLA compiles a step for each shape, as it always does under JAX: then there are few.
+    `batch_size` is over all workers; `parts` are equal elements that a worker's share of a batch is split into.
+    `bucketed`: rows of similar length share a batch, padded to its longest; otherwise to `max_seq_length`.
+    `jit_compile`: XLA compiles a step for each shape, as always under JAX; then there are few shapes.
     """
     lengths = rows.lengths
 
@@ -91,14 +82,7 @@ def training_batches(
 
 
 def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = True) -> Callable:
-    """Gives a function of parts, workers and worker: `training_batches`, as a run's settings say.
-
-    Args:
-        rows: to train on.
-        settings: with train_batch_size, max_seq_length, seed, gradient_accumulation_steps and jit_compile.
-        first_batch: see `training_batches`, as for the next.
-        bucketed: whether rows of like length come together.
-    """
+    """Returns `training_batches` with a run's settings, as a function of parts, workers and worker."""
 
     def read(parts: int, workers: int, worker: int) -> tf.data.Dataset:
         return training_batches(
@@ -122,12 +106,7 @@ def evaluation_batches(
 ) -> Iterator[tuple[np.ndarray, dict]]:
     """Yields (row numbers, features) of all rows once, the longest first.
 
-    Args:
-        rows: to answer.
-        batch_size: rows a batch.
-        max_seq_length: columns at most.
-        full: few shapes are wanted, since each is compiled: a smaller batch after whole ones is filled up with its last
-            row, too.
+    `full` fills up a smaller last batch with its last row, to avoid compiling another shape.
     """
     lengths = rows.lengths
     order = np.argsort(-lengths, kind="stable")
@@ -138,23 +117,16 @@ def evaluation_batches(
 
 
 def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
-    """Gives how many tokens wide a batch of rows of these lengths is, at most `limit`; see `padded_length`.
+    """Returns the columns of a batch of rows of these lengths, at most `limit`; see `padded_length`.
 
-    A new shape costs nothing where TensorFlow's own kernels compute on a CPU; a GPU's like multiples of 8.
+    New shapes are free on a CPU without XLA; GPUs prefer multiples of 8.
     """
     is_compiled = jit_compile or keras.backend.backend() != "tensorflow"
     return padded_length(int(lengths.max()), limit, not is_compiled and not tf.config.list_physical_devices("GPU"))
 
 
 def signature(rows: FeatureRows, length: int | None = None) -> tuple:
-    """Returns the tf.TensorSpecs of a batch.
-
-    A dimension that differs from batch to batch is unknown, so that one graph takes them all.
-
-    Args:
-        rows: that the batches are of.
-        length: of all batches, where it is one.
-    """
+    """Returns the tf.TensorSpecs of a batch of `length` columns; varying dimensions are unknown."""
 
     def spec(name: str, array: np.ndarray) -> tf.TensorSpec:
         shape = [None, *array.shape[1:]]
@@ -171,10 +143,7 @@ def signature(rows: FeatureRows, length: int | None = None) -> tuple:
 def predict(
     model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_length: int, show_progress: bool = False
 ) -> list[Any]:
-    """Returns for each row what the model gives it, in the order of the rows: an array, or a dict of arrays.
-
-    A row's arrays are as long as the batch was padded for; entries past its own length are of padding.
-    """
+    """Returns the model's output for each row, an array or a dict of arrays, as long as the row's padded batch."""
     outputs: list[Any] = [None] * len(rows)
     is_jax = keras.backend.backend() == "jax"
     call = _compiled(model) if is_jax else _graph(model, rows)
@@ -184,26 +153,24 @@ def predict(
     for indices, features in batches:
         answers = keras.tree.map_structure(np.asarray, call(features))
         if isinstance(answers, dict):
-            answers.pop("memory", None)  # Of the encoder's steps, and of no use to whoever asks for a row's answer.
+            answers.pop("memory", None)  # It is of the encoder's steps, and no part of a row's output.
         for number, index in enumerate(indices):
             outputs[index] = keras.tree.map_structure(lambda leaf: leaf[number], answers)  # noqa: B023
     return outputs
 
 
 def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
-    """The model's call as one graph for batches of every shape; Keras's own would be traced for several of them."""
     features = signature(rows)[0]
     graphs = _GRAPHS.setdefault(model, {})
     key = tuple(sorted((name, spec) for name, spec in features.items()))
     if key not in graphs:
-        # A model that nobody else holds must not be kept by its graph.
+        # The graph must not keep an otherwise unused model alive.
         reference = weakref.ref(model)
         graphs[key] = tf.function(lambda batch: reference()(batch, training=False), input_signature=[features])
     return graphs[key]
 
 
 def _compiled(model: keras.Model) -> Callable:
-    """The model's call under JAX, compiled once for each shape, however it was itself compiled."""
     import jax
 
     graphs = _GRAPHS.setdefault(model, {})

@@ -1,4 +1,4 @@
-"""The devices and processes that share a run: which one this is, and what all must agree on."""
+"""The devices and processes that share a run."""
 
 import contextlib
 import dataclasses
@@ -19,9 +19,8 @@ class Devices:
 
     Attributes:
         strategy: of tf.distribute, or None.
-        replicas: parts of a batch computed side by side, over all processes.
-        processes: how many share the run.
-        process: the number of this one, from 0.
+        replicas: parts of a batch computed in parallel, over all processes.
+        process: this one's number, from 0.
     """
 
     strategy: Any = None
@@ -35,12 +34,12 @@ class Devices:
         return self.process == 0
 
     def scope(self) -> contextlib.AbstractContextManager:
-        """Where model and optimizer must be made or loaded."""
+        """The scope in which model and optimizer must be made or loaded."""
         return self.strategy.scope() if self.strategy is not None else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Within it this process may make variables that no other makes: JAX would wait for all to make them."""
+        """Allows variables that only this process makes; JAX would wait for the others."""
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -49,7 +48,7 @@ class Devices:
             keras.distribution.set_distribution(distribution)
 
     def check_batch(self, size: int, parts: int, flag: str = "--train_batch_size") -> None:
-        """Raises UserError where a batch of `size` rows, in `parts` parts, cannot be shared equally."""
+        """Raises UserError if the replicas cannot share a batch of `size` rows in `parts` parts equally."""
         if size % (parts * self.replicas):
             raise UserError(
                 f"{self.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; choose another "
@@ -57,7 +56,7 @@ class Devices:
             )
 
     def sums(self, values: list[float]) -> np.ndarray:
-        """Element-wise sums over all replicas of what each process gives: float64 [n]."""
+        """Returns sums over all replicas: float64 [n]."""
         if self.strategy is None:
             return _sums_over_jax_processes(values) if self.processes > 1 else np.asarray(values, "float64")
         import tensorflow as tf
@@ -70,12 +69,12 @@ class Devices:
         return self.strategy.experimental_local_results(summed)[0].numpy()
 
     def of_chief(self, value: float) -> float:
-        """The chief's value, which all take where each has come to its own."""
+        """Returns the chief's value, for decisions that all must take alike."""
         total, count = self.sums([value * self.is_chief, int(self.is_chief)])
         return total / count
 
     def check_same(self, step: int) -> None:
-        """Raises UserError unless every process stands at the same step, as they do with one output folder."""
+        """Raises UserError unless every process is at the same step."""
         first, second, processes = self.sums([step, step * step, 1])
         if first * first != second * processes:
             raise UserError(
@@ -85,10 +84,10 @@ class Devices:
 
 
 def make_devices(strategy: str) -> Devices:
-    """Must come before the first TensorFlow operation where there are several workers.
+    """Returns the devices of a strategy; several workers need it before the first TensorFlow operation.
 
     Raises:
-        UserError: for a strategy of the other backend, or a TF_CONFIG that is not one.
+        UserError: for a strategy of the other backend, or an invalid TF_CONFIG.
     """
     backend = keras.backend.backend()
     wanted = {"mirrored": "tensorflow", "data_parallel": "jax"}.get(strategy, backend)
@@ -106,14 +105,14 @@ def make_devices(strategy: str) -> Devices:
         workers, process = _cluster()
         made = tf.distribute.MultiWorkerMirroredStrategy()
         return Devices(made, made.num_replicas_in_sync, len(workers), process)
-    # Without GPUs it takes the processor, however often a program has cut it up.
+    # Without GPUs it uses the CPU, even one split into several logical devices.
     gpus = tf.config.list_logical_devices("GPU")
     made = tf.distribute.MirroredStrategy([device.name for device in gpus or tf.config.list_logical_devices("CPU")])
     return Devices(made, made.num_replicas_in_sync)
 
 
 def whereabouts(strategy: str, devices: Devices) -> str:
-    """A line on what a run with a strategy computes on; empty where one was not asked for."""
+    """Returns a line on the devices of a run; empty without a strategy."""
     if strategy == "none":
         return ""
     if keras.backend.backend() == "jax":
@@ -145,14 +144,14 @@ def _jax_devices(strategy: str) -> Devices:
 def _sums_over_jax_processes(values: list[float]) -> np.ndarray:
     from jax.experimental import multihost_utils
 
-    # JAX has no float64 unless told so: each number travels as two of half its digits.
+    # JAX has no float64 by default: each number is sent as two of half its digits.
     exact = np.asarray(values, "float64")
     halves = np.stack([exact.astype("float32"), (exact - exact.astype("float32")).astype("float32")])
     return np.asarray(multihost_utils.process_allgather(halves), "float64").sum(axis=(0, 1))
 
 
 def _cluster() -> tuple[list[str], int]:
-    """Addresses of all workers and the number of this one, from TF_CONFIG; JAX takes the same."""
+    """Returns addresses of all workers and this one's number, from TF_CONFIG; JAX uses the same."""
     example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
         config = json.loads(os.environ["TF_CONFIG"])

@@ -1,4 +1,4 @@
-"""Distillation: a trained model shows a smaller one how sure it is of every answer (Hinton et al. 2015)."""
+"""Distillation by soft labels (Hinton et al. 2015)."""
 
 import os
 
@@ -21,14 +21,9 @@ from tfrecords.tokenizers.pruning import pieces_within
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
     """Makes `student` minimise (1 - weight) * its own loss + weight * its distance from `teacher` from now on.
 
-    The teacher answers in the same step, without dropout. It is not part of the student: it is neither trained nor
-    saved, and whoever loads the student to train on calls this again.
-
-    Args:
-        student: the model to train, compiled.
-        teacher: gives outputs of the same shapes for the same inputs.
-        weight: 0 to 1; with 1 the labels do not matter, so any will do for rows that have none.
-        temperature: by which both sides' logits are divided, above 1 for softer distributions.
+    The student is compiled. The teacher, of the same inputs and output shapes, runs in the same step, without dropout.
+    It is neither trained nor saved with the student: call this again after loading the student. `weight` is 0 to 1;
+    with 1 the labels have no effect. `temperature` divides the logits of both.
     """
     teacher.trainable = False
     own_loss = student.compute_loss
@@ -51,10 +46,10 @@ def load_teacher(
     max_seq_length: int,
     labels: tuple[str, ...] | None,
 ) -> keras.Model:
-    """The model of a fine-tuned folder; of the student's pieces alone, where its vocabulary was cut from the teacher's.
+    """Returns the model of a fine-tuned folder, pruned to the student's vocabulary if that is part of its own.
 
     Raises:
-        UserError: it answers another kind of question than the student, or reads other ids or shorter rows.
+        UserError: it has another kind of output or other ids than the student, or takes shorter rows.
     """
     if getattr(student, "multi_label", False):
         raise UserError("--teacher shows probabilities of one label a text; leave it out for --task=multilabel")
@@ -90,7 +85,6 @@ def _answers(model: keras.Model) -> str:
 
 
 def _distance(given, shown, sample_weight, temperature: float, is_number: bool):
-    """Scalar, 0 where both sides agree: the mean of the rows, or of the tokens, by `sample_weight`."""
     if isinstance(given, dict) and "gates" in given:
         given = given["logits"]
     if isinstance(given, list):
@@ -112,7 +106,7 @@ def _distance(given, shown, sample_weight, temperature: float, is_number: bool):
 
 
 def _span_distance(given: dict, shown: dict, temperature: float):
-    """As AlbertSpanPredictor weighs its losses; ends are compared given the labelled start where the head is joint."""
+    """Compares ends given the labelled start if the head is joint."""
     both = [
         ops.mean(divergence(given[name], shown[name], temperature)) for name in ("start_log_probs", "end_log_probs")
     ]
@@ -128,9 +122,9 @@ def _answerable(*outputs: dict) -> list:
 
 
 def divergence(given, shown, temperature: float):
-    """Kullback-Leibler divergence of softmax(given / T) from softmax(shown / T), over the last axis, times T^2.
+    """Returns T^2 times the Kullback-Leibler divergence of softmax(given / T) from softmax(shown / T), last axis.
 
-    The factor keeps gradients of one size whatever T is (Hinton et al. 2015, section 2).
+    T^2 makes the gradients' scale independent of T (Hinton et al. 2015, section 2).
     """
     given, shown = (ops.log_softmax(ops.cast(logits, "float32") / temperature, axis=-1) for logits in (given, shown))
     return temperature**2 * ops.sum(ops.exp(shown) * (shown - given), axis=-1)

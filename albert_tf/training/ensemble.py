@@ -1,4 +1,4 @@
-"""Fine-tuned models answering together."""
+"""Combined predictions of fine-tuned models."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,12 +27,10 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 
 def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
-    """Writes the ensemble's answers; returns what ensemble.json says: the metrics of each model and of all together.
-
-    Models are loaded one after the other.
+    """Writes the ensemble's predictions; returns ensemble.json's content: metrics of each model and of all together.
 
     Raises:
-        UserError: models that do not go together, or no file to answer.
+        UserError: incompatible models, or no file to predict.
     """
     folders = [find_model(folder) for folder in settings.models.split(",") if folder]
     if not folders:
@@ -77,7 +75,6 @@ def _trained(folder: Path) -> dict[str, Any]:
 
 
 def _in_common(folders: Sequence[Path], task: Task, max_seq_length: int) -> tuple[Tokenizer, int]:
-    """The tokenizer of all models, and a length that all can take."""
     first, lengths = None, [max_seq_length] if max_seq_length else []
     for folder in folders:
         trained = _trained(folder)
@@ -120,7 +117,7 @@ def _scores(task: Task, splits: Sequence[Split], outputs: Sequence[Sequence[Any]
 
 
 def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
-    """Where no labelled split tells the ensemble's own null threshold, the models' middle one has to do.
+    """Uses the models' median null threshold if no labelled split determines one.
 
     Not their mean: a model that does best by answering nothing has a threshold of about -1e30.
     """

@@ -1,4 +1,4 @@
-"""Held-out accuracy beside what a model that learned nothing would reach."""
+"""Held-out accuracy of pre-trainers, and of trivial baselines."""
 
 import keras
 import numpy as np
@@ -12,18 +12,13 @@ from tfrecords.tokenizers.base import Tokenizer
 def trivial_baselines(
     train_data: str, eval_data: str, batch_size: int = 64, max_eval_steps: int = 0, max_train_batches: int = 1000
 ) -> dict:
-    """Returns the accuracy on `eval_data` of always giving the most frequent answer of `train_data`.
+    """Returns the accuracy on `eval_data` of the most frequent answer in `train_data`, both file patterns of records.
 
-    Args:
-        train_data: file patterns of pre-training records, of which the most frequent answers are.
-        eval_data: file patterns of those to be answered.
-        batch_size: examples read at a time.
-        max_eval_steps: batches of `eval_data` to look at; 0 for all.
-        max_train_batches: batches read to find the most frequent answers.
+    `max_eval_steps` and `max_train_batches` limit the batches read; 0 evaluation steps: all.
 
     Returns:
-        By the model's own names: masked_lm_accuracy (most frequent masked token) and, where the records have a pair
-        task, sentence_order_accuracy or next_sentence_accuracy (majority label), each in [0, 1].
+        masked_lm_accuracy (most frequent token) and, for a pair task, sentence_order_accuracy or next_sentence_accuracy
+        (majority label), each in [0, 1].
     """
     manifest = read_manifest(train_data)
     train_batches = max(1, min(max_train_batches, manifest["splits"]["train"]["examples"] // batch_size))
@@ -37,7 +32,6 @@ def trivial_baselines(
 
 
 def _answers(dataset) -> tuple[np.ndarray, np.ndarray]:
-    """All masked token ids and all pair labels, as two flat arrays."""
     tokens, labels = [], []
     for batch in dataset.as_numpy_iterator():
         tokens.append(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0])
@@ -52,17 +46,17 @@ def evaluate(
     max_eval_steps: int = 0,
     tokenizer: Tokenizer | None = None,
 ) -> dict[str, float]:
-    """Loss and accuracies of a pre-trainer over one pass of `eval_data`, or its first `max_eval_steps` batches.
+    """Returns loss and accuracies of a pre-trainer over `eval_data`, or its first `max_eval_steps` batches.
 
-    tokenizer: the model's, whose ids the records must hold; None: only the size of the vocabulary is compared.
+    `tokenizer`: the model's, whose ids the records must hold; None compares only the size of the vocabulary.
 
     Raises:
-        UserError: for records of another vocabulary, or longer ones than the model takes.
+        UserError: for records of another vocabulary, or longer ones than the model accepts.
     """
     config = model.encoder.config
     expected = {"vocab_size": config.vocab_size}
     if tokenizer is not None:
-        # Weights gone on from may have rows that no piece has.
+        # The weights may have embeddings that belong to no token.
         expected = {"vocab_size": tokenizer.vocab_size, "tokenizer_sha256": tokenizer.sha256}
     dataset = read_examples(eval_data, batch_size, training=False, expected=expected)
     length = dataset.element_spec["input_ids"].shape[1]

@@ -1,4 +1,4 @@
-"""How well a fine-tuned model answers the labelled rows of any file: figures, a picture, predictions."""
+"""The evaluation of a fine-tuned model on the labelled rows of any file."""
 
 import dataclasses
 import itertools
@@ -29,28 +29,20 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 _KINDS = {AlbertClassifier: "classification", AlbertRegressor: "regression", AlbertTokenClassifier: "tagging"}
-# A confusion matrix of more classes is in the picture and the JSON file alone.
+# A confusion matrix of more classes is only in the plot and the JSON file.
 _MOST_PRINTED = 8
 
 
 def evaluate_file(
     path: str, options: FileOptions, label_column: str, output_dir: str, depth: int = 0, batch_size: int = 64
 ) -> dict[str, Any]:
-    """Answers the labelled rows of a file, prints what comes of it, and writes it into a folder.
+    """Predicts the labelled rows of a file, writes and prints the results, and returns evaluation.json's content.
 
-    Args:
-        path: of the model, see `loading.load`.
-        options: of the file; what they leave open is what the model was trained on.
-        label_column: of the file that the model was trained on; empty where nobody knows.
-        output_dir: folder to write predictions, evaluation.json and a picture to.
-        depth: see `loading.load`.
-        batch_size: rows that the model sees at a time.
-
-    Returns:
-        What evaluation.json says.
+    `path` and `depth`: see `loading.load`. Open `options` and an unknown (empty) `label_column` are those of the
+    training.
 
     Raises:
-        UserError: the model gives texts no labels, or the file has none, or others.
+        UserError: the model predicts no labels, or the file has none, or others.
     """
     loaded = load(path, depth=depth)
     task = _task(loaded, path, options, label_column)
@@ -81,7 +73,6 @@ def evaluate_file(
 
 
 def _task(loaded: Loaded, path: str, options: FileOptions, label_column: str) -> Task:
-    """The task of the file as the model learned it."""
     kind, model = kind_of(loaded.model, path), loaded.model
     names = () if kind == "regression" else tuple(loaded.task.get("labels") or answers.class_names(model))
     # GLUE's files call some classes 0 and 1.
@@ -99,7 +90,7 @@ def _task(loaded: Loaded, path: str, options: FileOptions, label_column: str) ->
 
 
 def kind_of(model: keras.Model, path: str) -> str:
-    """Returns the kind of task of a model. Raises UserError for one that gives texts no labels."""
+    """Returns the kind of task of a model; raises UserError for one that predicts no labels."""
     if getattr(model, "multi_label", False):
         return "multilabel"
     for of_kind, kind in _KINDS.items():
@@ -112,7 +103,6 @@ def kind_of(model: keras.Model, path: str) -> str:
 
 
 def _draw(folder: Path, task: Task, split: Split, outputs: Sequence[np.ndarray], report: dict[str, Any]) -> Path:
-    """Draws the picture of a kind of task, and adds what it shows in numbers to the report."""
     if isinstance(task, TaggingTask):
         found = task.predictions(split.examples, split.rows, outputs)
         given = [example.tags for example in split.examples]

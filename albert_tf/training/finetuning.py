@@ -32,9 +32,9 @@ from tfrecords.base.errors import UserError
 _DRYRUN_BATCH = 4
 # The folder of a finished model's answers.
 PREDICTIONS = "predictions"
-# What several seeds came to, in the folder above theirs.
+# The results of several seeds, in the folder above theirs.
 _SUMMARY = "summary.json"
-# What a resumed run may have other than before. Where things lie decides nothing, what is in them does.
+# Settings that a resumed run may change. Paths have no effect, the contents of files do.
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
     *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
@@ -48,22 +48,16 @@ def finetune(
     devices: Devices | None = None,
     free: Collection[str] = FREE_ON_RESUME,
 ) -> Path | None:
-    """Trains, from the last checkpoint if there is one, writes the best model's answers, returns the model folder.
+    """Trains, from the last checkpoint if there is one, and writes the best model's predictions.
 
-    With several seeds each has a folder of its own, `seed-N`; `summary.json` has medians and spread, and the folder
-    above holds the best one's model.
-
-    Args:
-        settings: of the run.
-        task: what to learn; by default the one that `settings.task` names.
-        devices: to train on; by default those of `settings.strategy`.
-        free: the settings that a resumed run may have other than before.
+    Each of several seeds has a folder `seed-N`; the folder above holds the best one's model, and `summary.json`. A
+    resumed run may change the settings `free`.
 
     Returns:
-        The folder; None where the run was stopped, to be gone on with.
+        The model folder; None if the run stopped early and can be resumed.
 
     Raises:
-        UserError: for data or settings that cannot be trained on, or a folder that holds a run with other settings.
+        UserError: for unusable data or settings, or a folder that holds a run with other settings.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
@@ -110,7 +104,6 @@ def _finetune(
 
 
 def _folders(settings: FinetuningSettings) -> dict[int, Path]:
-    """Where the run of each seed lies; the folder's model is of one seed's run, or of the best of several."""
     output_dir, seeds = Path(settings.output_dir), settings.seed_list()
     if len(seeds) > 1 and run_folder.has_run(output_dir):
         raise UserError(
@@ -128,7 +121,7 @@ def _of_seed(run: Run, seed: int, folder: Path) -> Run:
 def check_claims(
     settings: FinetuningSettings, task: Task | None, devices: Devices, free: Collection[str] = FREE_ON_RESUME
 ) -> None:
-    """Refuses folders whose runs had something else, before anything is written."""
+    """Raises UserError for folders whose runs had other settings, before anything is written."""
     folders = _folders(settings)
     if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
         run = prepare(settings, task)
@@ -138,7 +131,7 @@ def check_claims(
 
 
 class Finetuning(Training):
-    """The training of a task's model on its rows."""
+    """The fine-tuning of a task's model."""
 
     name = "fine-tuning"
     free = FREE_ON_RESUME
@@ -210,7 +203,7 @@ class Finetuning(Training):
             )
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the scores of every evaluation split, each name led by its split's."""
+        """Returns the scores of every evaluation split, prefixed with its name."""
         scores = {}
         for split in self.inputs.evaluation:
             scores |= self._scores_of(split, self._outputs(self.model, split))
@@ -226,7 +219,7 @@ class Finetuning(Training):
         files.write_json(self.folder / TASK_FILE, task)
 
     def write_predictions(self) -> None:
-        """Writes the answers of the kept model to every evaluation and test split, and its scores where it has none."""
+        """Writes the selected model's predictions of evaluation and test splits, and its scores if missing."""
         with self.devices.alone():
             model = load_keras(self.folder / MODEL_FILE)
             folder = files.make_output_dir(self.folder / PREDICTIONS)
@@ -248,11 +241,10 @@ class Finetuning(Training):
 
 
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:
-    """Writes `summary.json`, and the model of the best seed, into the folder above those of the seeds.
+    """Writes `summary.json` and the best seed's model into the parent folder; returns the summary.
 
-    Returns:
-        The summary: for each metric of the best checkpoints its `values` in the order of `seeds`, `median`, `min`,
-        `max` and, of two or more, `standard_deviation`.
+    For each metric of the best checkpoints it has `values` in the order of `seeds`, `median`, `min`, `max` and, of two
+    or more, `standard_deviation`.
     """
     tasks = {seed: load_task(folder) for seed, folder in folders.items()}
     metrics = {

@@ -1,4 +1,4 @@
-"""A training and an evaluation step under JAX, on one device or with each batch spread over those of all processes."""
+"""A training and an evaluation step under JAX, on one device or spread over those of all processes."""
 
 import collections
 import contextlib
@@ -13,14 +13,14 @@ from albert_tf.layers.fused_attention import fused_attention
 from albert_tf.models.whole_batch import part_of
 from albert_tf.training.devices import Devices
 
-# Batches that are on their way to the device while it computes.
+# Batches that are transferred to the device while it computes.
 _AHEAD = 2
 
 
 class JaxSteps:
-    """Makes steps as TensorFlowSteps does. Until `sync` the state is here and the model's variables are out of date.
+    """Steps like those of TensorFlowSteps.
 
-    `fuses`: whether attention is by one kernel.
+    Until `sync` the model's variables are outdated. `fuses`: whether attention is one kernel.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int = 1, fuses: bool = False):
@@ -41,9 +41,10 @@ class JaxSteps:
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], Any], training: bool = False):
-        """Returns a function that begins to iterate over batches on the devices, as that of TensorFlowSteps does.
+        """Does as TensorFlowSteps.batches, with batches on the devices.
 
-        Of training ones each process reads its share."""
+        Each process reads its share of training batches, and all of others.
+        """
         shares = (1, self.devices.processes, self.devices.process) if training else (1, 1, 0)
         dataset = make_dataset(*shares)
 
@@ -58,7 +59,6 @@ class JaxSteps:
         return iterate
 
     def train(self, *parts: Any) -> None:
-        """Computes the update of a batch, given in `parts` parts."""
         if self._state is None:
             self._state = [[variable.value for variable in group] for group in self._groups()]
         if self._sums is None and self.parts > 1:
@@ -69,7 +69,6 @@ class JaxSteps:
             self._state, self._sums = step(self._state, self._sums, part, whole)
 
     def _whole(self, parts: tuple) -> dict[str, Any]:
-        """What the losses of the parts read of the whole batch."""
         counted = [self._count(part) for part in parts]
         whole = {name: sum(one[name] for one in counted) for name in counted[0]}
         if self._surveys:
@@ -85,7 +84,6 @@ class JaxSteps:
         return self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
 
     def _surveyed(self, trainable, others, batch):
-        """What the model's `survey` computes of a part, and the variables that do not train afterwards."""
         model = self.model
         groups = zip((model.trainable_variables, model.non_trainable_variables), (trainable, others))
         mapping = [pair for variables, values in groups for pair in zip(variables, values)]
@@ -94,30 +92,25 @@ class JaxSteps:
         return found, [scope.get_current_value(variable) for variable in model.non_trainable_variables]
 
     def evaluate(self, batch: dict[str, Any]) -> None:
-        """Adds a batch to the metrics."""
         self.sync()
         trainable, others, _, metrics = ([variable.value for variable in group] for group in self._groups())
         for variable, value in zip(self.model.metrics_variables, self._evaluate(trainable, others, metrics, batch)):
             variable.assign(value)
 
     def running(self) -> dict[str, float]:
-        """Means since the last call of `results`."""
         self.sync()
         return {name: float(value) for name, value in self.model.get_metrics_result().items()}
 
     def results(self) -> dict[str, float]:
-        """Means since the last call."""
         figures = self.running()
         self.model.reset_metrics()
         return figures
 
     def shape(self, batch: Any) -> tuple[int, int]:
-        """How many rows a batch has over all devices, and how many tokens each, padding included."""
         ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
         return ids.size // ids.shape[-1], ids.shape[-1]
 
     def sync(self) -> None:
-        """Brings the model's variables up to date."""
         if self._state is not None:
             for group, values in zip(self._groups(), self._state):
                 for variable, value in zip(group, values):
@@ -155,10 +148,6 @@ class JaxSteps:
         return self._forward(trainable, others, metrics, batch, training=False)[1][1]
 
     def _forward(self, trainable, others, metrics, batch, training: bool, whole: dict[str, Any] | None = None):
-        """The loss, and what the variables that do not train and the metrics are afterwards.
-
-        whole: where the batch is a part, what its loss reads of the whole batch.
-        """
         model = self.model
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         variables = (model.trainable_variables, model.non_trainable_variables, model.metrics_variables)
@@ -178,7 +167,7 @@ class JaxSteps:
         return loss, tuple([scope.get_current_value(variable) for variable in group] for group in variables[1:])
 
     def _placed(self, value: np.ndarray, is_share: bool):
-        """On the device, or spread over all. is_share: whether other processes have other rows of the batch."""
+        """Puts a value on the device, or spreads it over all; `is_share`: whether it is part of a batch."""
         if self._everywhere is None:
             return jax.device_put(value)
         rows = jax.sharding.NamedSharding(

@@ -1,7 +1,6 @@
 """The training loop of pre-training, fine-tuning and distillation on text.
 
-It is not Keras's `fit`, which can neither go on within an epoch nor sum the losses of replicas and workers rightly; the
-models train in plain `fit` as well.
+Keras's `fit`, which also trains the models, cannot resume within an epoch or sum the losses of replicas correctly.
 """
 
 import abc
@@ -29,7 +28,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-# Updates that may be skipped because a gradient is not finite, where no setting says how many.
+# Default number of updates that may be skipped because a gradient is not finite.
 _MAX_SKIPPED = 20
 # Rows whose spectral radius is estimated at an evaluation.
 _RADIUS_ROWS = 4
@@ -44,30 +43,22 @@ class Phase:
 
 
 class Training(abc.ABC):
-    """A training run. Its kinds say what is trained, on which batches, and what an evaluation is.
+    """A training run; subclasses define the model, its batches and its evaluation.
 
-    Args:
-        settings: a dataclass with the fields that PretrainingSettings and FinetuningSettings share.
-        devices: to train on.
-        config: of the encoder.
-        tokenizer: that the batches were made with.
-        started: when the command began, as `time.monotonic()` gives it; `settings.max_hours` count from there.
+    `settings` is a dataclass with the fields that PretrainingSettings and FinetuningSettings share; its `max_hours`
+    count from `started`, by `time.monotonic()`.
 
     Raises:
-        UserError: --fused_attention, where there is no such kernel.
+        UserError: --fused_attention is set and the device has no such kernel.
 
     Attributes:
-        name: what is done, beside the bar.
-        free: the settings that a resumed run may have other than before.
-        main_metric: the figure of an evaluation by which `model.keras` is chosen, the first of the best; where it is
-            not measured, the newest model is.
-        lower_is_better: whether the least is the best.
+        name: the label of the progress bar.
+        free: the settings that a resumed run may change.
+        main_metric: selects `model.keras`, the first of equal ones; if it is not measured, the newest is selected.
         log_steps: steps between two rows of the history; 0: only at checkpoints.
-        stop_step: a step to stop after, as when `max_hours` are over; None: only at the end.
-        patience: end after as many evaluations in a row without a better main metric; 0: never.
-        model: what is trained, once `run` has begun.
-        step: updates made.
-        stopped: whether the run was stopped before its end, to be gone on with.
+        stop_step: a step to stop after, as if `max_hours` were over; None: only at the end.
+        patience: evaluations in a row without improvement that end training; 0: no limit.
+        stopped: whether the run stopped early and can be resumed.
     """
 
     name = "training"
@@ -82,18 +73,18 @@ class Training(abc.ABC):
         self.settings, self.devices, self.config, self.tokenizer = settings, devices, config, tokenizer
         self.folder, self.started = Path(settings.output_dir), started
         self.stopped = False
-        # What the last evaluation took, with what is written after it.
+        # The duration of the last evaluation and its writes.
         self._evaluation_seconds = 0.0
         if settings.fused_attention:
             fused_attention.check(config, settings.dtype_policy)
 
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Returns what decides the run beside its settings, for run.json."""
+        """Returns what determines the run besides its settings."""
 
     @abc.abstractmethod
     def new_model(self) -> keras.Model:
-        """Returns the compiled model of a run that begins, its optimizer built."""
+        """Returns the compiled model of a new run, with its optimizer built."""
 
     @abc.abstractmethod
     def phases(self) -> list[Phase]:
@@ -103,18 +94,18 @@ class Training(abc.ABC):
     def batches(self, phase: Phase, step: int) -> Callable:
         """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's share of the batches.
 
-        They are the phase's from `step` on, each in as many elements as `parts` times the parts of a step.
+        It starts at `step`. A batch comes in `parts` times as many elements as a step has parts.
         """
 
     @abc.abstractmethod
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the figures of held-out rows, by the names that the history has for them; {} where there are none."""
+        """Returns figures of held-out rows, or {}."""
 
     def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
-        """Makes the model ready for its first step; called only where there is one to make."""
+        """Prepares the model for its first step, if there is one to make."""
 
     def check(self, figures: dict[str, float]) -> None:
-        """Raises UserError where these figures, of training or with those of an evaluation, must end the run."""
+        """Raises UserError if figures require the run to end."""
         if figures["skipped"] > _MAX_SKIPPED:
             raise UserError(
                 f"{figures['skipped']} updates up to step {self.step} had gradients that are not finite and were "
@@ -123,25 +114,22 @@ class Training(abc.ABC):
             )
 
     def describe(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
-        """Writes what belongs beside the `model.keras` that has these figures."""
+        """Writes the files that accompany a `model.keras` with these figures."""
 
     def kept_model(self) -> keras.Model:
-        """Returns what `model.keras` is to hold: what is trained, or the part of it that is used afterwards."""
+        """Returns the model to save: the trained one, or the part to use after training."""
         return self.model
 
     def remark(self) -> str:
-        """Returns what the first line says after the number of parameters."""
+        """Returns the end of the first line of output, after the number of parameters."""
         return ""
 
     def run(self) -> bool:
-        """Trains from the last checkpoint, if there is one, to the last step.
-
-        Returns:
-            Whether the run is at its end, or else was stopped to be gone on with.
+        """Trains from the last checkpoint, if any, to the last step; returns False if the run stopped early.
 
         Raises:
-            UserError: the folder holds a run of other settings, or the figures are not what training can go on with.
-            KeyboardInterrupt, SystemExit: a signal asked for it; a checkpoint is saved.
+            UserError: the folder holds a run with other settings, or training cannot continue with its figures.
+            KeyboardInterrupt, SystemExit: on a signal; a checkpoint is saved.
         """
         folder = files.make_output_dir(self.folder)
         with files.locked(folder) if self.devices.is_chief else contextlib.nullcontext():
@@ -171,7 +159,7 @@ class Training(abc.ABC):
         return not self.stopped
 
     def data_figures(self) -> dict[str, float]:
-        """Returns figures of the training data, for each row of the history."""
+        """Returns figures of the training data."""
         return {}
 
     def _say(self, line: str) -> None:
@@ -202,7 +190,6 @@ class Training(abc.ABC):
         self.report.close()
 
     def _train_phase(self, phase: Phase) -> None:
-        """Goes on to the end of the phase, or until the run has to end."""
         # Of this phase: scores on other held-out rows do not compare.
         self.best = max(self._scores(phase.first_step), default=-math.inf)
         batches = self.steps.batches(self.batches(phase, self.step), training=True)()
@@ -212,12 +199,11 @@ class Training(abc.ABC):
             if saves or self.step == self.stop_step or (self.log_steps and self.step % self.log_steps == 0):
                 self._row(phase, saves)
             elif self._must_hurry():
-                # In a second or two; a model that keeps its sums goes on with them, so that no row is cut in two.
+                # It takes a second or two. A model with stored sums resumes with them: no row of the history is split.
                 self.stopped = self._ended = True
                 self._save_checkpoint()
 
     def _must_hurry(self) -> bool:
-        """Whether a signal asks this process, the only one, to end."""
         return self.signals.asked is not None and self.devices.processes == 1
 
     def _make_step(self, batches: Iterator) -> None:
@@ -262,9 +248,9 @@ class Training(abc.ABC):
             self.stopped, self._ended = False, True
 
     def _evaluated(self, phase: Phase) -> dict[str, float]:
-        """Evaluates, so that neither what it fails by nor who cannot wait for it costs the updates made.
+        """Evaluates; an error or an urgent signal loses no updates.
 
-        The last step has no checkpoint of that kind: it would end the run without its figures.
+        The last step saves no checkpoint for that: the run would count as finished, without its figures.
         """
         keeps = self.devices.is_chief and self.step < self.settings.num_train_steps
         if keeps and self._must_hurry():
@@ -282,14 +268,12 @@ class Training(abc.ABC):
         run_folder.save_checkpoint(self.model, self.folder)
 
     def _warn(self, figures: dict[str, float]) -> None:
-        """Says once what figures warn of."""
         for one in self.config.extensions if self.devices.is_chief and not self._has_warned else ():
             if message := one.warning(figures, self.step):
                 self._has_warned = True
                 logging.warning("%s", message)
 
     def _figures_of_rows(self) -> dict[str, float]:
-        """Of some rows of the last batch; {} over replicas."""
         if not hasattr(self.model, "encoder") or self.devices.replicas > 1 or not self.config.extensions:
             return {}
         features = keras.utils.unpack_x_y_sample_weight(self._batch)[0]
@@ -300,10 +284,9 @@ class Training(abc.ABC):
         return found
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
-        """Returns whether this row has to be the last; all processes agree on it.
+        """Returns whether this is the last row of the history; all processes agree.
 
-        It has to where another, with the evaluation that it would end by, would not fit into the time, the step to
-        stop after is reached, or a signal asks any process to end.
+        Time must suffice for another row with its evaluation.
         """
         evaluations = (1 + evaluates) * self._evaluation_seconds
         hours = (time.monotonic() - self.started + seconds + evaluations) / 3600
@@ -311,26 +294,24 @@ class Training(abc.ABC):
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
     def _scores(self, after: int = 0) -> list[float]:
-        """By evaluation, of those past a step; as history.csv rounds them, so that a resumed run decides the same."""
+        """Returns scores rounded as in history.csv, so that a resumed run decides the same."""
         scores = [self._score(row) for row in self.history.rows if int(row["step"]) > after]
         return [score for score in scores if score is not None]
 
     def _score(self, figures: dict[str, Any]) -> float | None:
-        """The main metric, the higher the better; None where it was not measured."""
+        """Returns the main metric, negated if lower is better, or None."""
         value = figures.get(self.main_metric, "")
         if value == "":
             return None
         return float(f"{float(value):.6g}") * (-1 if self.lower_is_better else 1)
 
     def _has_stalled(self) -> bool:
-        """Whether the last `patience` evaluations brought nothing better than those before."""
         scores = self._scores()
         return 0 < self.patience < len(scores) and max(scores[-self.patience :]) <= max(scores[: -self.patience])
 
     def _save(self, figures: dict[str, float]) -> None:
-        """Writes `model.keras`, without optimizer, if this is the best; and a checkpoint to go on from."""
         score = self._score(figures)
-        with self.devices.alone():  # To write a model Keras makes others.
+        with self.devices.alone():  # Keras makes other models to write one.
             if score is None or score > self.best:
                 self.best = -math.inf if score is None else score
                 save_keras(self.kept_model(), self.folder / MODEL_FILE, optimizer=False)
@@ -342,7 +323,7 @@ def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: i
     """Returns the TensorFlowSteps or JaxSteps of a model.
 
     Raises:
-        UserError: batches are cut, into parts or over replicas, and the model does not say what its loss divides by.
+        UserError: batches are split, and the model does not report its loss's divisors.
     """
     if (parts > 1 or devices.strategy is not None) and not hasattr(model, "loss_divisors"):
         raise UserError(

@@ -1,4 +1,4 @@
-"""The memory that a pre-training step takes, and the parts that its batch is cut into where it would not fit."""
+"""The memory of a pre-training step, and the split of a batch so that it fits."""
 
 import dataclasses
 import math
@@ -17,13 +17,13 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 GIB = 2**30
-# Of the memory that is free, what a run plans with: the estimate is right within about a fifth.
+# The share of free memory that a run plans with: the estimate is right within about a fifth.
 _SHARE = 0.8
 
 # Fitted to peaks of the process's memory (docs/results/training_memory.md) for ALBERT-base, BERT-base and a small
 # model, rows of 128 and 512 tokens, on a CPU.
 _RUNTIME = 1.2 * GIB
-# Weights, two moments, gradients, and what an update makes on the way.
+# Weights, two moments, gradients, and temporary values of an update.
 _COPIES = 6
 # Numbers kept for the backward pass: of each token and block so many times hidden_size and intermediate_size, of each
 # pair of tokens and head, of each predicted word and vocabulary entry.
@@ -35,7 +35,7 @@ _OF_POLICY = {"float32": 1.0, "mixed_bfloat16": 0.7}
 
 
 class Need(NamedTuple):
-    """Bytes of a training step: `fixed`, and `row` for each row that is computed at once."""
+    """Bytes of a training step: `fixed`, and `row` for each row of a part."""
 
     fixed: float
     row: float
@@ -45,14 +45,7 @@ class Need(NamedTuple):
 
 
 def step_need(config: AlbertConfig, length: int, predictions: int, settings: PretrainingSettings) -> Need:
-    """Estimates a step's memory from its sizes.
-
-    Args:
-        config: of the encoder.
-        length: tokens a row.
-        predictions: masked words a row.
-        settings: for walk, dtype_policy, the objective, and the parts of a step.
-    """
+    """Estimates the memory of a step on rows of `length` tokens with `predictions` masked words each."""
     work = work_of(config, length, predictions if settings.objective == "permutation" else 0)
     gate = _GATE * (config.feed_forward == "glu")
     block = work.length * (_HIDDEN + _STREAM * work.streams) * config.hidden_size
@@ -68,9 +61,9 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
 
 
 def free_memory() -> int | None:
-    """Returns the bytes that this process may use in all, what it has included; None where nobody says.
+    """Returns the bytes that this process may use, including those in use; None if unknown.
 
-    They are the GPU's where there is one, otherwise those of the machine or, if less, its container.
+    They are the GPU's, or else the machine's or, if less, its container's.
     """
     if (device := _device_memory()) is not None:
         return device
@@ -108,7 +101,7 @@ def _kilobytes(path: Path, name: str) -> int | None:
 
 
 def _of_containers(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
-    """What each control group that this process is in leaves, of version 2 and version 1."""
+    """Returns the bytes left in each control group of this process (version 1 or 2)."""
     lines = own.read_text().splitlines() if own.is_file() else []
     free = []
     for _, controllers, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):
@@ -133,7 +126,7 @@ def _left(group: Path, limit: str, used: str) -> int | None:
         return None
     if not allowed.isdigit() or int(allowed) >= 2**60:
         return None
-    # Cached files are given back when memory is asked for.
+    # Cached files are released on demand.
     counts = dict(zip(statistics[::2], map(int, statistics[1::2])))
     return int(allowed) - taken + counts.get("inactive_file", 0) + counts.get("active_file", 0)
 
@@ -141,24 +134,16 @@ def _left(group: Path, limit: str, used: str) -> int | None:
 def fit_to_memory(
     settings: PretrainingSettings, config: AlbertConfig, phases: list[RecordsPhase], devices: Devices, run_file: Path
 ) -> tuple[PretrainingSettings, str]:
-    """Settles into how many parts the batch of a step is cut.
+    """Returns the settings with the number of parts of a step's batch, and a line on the memory of a step.
 
-    Args:
-        settings: where `gradient_accumulation_steps` is 0, the number is that of the run begun in the folder, or else
-            the least with which a step fits into memory.
-        config: of the encoder.
-        phases: of the run.
-        devices: which share a step's batch.
-        run_file: run.json, where the run has begun.
-
-    Returns:
-        The settings with a number, and a line that says what a step will take.
+    If `gradient_accumulation_steps` is 0, the number is that of the run in `run_file`, or else the least with which a
+    step fits into memory.
 
     Raises:
         UserError: the run began with parts that these devices cannot share.
     """
     total = settings.memory_gb * GIB or free_memory()
-    # Devices that are cuts of one processor share its memory.
+    # Logical devices of one CPU share its memory.
     sharers = devices.replicas if _device_memory() is not None else devices.processes
     needs = [
         step_need(config, phase.manifest["max_seq_length"], phase.manifest["max_predictions_per_seq"], settings)

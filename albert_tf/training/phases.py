@@ -1,4 +1,4 @@
-"""The stretches of a run that have records and batch sizes of their own, usually 128 tokens and then 512."""
+"""The phases of a run, usually 128 tokens and then 512."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ _SIZES, _COMBINATIONS = 8, 16
 
 @dataclasses.dataclass(frozen=True)
 class RecordsPhase(Phase):
-    """Steps on records of one kind, `batch_size` of them a step, with those that are held out."""
+    """Steps on records of one kind, `batch_size` of them a step, with the held-out ones."""
 
     train_data: str
     eval_data: str
@@ -33,17 +33,17 @@ class RecordsPhase(Phase):
 
     @property
     def least_rows(self) -> int:
-        """Gives the rows that a replica's part of a step has at least, or may have so many times."""
+        """The rows of a replica's part of a step are a multiple of this."""
         return self.manifest.get("streams", 2)
 
     @property
     def fill(self) -> float:
-        """Gives the share of the training rows that is no padding, of several folders that of the first."""
+        """The share of training tokens that is no padding, in the first folder."""
         of_training = self.manifest["splits"]["train"]
         return of_training["tokens"] / (of_training["examples"] * self.manifest["max_seq_length"])
 
     def training(self, settings: PretrainingSettings, step: int, packed: bool = False) -> Callable:
-        """Returns what `Training.batches` is to return; packed: whether examples share rows, where that pays."""
+        """Returns the result of `Training.batches`; `packed`: whether examples may share rows."""
         parts_of_step = settings.gradient_accumulation_steps
 
         def read(parts: int, workers: int, worker: int):
@@ -60,7 +60,7 @@ class RecordsPhase(Phase):
             if not is_jax:
                 # Each process has graphs of its own.
                 sizes = min(_SIZES, int(_COMBINATIONS ** (workers / self.replicas) + 1e-6))
-            # JAX makes one array of all processes' rows, who would differ in their number.
+            # JAX makes one array of all processes' rows; their numbers would differ.
             shared = packed and self.fill < _FULL and sizes > 1 and not (is_jax and workers > 1)
             return read_examples(
                 self.train_data, size, training=True, seed=settings.seed,
@@ -74,10 +74,7 @@ class RecordsPhase(Phase):
         return read
 
     def held_out(self, settings: PretrainingSettings) -> Callable | None:
-        """Returns a function (parts, workers, worker) to one pass over the first held-out records.
-
-        None where there are none to read.
-        """
+        """Returns a function (parts, workers, worker) to one pass over the first held-out records, or None."""
         if not self.eval_data:
             return None
         same = {key: self.manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
@@ -102,8 +99,8 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPha
     """Returns the phases of a run, in order.
 
     Raises:
-        UserError: for missing records, a second phase of another vocabulary or pair task, or batches that the
-            replicas cannot share.
+        UserError: for missing records, a second phase of another vocabulary or pair task, or batches that the replicas
+            cannot share.
     """
     end = settings.num_train_steps
     middle = settings.second_from_step or end

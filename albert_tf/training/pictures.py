@@ -1,4 +1,4 @@
-"""What a model's answers to labelled rows look like: a confusion matrix, precision against recall, numbers."""
+"""Plots of predictions for labelled rows: confusion matrix, precision-recall curves, numbers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from tfrecords.base import files
 from tfrecords.base.plotting import fonts_for, wrapped
 
-# Classes that a matrix shows at most, and labels with a curve.
+# Most classes of a matrix, and most labels with a curve.
 _MOST_CLASSES, _MOST_CURVES = 20, 10
 
 
@@ -22,15 +22,9 @@ def confusion(labels: np.ndarray, predictions: np.ndarray, count: int) -> np.nda
 
 
 def precision_recall(scores: np.ndarray, is_right: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Computes precision and recall at every threshold, and the average precision.
+    """Returns precision and recall [thresholds], the highest threshold first, and the average precision.
 
-    Args:
-        scores: of each row, higher where the label is likelier: [rows].
-        is_right: whether the row has the label: bool [rows].
-
-    Returns:
-        Precision and recall [thresholds], the highest threshold first, and the sum of precision times the gain in
-        recall, 0 to 1.
+    `scores` [rows] are higher if the label is likelier; `is_right` [rows] are bool.
 
     >>> precision, recall, average = precision_recall(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]))
     >>> recall.tolist(), round(average, 3)
@@ -47,14 +41,9 @@ def precision_recall(scores: np.ndarray, is_right: np.ndarray) -> tuple[np.ndarr
 def draw_classes(
     path: Path, names: Sequence[str], counts: np.ndarray, scores: np.ndarray | None, labels: np.ndarray
 ) -> None:
-    """Draws a confusion matrix and, where two classes have scores, precision against recall of each.
+    """Plots a confusion matrix and, if two classes have scores, their precision-recall curves.
 
-    Args:
-        path: of the PNG to write.
-        names: of the classes.
-        counts: int [label, prediction].
-        scores: of each row and class, [rows, classes]; None for the matrix alone.
-        labels: of each row, [rows].
+    `counts` are int [label, prediction], `scores` [rows, classes], `labels` [rows].
     """
     with fonts_for(names):
         has_curves = len(names) == 2 and scores is not None
@@ -69,14 +58,7 @@ def draw_classes(
 
 
 def draw_labels(path: Path, names: Sequence[str], scores: np.ndarray, has_label: np.ndarray) -> None:
-    """Draws precision against recall of each of several labels a text, at most of ten, the most frequent ones.
-
-    Args:
-        path: of the PNG to write.
-        names: of the labels.
-        scores: of each row and label, [rows, labels].
-        has_label: likewise whether the row has it, bool.
-    """
+    """Plots precision-recall curves of the ten most frequent of several labels a text; arrays are [rows, labels]."""
     shown = np.argsort(-has_label.sum(axis=0), kind="stable")[:_MOST_CURVES]
     with fonts_for(names):
         figure = _figure(7)
@@ -88,7 +70,7 @@ def draw_labels(path: Path, names: Sequence[str], scores: np.ndarray, has_label:
 
 
 def draw_numbers(path: Path, labels: np.ndarray, predictions: np.ndarray) -> None:
-    """Draws predicted numbers against those of the labels, both [rows]."""
+    """Plots predicted numbers against labels, both [rows]."""
     figure = _figure(5.5, 5)
     axes = figure.subplots()
     ends = [min(labels.min(), predictions.min()), max(labels.max(), predictions.max())]

@@ -1,4 +1,4 @@
-"""What a fine-tuning run works on, and its settings with every "the task's own" filled in."""
+"""The data and resolved settings of a fine-tuning run."""
 
 import collections
 import dataclasses
@@ -28,7 +28,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 # Of each file, in a dry run.
 DRYRUN_EXAMPLES = 16
-# That are made rows of at a time; of SQuAD some 100 MB.
+# Examples that are converted to rows at a time; of SQuAD some 100 MB.
 CHUNK_EXAMPLES = 4096
 # Of the models that can answer after each step: see models/early_exit.py.
 EARLY_EXIT_KINDS = ("classification", "regression", "tagging")
@@ -43,14 +43,13 @@ class Split(NamedTuple):
 
 
 class Run(NamedTuple):
-    """All that a run needs.
+    """The inputs of a run.
 
     Attributes:
-        settings: with no "the task's own" left in it.
-        config: of the encoder to train.
-        source: the encoder, or with `keep_head` the model, to take weights from; None from scratch.
-        train: the rows to train on, in a file; those of the other splits are held in memory.
-        unknown_share: of the training text's tokens, how many the vocabulary has no piece for, 0 to 1.
+        settings: with all of the task's own values filled in.
+        source: to take weights from: the encoder or, with `keep_head`, the model; None from scratch.
+        train: the training rows, in a file; other splits are in memory.
+        unknown_share: share of the training text's tokens that the vocabulary lacks, 0 to 1.
     """
 
     settings: FinetuningSettings
@@ -69,16 +68,11 @@ class Run(NamedTuple):
 
     @property
     def main_metric(self) -> str:
-        """As `evaluate` names it."""
         return f"{self.task.evaluation_splits[0]}_{self.task.main_metric}"
 
 
 def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
-    """Reads everything, so that whatever is wrong with it is said before any training.
-
-    Raises:
-        UserError: naming what is wrong.
-    """
+    """Reads all inputs, so that errors (UserError) are raised before any training."""
     if task is None:
         settings, _ = resolve_data(settings)
         task = create_task(settings)
@@ -144,7 +138,7 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
 
 
 def _say_what_is_lost(chunks: Iterable[FeatureRows]) -> Iterator[FeatureRows]:
-    """The same chunks; after the last it warns of SQuAD's answers that are no label, which nothing else tells."""
+    """Yields the same chunks, then warns of SQuAD's answers that no label represents."""
     lost = 0
     for rows in chunks:
         lost += getattr(rows, "unaligned", 0)
@@ -158,7 +152,6 @@ def _say_what_is_lost(chunks: Iterable[FeatureRows]) -> Iterator[FeatureRows]:
 
 
 def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEncoder | keras.Model | None:
-    """What weights are taken from."""
     if start.model is None:
         return None
     if not settings.keep_head:
@@ -181,7 +174,7 @@ def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEnc
 
 
 def _first(examples: Iterable[Any], count: int) -> list[Any]:
-    """Some examples; the others are read too, since what is wrong with one is to be said."""
+    """Returns the first examples, but reads all to find their errors."""
     examples = iter(examples)
     kept = list(itertools.islice(examples, count))
     collections.deque(examples, maxlen=0)
@@ -196,7 +189,7 @@ def _unknown_share(rows: FeatureRows, tokenizer: Tokenizer) -> float:
 
 
 def digest(rows: FeatureRows) -> str:
-    """SHA-256 of the features and labels: equal if and only if training sees the same."""
+    """Returns the SHA-256 of the features and labels."""
     state = hashlib.sha256()
     for name in sorted(rows.tokens):
         for block in rows.tokens[name].blocks():
@@ -208,7 +201,6 @@ def digest(rows: FeatureRows) -> str:
 
 
 def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int) -> FinetuningSettings:
-    """Fills in the task's own values."""
     changes: dict[str, Any] = {"max_seq_length": settings.max_seq_length or min(own.max_seq_length, positions)}
     for name in ("train_batch_size", "learning_rate"):
         changes[name] = getattr(settings, name) or getattr(own, name)
@@ -225,7 +217,6 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
 
 
 def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: FeatureRows) -> FinetuningSettings:
-    """Fills in steps, warm-up and the span between checkpoints, which may depend on the number of rows."""
     parts = settings.gradient_accumulation_steps
     if min(settings.train_batch_size, len(rows)) % parts:
         raise UserError(f"{len(rows)} rows make one batch, no multiple of --gradient_accumulation_steps={parts}")

@@ -30,7 +30,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["PretrainingSettings", "pretrain", "try_all_paths"]
 
-# What of the records' manifest decides which examples and masks a step gets.
+# Keys of the records' manifest that determine the examples and masks of a step.
 _DECISIVE_OF_RECORDS = ("masking", "masked_lm_prob", "max_ngram", "whole_words", "pair_task", "seed", "format_version")
 _NEWER = ("word_rule",)
 _MODELS: dict[str, type[AlbertPretrainer]] = {"masked": AlbertPretrainer, "permutation": permutation.MODEL}
@@ -44,15 +44,11 @@ def pretrain(
 ) -> Path:
     """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
 
-    Args:
-        settings: of the run.
-        devices: made from `settings.strategy` where None.
-        stop_step: a step to stop after, resumable, as when `max_hours` are over.
-        free: the settings that a resumed run may have other than before.
+    A run stops after `stop_step` as if `max_hours` were over; a resumed run may change the settings `free`.
 
     Raises:
-        UserError: for data or settings that cannot be trained on, a folder that holds a run with other settings, or
-            too many updates that had to be skipped.
+        UserError: for unusable data or settings, a folder that holds a run with other settings, or too many skipped
+            updates.
     """
     started = time.monotonic()
     devices = devices or make_devices(settings.strategy)
@@ -66,7 +62,7 @@ class Pretraining(Training):
     """The training of a pre-trainer on records.
 
     Raises:
-        UserError: for records that are missing, or do not go with the model or with each other.
+        UserError: for records that are missing, or do not fit the model or each other.
     """
 
     name = "pre-training"
@@ -85,13 +81,13 @@ class Pretraining(Training):
         self._held_out = {}
         if settings.gradient_norm == "official" and keras.backend.backend() != "tensorflow":
             raise UserError("--gradient_norm=official needs KERAS_BACKEND=tensorflow, whose lookups keep rows")
-        # Missing, cut off or foreign records are met before anything is written, those of the second phase too.
+        # Missing, truncated or foreign records, also of the second phase, are reported before anything is written.
         for phase in phases:
             describe_records(find_records(phase.train_data, "train"), "train")
         for read in filter(None, (phase.held_out(settings) for phase in phases)):
             read(1, 1, 0)
         for phase in phases if settings.objective == "permutation" else ():
-            phase.training(settings, phase.first_step)(devices.replicas, 1, 0)  # And batches that they cannot make.
+            phase.training(settings, phase.first_step)(devices.replicas, 1, 0)  # It also reports impossible batches.
 
     def facts(self) -> dict[str, Any]:
         manifests = [phase.manifest for phase in self._phases]
@@ -103,7 +99,7 @@ class Pretraining(Training):
 
     def _of_records(self, manifest: dict[str, Any]) -> dict[str, Any]:
         keys = _DECISIVE_OF_RECORDS + permutation.MANIFEST_KEYS * (self.settings.objective == "permutation")
-        # Runs of before these were noted stay what they were.
+        # Runs from before these were recorded remain valid.
         return {key: manifest.get(key) for key in keys} | {key: manifest[key] for key in _NEWER if key in manifest}
 
     def new_model(self) -> AlbertPretrainer:
@@ -147,7 +143,7 @@ class Pretraining(Training):
 
     @property
     def _packed(self) -> bool:
-        """Whether examples may share rows: where a row's tokens, or its examples, are counted as one they must not."""
+        """Returns whether examples may share rows: not if tokens or examples are counted by row."""
         may_share = all(one.packs for one in self.config.extensions) and self.settings.gradient_norm != "official"
         return self.settings.pack_rows and may_share
 
@@ -187,7 +183,7 @@ class Pretraining(Training):
 
 
 def try_all_paths(settings: PretrainingSettings) -> None:
-    """--dryrun: trains, evaluates, stops, resumes and loads a tiny model, and leaves no file.
+    """Runs --dryrun: trains, evaluates, stops, resumes and loads a tiny model, and leaves no file.
 
     Raises:
         UserError: as `pretrain`.
@@ -205,7 +201,7 @@ def try_all_paths(settings: PretrainingSettings) -> None:
 
 
 def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
-    """What to begin with; of a run that has a checkpoint its configuration alone."""
+    """Returns the start; of a run with a checkpoint only its configuration."""
     records = load_tokenizer(find_records(settings.train_data, "train")[0].parent)
     folder, length = Path(settings.output_dir), max(phase.manifest["max_seq_length"] for phase in phases)
     if settings.init_from and run_folder.has_checkpoint(folder):

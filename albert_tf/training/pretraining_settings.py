@@ -1,4 +1,4 @@
-"""All that determines a pre-training run, and the small run that tries every path of it."""
+"""The settings of a pre-training run, and a small run that tries every path of it."""
 
 import dataclasses
 from pathlib import Path
@@ -12,7 +12,7 @@ from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.build_settings import OBJECTIVES
 
 _OF_PERMUTATION = ("memory_length", "perm_size")
-# What a resumed run may have other than before: none of it changes which examples give which update.
+# Settings that a resumed run may change: none affects which examples give which update.
 FREE_ON_RESUME = (
     "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "pack_rows",
     "fused_attention", "dryrun",
@@ -21,7 +21,7 @@ FREE_ON_RESUME = (
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingSettings(CheckedSettings):
-    """All that determines a pre-training run.
+    """The settings of a pre-training run.
 
     Steps count optimizer updates; batch sizes count examples, over all devices.
 
@@ -174,7 +174,6 @@ class PretrainingSettings(CheckedSettings):
     dryrun: bool = setting(False, help="try every stage with a tiny model in a minute, and save nothing")
 
     def __post_init__(self):
-        """Raises UserError naming the first value that no run could have."""
         if self.num_warmup_steps == -1:
             object.__setattr__(self, "num_warmup_steps", self.num_train_steps // 40)
         super().__post_init__()
@@ -211,7 +210,7 @@ class PretrainingSettings(CheckedSettings):
 
     @property
     def peak_learning_rate(self) -> float:
-        """The rate after warm-up, scaled to the batch where `learning_rate_batch_size` asks for it."""
+        """The rate after warm-up, scaled to the batch if `learning_rate_batch_size` is set."""
         if not self.learning_rate_batch_size:
             return self.learning_rate
         from albert_tf.optimizers import scale_learning_rate  # Brings Keras, which a command's --help has no need of.
@@ -222,9 +221,9 @@ class PretrainingSettings(CheckedSettings):
 def shrunk(
     settings: PretrainingSettings, folder: Path, config: AlbertConfig, replicas: int, rows: int = 2
 ) -> PretrainingSettings:
-    """Returns the same run, with all its choices, at a size that takes seconds.
+    """Returns the same run at a size that takes seconds, with `rows` rows in a replica's part of a step.
 
-    Its configuration is written to `folder`; a replica's part of a step has so many rows.
+    Its configuration is written to `folder`.
     """
     # Of what is said of single steps all are kept.
     of_steps = config.depth_plan or config.depth_lora_rank or config.random_depth_min

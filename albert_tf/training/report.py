@@ -1,4 +1,4 @@
-"""What a training run shows and writes of its course: a bar, history.csv, TensorBoard."""
+"""The progress of a training run: a bar, history.csv, TensorBoard."""
 
 import resource
 import sys
@@ -17,14 +17,9 @@ from tfrecords.base.script import progress_bar
 
 
 class Report:
-    """Shows and writes the figures of training since the last row.
+    """Shows and writes the figures of training since the last row; with a `history` of None nothing.
 
-    Args:
-        history: the rows so far; None to show and write nothing.
-        name: of what is done, beside the bar.
-        num_train_steps: of the whole run.
-        first_step: how many of them were made by earlier starts.
-        utilisation: of the run.
+    `first_step` is the number of steps of earlier starts.
     """
 
     def __init__(
@@ -45,29 +40,18 @@ class Report:
         self.waits_for("compiling the first step")
 
     def waits_for(self, what: str) -> None:
-        """Says beside the bar why it stands still."""
+        """Shows next to the bar why it does not move."""
         self._waits = True
         self.bar.set_postfix_str(f"{what} ...")
 
     def batch(self, rows: int, length: int, waited: float) -> None:
-        """Counts a batch, or a part of one.
-
-        Args:
-            rows: that it has over all devices.
-            length: of a row in tokens, padding included.
-            waited: seconds that the program waited for it.
-        """
+        """Counts a batch or a part: rows over all devices, tokens a row with padding, seconds waited."""
         self._tokens += rows * length
         self._work += self.utilisation.work(rows, length)
         self._waited += waited
 
     def step(self, running: Callable[[], dict[str, float]] | None) -> None:
-        """Counts an update.
-
-        Args:
-            running: gives the figures since the last row; called only to be shown, as it waits for the update. None:
-                those of the last row are shown.
-        """
+        """Counts an update. `running` returns figures to show and waits for the update; None shows the last ones."""
         if self.bar.update() or self._waits:
             self._waits = False
             self._figures = _summary(running()) if running else self._figures
@@ -75,18 +59,10 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Since the last row."""
         return time.monotonic() - self._started
 
     def row(self, step: int, figures: dict[str, float], held_out: dict[str, float], seconds: float) -> None:
-        """Shows and writes the figures of the steps since the last row, which took `seconds`.
-
-        Args:
-            step: updates made.
-            figures: of training.
-            held_out: of the evaluation; {} where there was none. val_ before a name is for history.csv alone.
-            seconds: that the steps took.
-        """
+        """Shows and writes the figures since the last row; the prefix val_ of `held_out` is only for history.csv."""
         speeds = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
         figures = figures | speeds | self.utilisation.figures(self._work, seconds)
         self._figures = _summary(figures)
@@ -103,7 +79,6 @@ class Report:
         self._restart()
 
     def close(self) -> None:
-        """Leaves the bar as it stands, and closes the files."""
         self.bar.close()
         for board in self._boards.values():
             board.close()
@@ -120,12 +95,7 @@ class Report:
 
 
 def remove_events(folder: Path, last_step: int) -> None:
-    """Removes what TensorBoard's files in a folder hold of later steps: those that a killed run makes once more.
-
-    Args:
-        folder: with the files, in whatever folders below it.
-        last_step: the last step whose events stay.
-    """
+    """Removes TensorBoard events after `last_step` in a folder and below; a resumed run rewrites them."""
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         files.remove_unfinished(path.parent)
         kept, removed = _events(path, last_step)
@@ -136,7 +106,7 @@ def remove_events(folder: Path, last_step: int) -> None:
 
 
 def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
-    """The events of a file up to a step, and whether it holds others, or one that a kill cut off."""
+    """Returns the events of a file up to a step, and whether it holds any others."""
     kept, removed = [], False
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
@@ -150,7 +120,6 @@ def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
 
 
 def _summary(figures: dict[str, float]) -> str:
-    """The loss and what it comes with; of scores, that have no loss, all."""
     if "loss" not in figures:
         return ", ".join(f"{key} {value:.4g}" for key, value in figures.items())
     accuracies = [
@@ -163,7 +132,7 @@ def _summary(figures: dict[str, float]) -> str:
 
 
 def memory_figures() -> dict[str, float]:
-    """Peaks so far in GiB: memory_gb of this process and, where there is a GPU, device_memory_gb of its first."""
+    """Returns peaks so far in GiB: memory_gb of this process and, with a GPU, device_memory_gb of the first."""
     # Linux counts kilobytes, macOS bytes.
     unit = 1 if sys.platform == "darwin" else 2**10
     figures = {"memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30}

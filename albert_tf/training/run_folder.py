@@ -1,4 +1,4 @@
-"""The folder of a training run: what it was begun with, its history, and the checkpoints that it goes on from."""
+"""The folder of a training run: its settings, its history and its checkpoints."""
 
 import contextlib
 import csv
@@ -21,14 +21,14 @@ from tfrecords.base.errors import UserError
 
 RUN_FILE, SETTINGS_FILE, HISTORY_FILE = "run.json", "settings.json", "history.csv"
 LAST, BEFORE = "last.keras", "previous.keras"
-# What a newest checkpoint that cannot be read is renamed to, out of the way of the next one.
+# The new name of an unreadable checkpoint, so that the next one does not overwrite it.
 DAMAGED = "damaged.keras"
 # The files that only training reads; all others are of the trained model.
 _OF_TRAINING = (RUN_FILE, SETTINGS_FILE, HISTORY_FILE, LAST, BEFORE, DAMAGED)
 
 
 def copy_model(source: Path, target: Path) -> None:
-    """Copies the trained model of a run's folder, and the files that belong to it, into another folder."""
+    """Copies a run's trained model, with the files that belong to it, to another folder."""
     for path in sorted(source.iterdir()):
         if path.is_file() and path.name not in _OF_TRAINING:
             with files.replacing(target / path.name) as temporary:
@@ -36,22 +36,14 @@ def copy_model(source: Path, target: Path) -> None:
 
 
 def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Refuses a folder whose run began with something else.
+    """Raises UserError with the differences if the folder's run began with other settings or facts.
 
-    Args:
-        folder: of the run; it need not exist.
-        settings: a dataclass.
-        free: the settings that a resumed run may have other than before.
-        facts: what decides the run beside its settings, such as the model's configuration; what the folder's run did
-            not note counts as equal.
-
-    Raises:
-        UserError: naming what differs.
+    `free` settings may differ. `facts` determine the run besides its settings; unrecorded ones count as equal.
     """
     if not has_run(folder):
         return
     decisive = {key: value for key, value in dataclasses.asdict(settings).items() if key not in free} | facts
-    # A run of before a setting was there had its default.
+    # A run from before a setting existed had its default.
     began = (
         facts
         | {field.name: field.default for field in dataclasses.fields(settings)}
@@ -63,7 +55,7 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
 
 
 def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
-    """Names, former and present values of what differs, within a model's configuration too."""
+    """Returns names, former and present values."""
     found = list[tuple[str, Any, Any]]()
     for key, now in decisive.items():
         before = began.get(key)
@@ -75,11 +67,7 @@ def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = 
 
 
 def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Writes what decides the run into its folder: run.json, and settings.json for the flag --settings.
-
-    Raises:
-        UserError: as `check_claim`.
-    """
+    """Calls `check_claim`; writes run.json, which determines the run, and settings.json for the flag --settings."""
     check_claim(folder, settings, free, facts)
     values = dataclasses.asdict(settings)
     files.write_json(folder / SETTINGS_FILE, {key: value for key, value in values.items() if value is not None})
@@ -88,7 +76,7 @@ def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, A
 
 @contextlib.contextmanager
 def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
-    """Makes a new folder in `output_dir`, one for all processes; the chief makes it and removes it."""
+    """Makes a new folder in `output_dir` for all processes; the chief creates and removes it."""
     number = devices.sums([secrets.randbelow(2**32) if devices.is_chief else 0])[0]
     name = f".dryrun-{int(number)}"
     with files.trial_folder(output_dir, name) if devices.is_chief else contextlib.nullcontext():
@@ -97,7 +85,7 @@ def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
 
 
 class History:
-    """Rows of figures by step, in `history.csv`. Rows of an earlier start past the step resumed from are dropped."""
+    """Rows of figures by step, in `history.csv`, without those after the step that a run resumes from."""
 
     def __init__(self, folder: Path, first_step: int):
         self.path = folder / HISTORY_FILE
@@ -107,7 +95,7 @@ class History:
                 self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= first_step]
 
     def append(self, step: int, seconds: float, figures: dict[str, float]) -> None:
-        """Adds a row and writes the file anew; figures have six digits."""
+        """Adds a row and rewrites the file; figures have six digits."""
         row = {"step": step, "seconds": round(seconds, 3)}
         self.rows.append(row | {key: f"{float(value):.6g}" for key, value in figures.items()})
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
@@ -118,38 +106,31 @@ class History:
 
 
 def has_run(folder: Path) -> bool:
-    """Tells whether a run began there and has something to lose; what was refused before keeps nobody out."""
+    """Returns whether the folder holds progress of a run."""
     return (folder / RUN_FILE).is_file() and (has_checkpoint(folder) or (folder / MODEL_FILE).is_file())
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Tells whether there is a checkpoint to go on from."""
+    """Returns whether a run can resume there."""
     return any((folder / name).is_file() for name in (LAST, BEFORE))
 
 
 def save_checkpoint(model: keras.Model, folder: Path) -> None:
-    """Writes `last.keras`, with the optimizer; what was so called becomes `previous.keras`.
-
-    Neither a kill nor a power cut takes both.
-    """
+    """Writes `last.keras` with the optimizer; the former one becomes `previous.keras`. A kill leaves one intact."""
     with files.replacing(folder / LAST) as temporary:
         model.save(temporary)
-        # Killed before the new one has its name, a run goes on from the one before.
+        # A run killed before the new one has its name resumes from the previous one.
         if (folder / LAST).is_file():
             os.replace(folder / LAST, folder / BEFORE)
 
 
 def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
-    """Loads the newest checkpoint that can be read, compiled; None where there is none.
+    """Loads the newest readable checkpoint, compiled, or None; an unreadable one is reported and moved aside.
 
-    A newest one that cannot be read is named on stderr and put aside.
-
-    Args:
-        folder: of the run.
-        is_chief: whether this process writes; it also removes what a killed one left half-written.
+    `is_chief`: whether this process writes; it also removes a killed process's partial files.
 
     Raises:
-        UserError: there are checkpoints, and none can be read whole, optimizer and all.
+        UserError: there are checkpoints, and none can be read completely.
     """
     if is_chief:
         files.remove_unfinished(folder)
@@ -177,7 +158,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
 
 
 def _remove_accumulators(model: keras.Model) -> None:
-    """Gives a model of a run whose optimizer added up the parts of a step, as once, an optimizer that does not."""
+    """Replaces an optimizer that accumulates gradients, as older versions saved it."""
     optimizer = model.optimizer
     parts = optimizer.gradient_accumulation_steps
     if not parts:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a training run takes them."""
+"""Handling of Ctrl-C and SIGTERM during training."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """Notes Ctrl-C and SIGTERM in `asked` within its context; a second one ends the process at once.
+    """Records Ctrl-C and SIGTERM in `asked` within its context; a second one ends the process at once.
 
-    Outside the main thread, and of a signal that is ignored (Ctrl-C in the background), nothing is changed.
+    It changes nothing outside the main thread, nor for an ignored signal (Ctrl-C in the background).
     """
 
     def __init__(self):
@@ -31,7 +31,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def end(self) -> None:
-        """Ends the process as the signal would have: KeyboardInterrupt, or status 143; returns where none came."""
+        """Ends the process as the signal would have (KeyboardInterrupt, or status 143); returns if there was none."""
         if self.asked == signal.SIGTERM:
             sys.exit(128 + signal.SIGTERM)
         if self.asked is not None:

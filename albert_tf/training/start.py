@@ -1,4 +1,4 @@
-"""What training starts from: weights from anywhere, and their tokenizer."""
+"""The weights and the tokenizer that training starts from."""
 
 import os
 from typing import Any, NamedTuple
@@ -20,14 +20,13 @@ from tfrecords.tokenizers.loading import read_tokenizer
 
 
 class Start(NamedTuple):
-    """Says what a run starts from.
+    """The starting point of a run.
 
     Attributes:
-        config: of the encoder to build.
-        model: the model to take weights from; None from scratch.
-        tokenizer: the one given or found beside the weights; None where there is neither.
-        task: what is said of the model's task, see `loading.Loaded`; {} from scratch.
-        vocabulary: how the model got the rows of another vocabulary than it was trained with; empty where it did not.
+        model: to take weights from; None from scratch.
+        tokenizer: the one given or next to the weights, or None.
+        task: see `loading.Loaded`; {} from scratch.
+        vocabulary: how the model got embeddings for a vocabulary that it was not trained with, or empty.
     """
 
     config: AlbertConfig
@@ -46,19 +45,13 @@ def load_start(
     depth: int = 0,
     other_tokenizer: bool = False,
 ) -> Start:
-    """Loads weights with their tokenizer, or reads a configuration.
+    """Loads weights with their tokenizer or, if `init_from` is empty, reads a configuration.
 
-    Args:
-        init_from: see `loading.load`; empty: from scratch.
-        config: a published configuration's name or a JSON file, where `init_from` is empty.
-        tokenizer: a vocabulary or folder to use in place of the one beside the weights.
-        lower_case: see `read_tokenizer`.
-        keep_accents: see `read_tokenizer`.
-        depth: see `loading.load`.
-        other_tokenizer: see `loading.load`.
+    `config` is a published configuration's name or a JSON file. `tokenizer` replaces the one next to the weights; for
+    it, `lower_case` and `keep_accents` see `read_tokenizer`. For the others see `loading.load`.
 
     Raises:
-        UserError: what the loaders of checkpoints, configurations and tokenizers raise.
+        UserError: as the loaders of checkpoints, configurations and tokenizers.
     """
     if init_from:
         loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
@@ -69,7 +62,7 @@ def load_start(
 
 
 def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
-    """Gives the tokenizer of a start; raises UserError where there is none."""
+    """Returns the tokenizer of a start; raises UserError if there is none."""
     if start.tokenizer is not None:
         return start.tokenizer
     if init_from:
@@ -80,20 +73,19 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
 def load_pretraining_start(
     init_from: str, config: str, records: Tokenizer, tokenizer: str = "", former_tokenizer: str = "", length: int = 0
 ) -> Start:
-    """Loads what pre-training goes on from, or reads a configuration, for records of a given vocabulary.
+    """Loads weights to continue pre-training from, or reads a configuration, for records of a given vocabulary.
 
     Args:
         init_from: see `loading.load`; empty: from scratch.
-        config: a published configuration's name or a JSON file; beside `init_from` it may say other dropouts,
-            depths to draw and memory, and extensions that begin as the weights' model.
-        records: the tokenizer that the records were made with.
-        tokenizer: its file or folder, where it may be another than the weights': the model gets its vocabulary then.
-        former_tokenizer: the tokenizer of the weights, where none lies next to them.
-        length: of the records' rows, in tokens.
+        config: a published configuration's name or a JSON file; with `init_from` it may change dropouts, sampled depths
+            and memory, and add extensions that leave the initial model unchanged.
+        records: the records' tokenizer.
+        tokenizer: its file or folder; if set, a model of another vocabulary gets this one.
+        former_tokenizer: the weights', if none is next to them.
+        length: of the records' rows.
 
     Raises:
-        UserError: the records are of another vocabulary than the weights, or longer than these take, or `config` is of
-            another model.
+        UserError: the records have another vocabulary or longer rows than the weights, or `config` is of another model.
     """
     if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
         raise UserError(
@@ -112,7 +104,6 @@ def load_pretraining_start(
 
 
 def _check_vocabulary(start: Start, init_from: str, records: Tokenizer) -> None:
-    """Raises UserError where the records are of another vocabulary than the weights."""
     place = find_model(init_from)
     folder = place if place.is_dir() else place.parent
     assert start.model is not None
@@ -124,11 +115,6 @@ def _check_vocabulary(start: Start, init_from: str, records: Tokenizer) -> None:
 
 
 def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
-    """Gives the model the vocabulary of the records.
-
-    Raises:
-        UserError: nobody knows the former one.
-    """
     if start.tokenizer is None:
         raise UserError(
             f"'{init_from}' holds no tokenizer, so that nobody knows which pieces its rows are of; give the tokenizer "
@@ -142,16 +128,9 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
 
 
 def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
-    """Checks that a model takes rows of a length.
+    """Raises UserError if a model from `init_from` does not accept rows of `length` tokens.
 
-    Args:
-        length: of the rows, in tokens.
-        config: of the model.
-        init_from: where its weights are from; empty: from scratch.
-        flag: what asks for such rows; empty: the records have them.
-
-    Raises:
-        UserError: it does not.
+    `flag` sets the length; if empty, the records do.
     """
     limit = config.max_seq_length
     if length <= limit:
@@ -169,7 +148,7 @@ def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = 
 
 
 def longer_command(path: str | os.PathLike, length: int) -> str:
-    """Names the command that makes a model take rows of so many tokens."""
+    """Returns the command that extends a model to rows of `length` tokens."""
     return (
         f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras "
         f"--max_positions={length}"
@@ -177,13 +156,7 @@ def longer_command(path: str | os.PathLike, length: int) -> str:
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
-    """The weights' configuration with what `config` may say beside it.
-
-    These are dropouts, depths to draw, memory, and extensions that begin as the model of the weights.
-
-    Raises:
-        UserError: they differ in anything else.
-    """
+    """Returns the weights' configuration with the changes that `config` may make."""
     said, set_before = read_config(config), weights.to_dict()
     names = weights.differing(said)
     free = [
@@ -204,13 +177,10 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
-    """Gives `target` the values of all variables that both have by name and shape.
+    """Copies all variables with the same name and shape; returns the names of the target's other variables.
 
-    A pair head is taken only by a model of the same pair task. Where the target has a plan over depth of its own, each
-    of its halves takes the weights that the source runs where the half runs first.
-
-    Returns:
-        The names of those of `target` that keep their initial values.
+    A pair head is copied only to a model of the same pair task. If only the target has a depth plan, each of its half
+    blocks takes the weights of the step where it first runs.
     """
     values, variables = named_variables(source), named_variables(target)
     if getattr(source, "pair_task", None) != getattr(target, "pair_task", None):
@@ -228,7 +198,7 @@ def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
 
 
 def _first_halves(source: AlbertEncoder, target: AlbertEncoder) -> dict[str, str]:
-    """Names the source's halves for the target's, where these follow a plan that the source does not."""
+    """Maps the target's half blocks to the source's, if only the target has a depth plan."""
     if source.config.depth_plan == target.config.depth_plan or len(source.steps) != len(target.steps):
         return {}
     names: dict[str, str] = {}

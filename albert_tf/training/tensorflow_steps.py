@@ -1,7 +1,7 @@
 """A training and an evaluation step under TensorFlow, on one device or over the replicas of a strategy.
 
-Keras 3's `fit` is not used over several replicas: it averages the replicas' means, which is not the mean over a batch
-whose parts have different numbers of predicted words, and knows no workers.
+Keras 3's `fit` knows no workers and averages the replicas' means. That is not the mean of a batch whose parts have
+different numbers of masked words.
 """
 
 import contextlib
@@ -21,16 +21,10 @@ from albert_tf.training.devices import Devices
 
 
 class TensorFlowSteps:
-    """Makes compiled steps of a model. The metrics add up in the model until `results` is called.
+    """Compiled steps of a model. The model's metrics accumulate until `results` is called.
 
-    A batch is what `Model.fit` takes: features, or a tuple of features, labels and weights.
-
-    Args:
-        model: built and compiled, its metrics too.
-        devices: that share the batches.
-        jit_compile: whether XLA compiles the step.
-        parts: how many parts of a batch `train` takes. Each replica adds up their gradients, which are summed over the
-            replicas once an update.
+    A batch is what `Model.fit` takes. `train` takes it in `parts` parts; each replica sums their gradients, and
+    replicas are summed once an update.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):
@@ -39,17 +33,16 @@ class TensorFlowSteps:
         self._surveys = (parts > 1 or self.strategy is not None) and getattr(model, "needs_survey", False)
         with devices.scope():
             self._sums = [_local_zeros(variable) for variable in model.trainable_variables] if parts > 1 else []
-        # What XLA compiles must not talk to other replicas: over several it is each one's gradients alone.
+        # XLA cannot communicate between replicas: over several it compiles only each one's gradients.
         self._whole = jit_compile and self.strategy is None
         if jit_compile and not self._whole:
             self._gradients = tf.function(self._gradients, autograph=False, jit_compile=True)
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
-        """Returns a function that begins to iterate over what `make_dataset(parts, workers, worker)` reads.
+        """Returns a function that starts an iteration over `make_dataset(parts, workers, worker)`.
 
-        It gives a worker's parts of batches, in turn, and may be called again: building a dataset costs half a second,
-        iterating over it does not. The steps made next take its batches.
+        It can be called again. The steps made next use its batches.
         """
         if self.strategy is None:
             dataset = make_dataset(1, 1, 0)
@@ -74,14 +67,13 @@ class TensorFlowSteps:
         return lambda: iter(dataset)
 
     def train(self, *parts: Any) -> None:
-        """Computes the update of a batch, given in `parts` parts."""
         known = self._known(parts)
         for part in parts[:-1]:
             self._add(part, known)
         self._update(parts[-1], known)
 
     def _known(self, parts: tuple) -> dict[str, tf.Tensor]:
-        """What the losses of the parts read of the whole batch; of a batch in one part, divisors are not among it."""
+        """Returns what the parts' losses read of the whole batch; no divisors for a single part."""
         known = {}
         if len(parts) > 1:
             known["divisors"] = tf.add_n([self._of_first(self._count(part)) for part in parts])
@@ -96,34 +88,32 @@ class TensorFlowSteps:
         return known
 
     def _of_first(self, value: Any) -> Any:
-        """What the first replica computed, which all have alike."""
         if self.strategy is None:
             return value
         return tf.nest.map_structure(lambda leaf: self.strategy.experimental_local_results(leaf)[0], value)
 
     def evaluate(self, batch: dict[str, Any]) -> None:
-        """Adds a batch to the metrics."""
         self._evaluate(batch)
 
     def running(self) -> dict[str, float]:
-        """Means since the last call of `results`."""
+        """Returns the means since the last call of `results`."""
         return {name: float(value) for name, value in self.model.get_metrics_result().items()}
 
     def results(self) -> dict[str, float]:
-        """Means since the last call."""
+        """Returns the means since the last call and resets them."""
         figures = self.running()
         self.model.reset_metrics()
         return figures
 
     def shape(self, batch: Any) -> tuple[int, int]:
-        """How many rows a batch has over all devices, and how many tokens each, padding included."""
+        """Returns a batch's rows over all devices, and the tokens of each, padding included."""
         ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
         parts = [ids] if self.strategy is None else self.strategy.experimental_local_results(ids)
         rows = sum(math.prod(part.shape[:-1]) for part in parts)
         return self.devices.processes * rows, parts[0].shape[-1]
 
     def sync(self) -> None:
-        """Brings the model's variables up to date; here they are."""
+        """Does nothing: variables are always up to date."""
 
     def _compiled(self, replica_step, *specs):
         # With the dataset's own shapes, one graph takes batches of every length where lengths differ. Packed batches
@@ -135,7 +125,6 @@ class TensorFlowSteps:
         return compiled(lambda *given: self.strategy.run(replica_step, args=given))
 
     def _gradients(self, batch, whole):
-        """Of this part's share of the loss; a list of tensors, or indexed slices."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         own = self.model.loss_divisors(x, y, weight) if whole else {}
         with fusing(), part_of(own, whole) if whole else contextlib.nullcontext():
@@ -161,12 +150,11 @@ class TensorFlowSteps:
         return self._gradients(batch, divisors | surveyed)
 
     def _count_replica(self, batch):
-        """The divisors of this part of the loss over all replicas, in the order of their names: [n]."""
+        """Returns the divisors of the loss over all replicas, in the order of their names: [n]."""
         counted = self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
         return sum_over_replicas([tf.stack([counted[name] for name in sorted(counted)])])[0]
 
     def _survey_replica(self, batch):
-        """What the model's `survey` computes of this part, of the rows of all replicas."""
         x, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
         found = self.model.survey(x)
         if self.strategy is None:
@@ -198,7 +186,7 @@ class TensorFlowSteps:
 
 
 def _local_zeros(variable: keras.Variable) -> tf.Variable:
-    """A variable that each replica has its own value of."""
+    """Returns a variable with a separate value on each replica."""
     return tf.Variable(
         tf.zeros(variable.shape, variable.dtype), trainable=False,
         synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM,

@@ -1,4 +1,4 @@
-"""How much of a machine a training run uses: the model's FLOPs next to those of one large product of matrices."""
+"""The share of a machine's compute that training uses."""
 
 import functools
 import time
@@ -21,23 +21,16 @@ _FRESH = 60.0
 
 
 class Utilisation:
-    """Computes model FLOPs utilisation (MFU): what training asks of the encoder, as a share of what the device reaches.
+    """Computes model FLOPs utilisation (MFU), relative to the measured rate of the device.
 
-    What it reaches is measured, not looked up: by products of two large matrices of the compute dtype and of float32,
-    which is the faster one on devices without units for bfloat16. The best of all measurements counts, since other
-    work may run next to each. Training itself is one of them: MFU is never above 1.
-    Counted are three forward passes of the encoder for every row, padding included; heads, the optimizer, a teacher,
-    queries of permutations, and what is computed again to save memory are not.
-
-    Args:
-        config: of the encoder.
-        settings: of the training.
-        replicas: that compute at the same time.
+    The rate is the best so far of products of two large matrices in the compute dtype and in float32, and of training
+    itself, so MFU never exceeds 1. The work is three forward passes of the encoder for every row, padding included.
+    Heads, the optimizer, a teacher, queries of permutations and recomputation do not count.
     """
 
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
         self._config, self._settings, self._replicas = config, vars(settings), replicas
-        # Of these no batch says beforehand how many steps it makes.
+        # The number of steps of these is not known beforehand.
         self.is_known = not any(one.walk or one.draws for one in config.extensions)
         dtype = keras.DTypePolicy(settings.dtype_policy).compute_dtype
         self._dtypes = tuple(dict.fromkeys([dtype, "float32"]))
@@ -46,16 +39,16 @@ class Utilisation:
         self._measure()
 
     def work(self, rows: int, length: int) -> float:
-        """Counts the floating-point operations of training on `rows` rows of `length` tokens."""
+        """Returns the operations of training on `rows` rows of `length` tokens."""
         return rows * self._work_of(length) if self.is_known else 0.0
 
     def share(self, work: float, seconds: float) -> float | None:
-        """Returns the MFU of work that may not be done yet; None where it is not known, or above 1."""
+        """Returns the MFU, for work that may still be running; None if it is unknown or above 1."""
         share = work / seconds / self._peak if self.is_known else 2.0
         return share if share <= 1 else None
 
     def figures(self, work: float, seconds: float) -> dict[str, float]:
-        """Returns `mfu` of the work done in a time, at most 1; nothing where the work is not known beforehand."""
+        """Returns `mfu`, at most 1, or nothing if the work is unknown."""
         if not self.is_known:
             return {}
         rate = work / seconds
@@ -67,11 +60,7 @@ class Utilisation:
         return {"mfu": rate / self._peak}
 
     def measure_again(self, fresh: float = _FRESH) -> None:
-        """Measures the device again; not within `fresh` seconds, nor where it takes an accelerator's memory.
-
-        Args:
-            fresh: seconds for which a measurement is good enough.
-        """
+        """Measures the device again after `fresh` seconds, unless it is an accelerator (that would take its memory)."""
         is_due = time.monotonic() - self._measured_at >= fresh
         if is_due and all(name.startswith("cpu") for name in keras.distribution.list_devices()):
             self._measure()
@@ -97,9 +86,9 @@ class Utilisation:
 
 
 def matrix_rate(dtype: str) -> float:
-    """Measures the floating-point operations a second of a large product of two matrices of a dtype: the best of eight.
+    """Returns floating-point operations a second of a large matrix product: the best of eight.
 
-    On one core that is 512 or 1,024 rows, on a fast accelerator 8,192.
+    One core multiplies 512 or 1,024 rows, a fast accelerator 8,192.
     """
     size, seconds = _SMALLEST // 2, 0.0
     while seconds < _LONG_ENOUGH and size < _LARGEST:
@@ -111,6 +100,6 @@ def matrix_rate(dtype: str) -> float:
 
 def _seconds_of_product(matrix: Any) -> float:
     started = time.perf_counter()
-    # Taking a number out waits for the product.
+    # Reading a number waits for the product.
     np.asarray(ops.convert_to_numpy(ops.cast(ops.matmul(matrix, matrix)[0, 0], "float32")))
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""From a model's scored spans to the best answers of each question, and to the files that SQuAD's tools read."""
+"""The best answers to each question from scored spans, and the files that SQuAD's tools read."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,13 +23,13 @@ class Candidate(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """A question's candidates, best first; `null_odds`: higher where an answer is less likely."""
+    """A question's candidates, best first; `null_odds`: higher if an answer is less likely."""
 
     candidates: list[Candidate]
     null_odds: float
 
     def text(self, threshold: float | None) -> str:
-        """Gives the best candidate's text; "" for none, or where null_odds are above `threshold` (None: never)."""
+        """Returns the best candidate's text; "" for none, or if null_odds exceed `threshold` (None: never)."""
         if not self.candidates or (threshold is not None and self.null_odds > threshold):
             return ""
         return self.candidates[0].text
@@ -42,18 +42,11 @@ def find_answers(
     n_best: int = N_BEST,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> list[Answers]:
-    """Finds the `n_best` different texts of each question, best first, over all its windows.
+    """Returns the `n_best` different texts of each question, best first, over all its windows.
 
-    A span counts where it lies in the passage and is no longer than `max_answer_length` tokens. The rows' start_mask
-    has each start in the window only that shows its start best (squad_utils.py of google-research/albert,
-    `write_predictions_v2`, passes over the others after the search, when they have used up places).
-
-    Args:
-        examples: the questions.
-        rows: their windows, of `make_rows`.
-        n_best: texts of a question at most.
-        max_answer_length: in tokens.
-        outputs: for each row `spans`, and `null_scores` of each model or what `null_scores` reads them from.
+    A start counts only in the window that shows it with the most context (`start_mask`); `write_predictions_v2` in
+    squad_utils.py of google-research/albert drops the others after the search, when they have used up places. `outputs`
+    have `spans`, and `null_scores` or the input of `null_scores`.
     """
     answers = []
     spans = _legal_spans(rows, outputs, max_answer_length)
@@ -67,7 +60,7 @@ def find_answers(
 
 
 def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray, bool]:
-    """Gives the score of "no answer" in one window, float [models], and whether a span's score is to be taken off it.
+    """Returns the score of "no answer" in one window, float [models], and whether to subtract the span's score from it.
 
     A joint head has a logit for it; otherwise it is the span at [CLS], in `null_column`, as in BERT.
     """
@@ -78,7 +71,6 @@ def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray
 
 
 def _null_odds(rows: SpanRows, windows: Sequence[int], outputs: Sequence[Mapping[str, Any]], best: float) -> float:
-    """Of each model the least null score of the windows; then the mean of the models."""
     pairs = [null_scores(outputs[row], rows.null_column[row]) for row in windows]
     score = float(np.mean(np.min([scores for scores, _ in pairs], axis=0), dtype=np.float64))
     return score - best if pairs[0][1] else score
@@ -87,7 +79,7 @@ def _null_odds(rows: SpanRows, windows: Sequence[int], outputs: Sequence[Mapping
 def _legal_spans(
     rows: SpanRows, outputs: Sequence[Mapping[str, Any]], max_answer_length: int
 ) -> list[list[tuple[int, int, float]]]:
-    """For each row (first token of the passage, last token, score), in the model's order."""
+    """Returns for each row (first token of the passage, last token, score), in the model's order."""
     return [list(_legal(rows, row, output["spans"], max_answer_length)) for row, output in enumerate(outputs)]
 
 
@@ -118,13 +110,9 @@ def _different(
 def write_answers(
     folder: Path, examples: Sequence[SquadExample], answers: Sequence[Answers], threshold: float | None
 ) -> list[Path]:
-    """Writes predictions.json, nbest_predictions.json and, where some questions may have no answer, null_odds.json.
+    """Writes predictions.json, nbest_predictions.json and, unless `threshold` is None, null_odds.json.
 
-    Args:
-        folder: to write in.
-        examples: the questions.
-        answers: to each of them.
-        threshold: above these null odds the prediction is ""; None where every question has an answer.
+    Above null odds of `threshold` a prediction is "".
     """
     ids = [example.id for example in examples]
     contents = {

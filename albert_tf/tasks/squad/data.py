@@ -14,14 +14,14 @@ from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 
 
 class GoldAnswer(NamedTuple):
-    """A right answer; `start`: its first character in the context, None where the file does not say."""
+    """A right answer; `start`: its first character in the context, None if the file does not contain it."""
 
     text: str
     start: int | None
 
 
 class SquadExample(NamedTuple):
-    """A question; `answers`: none where it has no answer, or where the file is not labelled."""
+    """A question; `answers` is empty if it has no answer or the file is not labelled."""
 
     id: str
     question: str
@@ -30,14 +30,12 @@ class SquadExample(NamedTuple):
 
 
 def read_squad(path: str | os.PathLike, labelled: bool = True) -> list[SquadExample]:
-    """Reads the questions of a file in their order; those of one paragraph share one context.
+    """Reads the questions of a file, gzipped or not, in their order; those of one paragraph share one context.
 
-    Args:
-        path: of the file, gzipped or not.
-        labelled: whether each question must say its answers, be it none.
+    `labelled`: whether each question must have a list of answers, even an empty one.
 
     Raises:
-        UserError: naming the file and the place of the first thing that is not as SQuAD's files are.
+        UserError: naming the file and the position of the first error.
     """
     path = Path(path)
     content = read_json(path)
@@ -57,19 +55,15 @@ def read_squad(path: str | os.PathLike, labelled: bool = True) -> list[SquadExam
 
 
 def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExample]:
-    """Leaves out the examples of the ids, such as questions whose answer_start was guessed."""
+    """Returns the examples without those of the ids, such as questions with a guessed answer_start."""
     return [example for example in examples if example.id not in ids]
 
 
 def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "") -> None:
-    """Refuses first answers that are not where their answer_start says: training learns from these alone.
-
-    Args:
-        examples: the questions.
-        path: of their file, for the message.
+    """Refuses first answers that are not at their answer_start, since training uses only these.
 
     Raises:
-        UserError: that counts the misplaced answers and names the first five.
+        UserError: with the number of misplaced answers and the first five.
     """
     wrong = [what for example in examples if (what := _misplaced(example))]
     if wrong:
@@ -84,7 +78,6 @@ def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "")
 
 
 def _misplaced(example: SquadExample) -> str:
-    """What is wrong with the place of the first answer; "" for nothing."""
     if not example.answers:
         return ""
     text, start = example.answers[0]
@@ -97,7 +90,7 @@ def _misplaced(example: SquadExample) -> str:
 
 
 def read_ids(path: str | os.PathLike) -> set[str]:
-    """Reads a JSON list of question ids. Raises UserError for anything else."""
+    """Reads a JSON list of question ids; raises UserError for anything else."""
     ids = read_json(Path(path))
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
         raise UserError(f"'{path}' is not a JSON list of question ids")
@@ -105,7 +98,7 @@ def read_ids(path: str | os.PathLike) -> set[str]:
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads a JSON file, gzipped or not. Raises UserError when it cannot be read or is not JSON."""
+    """Reads a JSON file, gzipped or not; raises UserError if it cannot."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -121,12 +114,12 @@ def read_json(path: str | os.PathLike) -> Any:
 
 
 def read_predictions(path: str) -> dict[str, str]:
-    """Reads a file of question ids with their texts. Raises UserError for anything else."""
+    """Reads the texts of a file by question id; raises UserError for anything else."""
     return _read_answers(path, str, "texts")
 
 
 def read_null_odds(path: str) -> dict[str, float]:
-    """Reads a file of question ids with their null odds. Raises UserError for anything else."""
+    """Reads the null odds of a file by question id; raises UserError for anything else."""
     return {key: float(value) for key, value in _read_answers(path, (int, float), "numbers").items()}
 
 

@@ -1,7 +1,7 @@
-"""What belongs to no answer at its ends: white space and characters that nobody sees, in Python and in exports.
+"""Characters that are removed from the ends of answers, in Python and in exports.
 
-SQuAD's scripts take white space off answers before they compare them, but not U+200B, U+200E or U+FEFF, which texts
-of the web hold and tokenizers attach to the word before.
+SQuAD's scripts strip white space before they compare, but not U+200B, U+200E or U+FEFF, which web texts contain and
+tokenizers attach to the previous word.
 """
 
 import functools
@@ -13,7 +13,7 @@ _SEEN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110
 
 @functools.cache
 def edges() -> str:
-    """Returns the characters that an answer neither begins nor ends with: white space, controls (Cc), formats (Cf).
+    """Returns the characters to strip from an answer: white space, controls (Cc), formats (Cf).
 
     >>> "\\u200e\\ufeffAnna Bell\\u200b ".strip(edges())
     'Anna Bell'
@@ -23,5 +23,5 @@ def edges() -> str:
 
 
 def edge_pattern() -> str:
-    """Returns a regular expression of RE2 for one of `edges()`."""
+    """Returns an RE2 pattern for one of `edges()`."""
     return "[" + "".join(rf"\x{{{ord(one):x}}}" for one in edges()) + "]"

@@ -1,7 +1,6 @@
-"""The figures of SQuAD's official evaluation scripts, v1.1 and v2.0, to the last digit.
+"""The figures of SQuAD's official scripts evaluate-v1.1.py and evaluate-v2.0.py, to the last digit.
 
-The rules are those of evaluate-v1.1.py and evaluate-v2.0.py. Sums go question by question in the order of the file, in
-plain double precision: Python's own `sum` rounds otherwise since 3.12, and would change the last digit.
+Sums go question by question in file order, in plain double precision: Python's `sum` rounds otherwise since 3.12.
 """
 
 import re
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from albert_tf.tasks.squad.data import SquadExample
 
-# Below all null odds there are, and finite: JSON knows no infinity.
+# Below all null odds, and finite, since JSON has no infinity.
 ANSWER_NOTHING = -1e30
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -19,17 +18,17 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case, without ASCII punctuation, without English articles, white space squeezed."""
+    """Returns the text in lower case, without ASCII punctuation and English articles, white space squeezed."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact(prediction: str, gold: str) -> int:
-    """Returns 1 where both are equal once normalised, else 0."""
+    """Returns 1 if both are equal once normalised, else 0."""
     return int(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def f1_v1(prediction: str, gold: str) -> float:
-    """Of the words that both share, repeated words counted; 0 where none is shared."""
+    """Returns the F1 of shared words, with repetitions; 0 if none is shared."""
     predicted, expected = normalize_answer(prediction).split(), normalize_answer(gold).split()
     same = sum((Counter(predicted) & Counter(expected)).values())
     if not same:
@@ -39,7 +38,7 @@ def f1_v1(prediction: str, gold: str) -> float:
 
 
 def f1_v2(prediction: str, gold: str) -> float:
-    """As v1.1, but two answers without words agree."""
+    """Returns `f1_v1`, but 1 for two answers without words."""
     predicted, expected = normalize_answer(prediction), normalize_answer(gold)
     if not predicted or not expected:
         return int(predicted == expected)
@@ -47,7 +46,7 @@ def f1_v2(prediction: str, gold: str) -> float:
 
 
 def evaluate_v1(examples: Sequence[SquadExample], predictions: Mapping[str, str]) -> dict[str, float]:
-    """exact_match and f1 in percent. A question without a prediction counts as wrong."""
+    """Returns exact_match and f1 in percent. A question without a prediction counts as wrong."""
     scores = []
     for example in examples:
         golds = [answer.text for answer in example.answers]
@@ -66,15 +65,10 @@ def evaluate_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """exact, f1, total; the same for HasAns_ and NoAns_; with `null_odds` best_exact, best_f1 and their thresholds.
+    """Returns exact, f1, total, also for HasAns_ and NoAns_; with `null_odds` best_exact, best_f1 and their thresholds.
 
-    A question without a prediction is left out of sums and totals, as the official script does for the whole.
-
-    Args:
-        examples: the questions with their gold answers.
-        predictions: the text of each question, "" for no answer.
-        null_odds: by question, higher where an answer is less likely; above `threshold` the answer becomes "".
-        threshold: the official script's own is 1.0; see `threshold_of_best_f1`.
+    As in the official script, a question without a prediction counts in no sum and no total. Above null odds of
+    `threshold` (officially 1.0; see `threshold_of_best_f1`) an answer becomes "".
 
     Raises:
         ValueError: no question has a prediction.
@@ -101,10 +95,9 @@ def evaluate_v2(
 def threshold_of_best_f1(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """A `threshold` with which `evaluate_v2` gives the best F1; `ANSWER_NOTHING` where no answer raises it.
+    """Returns a `threshold` with which `evaluate_v2` has its best F1; `ANSWER_NOTHING` if no answer raises it.
 
-    It lies between the null odds of two questions, so that a model in another format, whose last digits differ, decides
-    alike.
+    It lies between the null odds of two questions, so that rounding in another format changes no decision.
     """
     found = best_threshold(examples, predictions, _raw_scores(examples, predictions, f1_v2), null_odds)[1]
     if found is None:
@@ -118,10 +111,9 @@ def best_threshold(
     scores: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float | None]:
-    """The best mean score in percent, and the null odds up to which questions are answered to reach it.
+    """Returns the best mean score in percent, and the null odds up to which questions are answered for it.
 
-    Walks the questions from the surest answer to the least sure. None where answering nothing is best, for which the
-    official script prints 0.
+    The odds are None if answering nothing is best; the official script prints 0.
     """
     has_answer = {example.id: bool(example.answers) for example in examples}
     current = best = sum(not has for has in has_answer.values())
@@ -141,7 +133,7 @@ def best_threshold(
 def _raw_scores(
     examples: Iterable[SquadExample], predictions: Mapping[str, str], rule: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """By question, the best over the answers that are more than punctuation and articles, or over no answer."""
+    """Returns each question's best score over its answers that normalise to some word, or over no answer."""
     scores = {}
     for example in examples:
         golds = [answer.text for answer in example.answers if normalize_answer(answer.text)]

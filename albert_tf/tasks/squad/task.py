@@ -33,12 +33,9 @@ _DEFAULTS = {
 class SquadTask(Task):
     """Answers as spans of a passage; in 2.0 perhaps none.
 
-    Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), each perhaps with .gz, from `data_dir`.
-
-    Args:
-        name: "squad1" or "squad2".
-        span_head: "plain", "joint", or "" for the version's own: plain for 1.1, joint for 2.0.
-        exclude_ids: file with a JSON list of questions not to train on.
+    Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), optionally with .gz, from `data_dir`. `name` is
+    "squad1" or "squad2". `span_head` is "plain", "joint", or "" for the version's own: plain for 1.1, joint for 2.0.
+    `exclude_ids` is a file with a JSON list of questions not to train on.
     """
 
     kind = "spans"
@@ -55,13 +52,13 @@ class SquadTask(Task):
         self.joint = (span_head or ("plain" if self.answers_always else "joint")) == "joint"
         self.exclude_paths = [Path(exclude_ids)] if exclude_ids else []
         self.excluded = set[str]().union(*map(read_ids, self.exclude_paths))
-        # The least null odds of which no answer is the likelier, until a labelled split has told better.
+        # Null odds above which no answer is likelier, until a labelled split determines them.
         self.null_threshold = None if self.answers_always else 0.0
 
     main_metric = "f1"
 
     def files(self) -> list[Path]:
-        # Those of the other version are known, and left alone.
+        # Files of the other version are known and ignored.
         names = (f"{split}-v{version}.json" for split in ("train", "dev", "test") for version in _VERSIONS.values())
         found = [path for name in names for path in self._paths(name)]
         return found + [path for path in self.exclude_paths if path.parent == self.data_dir]
@@ -103,7 +100,7 @@ class SquadTask(Task):
     def score(
         self, examples: Sequence[SquadExample], rows: SpanRows, outputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, float]:
-        """Computes the official figures; of 2.0 at the threshold of the best F1, later used on test splits."""
+        """Returns the official figures; of 2.0 at the threshold of the best F1, which test splits then use."""
         return self._score(examples, find_answers(examples, rows, outputs))
 
     def _score(self, examples: Sequence[SquadExample], answers: Sequence[Answers]) -> dict[str, float]:

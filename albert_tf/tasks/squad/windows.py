@@ -1,4 +1,4 @@
-"""Questions and passages as rows, with labels, and the way back from tokens to text."""
+"""Questions and passages as labelled rows, and the mapping from tokens back to text."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ MAX_QUERY_LENGTH = 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanRows(FeatureRows):
-    """Rows that are windows, and the way back from their tokens to text.
+    """Rows that are windows, with the mapping from their tokens back to text.
 
     Attributes:
-        example: number of the example of each row, int32 [rows], ascending.
+        example: of each row, int32 [rows], ascending.
         first_column: of the window's tokens in the row, int32 [rows].
-        first_token: of the passage that is in the window, int32 [rows].
+        first_token: of the passage in the window, int32 [rows].
         size: tokens of the passage in the window, int32 [rows].
-        null_column: of [CLS], which stands for no answer, int32 [rows].
-        offsets: for each example int32 [passage tokens, 2]: where each comes from, in characters of the context.
-        unaligned: labelled examples whose answer is nothing that the tokenizer keeps, such as a control character.
+        null_column: of [CLS], int32 [rows].
+        offsets: for each example int32 [passage tokens, 2], in characters of the context.
+        unaligned: labelled examples whose answer has no token, such as a control character.
     """
 
     example: np.ndarray
@@ -50,15 +50,15 @@ def make_rows(
     doc_stride: int = DOC_STRIDE,
     max_query_length: int = MAX_QUERY_LENGTH,
 ) -> SpanRows:
-    """Makes all windows of all examples, labelled by the first answer where `training`.
+    """Makes all windows of all examples, labelled by the first answer if `training`.
 
-    Beside the features of every row `p_mask` is 1 where no answer may be: everywhere but [CLS] and the passage
-    (squad_utils.py:389-435 of google-research/albert); `start_mask` where no span of this window may start: also at
-    [CLS] and what another window shows better. A window that does not hold the whole answer is labelled impossible
-    with start and end at [CLS], as squad_utils.py:446-468 does.
+    `p_mask` is 1 where no answer may be: everywhere but [CLS] and the passage (squad_utils.py:389-435 of
+    google-research/albert). `start_mask` is 1 where no span of this window may start: also at [CLS] and at tokens with
+    more context in another window. A window without the whole answer is labelled impossible at [CLS]
+    (squad_utils.py:446-468).
 
     Raises:
-        UserError: rows too short for a question and a passage, or an answer_start that does not point at its answer.
+        UserError: rows are too short, or an answer_start does not point at its answer.
     """
     if max_seq_length < 8:
         raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a passage; give 8 at least")
@@ -95,14 +95,14 @@ def make_rows(
 
 
 def token_span(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """Finds the first and last token that hold anything of the characters [begin, end); None where no token does."""
+    """Returns the first and last token with any of the characters [begin, end), or None."""
     first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
     return (first, last) if first <= last else None
 
 
 def text_of(context: str, offsets: np.ndarray, first: int, last: int) -> str:
-    """Gives the raw text of the tokens `first` to `last`, without white space or unseen characters around it."""
+    """Returns the raw text of tokens, without white space or invisible characters around it."""
     return context[offsets[first, 0] : offsets[last, 1]].strip(edges())
 
 
