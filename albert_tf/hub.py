@@ -82,6 +82,8 @@ def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool =
         if revision:
             raise UserError(f"revision '{revision}' is for models of the hub, and '{text}' is a path; leave it out")
         return Path(text)
+    if revision and found["revision"] not in (None, revision):
+        raise UserError(f"'{text}' names a revision, and revision='{revision}' another; leave one out")
     parent = Path(text).parent
     if not (revision or found["revision"]) and parent.is_dir():
         near = nearest(Path(text).name, (entry.name for entry in parent.iterdir()))

@@ -24,7 +24,7 @@ from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.hub import find_model, is_preset
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loaded import Loaded
-from albert_tf.model_files import MODEL_FILE, load_task, unknown_files
+from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task, unknown_files
 from albert_tf.models.base import EncoderModel
 from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -80,7 +80,10 @@ def load(
     """
     rules = lower_case, keep_accents
     if is_preset(path) or not isinstance(path, (str, os.PathLike)):
-        loaded = _in_memory(path, tokenizer, *rules)
+        if revision:
+            what = f"'{path}' is a preset" if is_preset(path) else "the model is in memory"
+            raise UserError(f"revision '{revision}' is for models of the hub by name, and {what}; leave it out")
+        loaded = _in_memory(path, tokenizer, depth, *rules)
     else:
         found = find_model(path, revision, allow_pickle)
         source = f"{path}@{revision}" if revision else str(path)
@@ -88,6 +91,8 @@ def load(
     if labels is not None:
         if isinstance(labels, str):
             raise UserError(f"labels='{labels}' is one string; give a list of names")
+        if len(set(map(str, labels))) < len(labels):
+            raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
         if not isinstance(loaded.model, ClassesModel):
             raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
         loaded.model.name_classes(loaded.model.num_classes, labels)
@@ -95,13 +100,14 @@ def load(
     return loaded
 
 
-def _in_memory(model: Any, tokenizer: str, *rules: bool | None) -> Loaded:
+def _in_memory(model: Any, tokenizer: str, depth: int, *rules: bool | None) -> Loaded:
     """Takes a model of this library, or of keras-hub, with its tokenizer."""
     own = read_tokenizer(tokenizer, *rules) if tokenizer else None
     task: dict[str, Any] = {}
     if not isinstance(model, (AlbertEncoder, EncoderModel)):
         model, found, task = read_task(model)
         own = own or found
+    model = at_depth(model, depth) if depth else model
     if own is not None:
         own = check_rows(model, own, tokenizer or "the model").with_cls_last(encoder_of(model).config.spec.last_token)
     return Loaded(model, own, task)
@@ -142,6 +148,11 @@ def _from_disk(
         raise UserError(f"'{folder}' has a default_prompt_name, which is followed of embedders alone; remove it there")
     task = load_task(folder) or _named_classes(model, inside) | settings | said
     if isinstance(model, ClassesModel) and task.get("labels"):
+        if model.labels and list(model.labels) != list(map(str, task["labels"])):
+            logging.warning(
+                "'%s' calls the classes %s, the model's own file %s; the former are taken; give labels=... for others",
+                *(folder / TASK_FILE, ", ".join(map(str, task["labels"][:5])), ", ".join(model.labels[:5])),
+            )
         model.name_classes(model.num_classes, task["labels"])
     return Loaded(model, own, task, source)
 

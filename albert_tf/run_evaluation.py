@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from albert_tf.choices import DEPTH_HELP
-from albert_tf.hub import check_model, find_model
+from albert_tf.hub import check_model, find_model, is_preset
 from albert_tf.model_files import load_task
 from albert_tf.tasks.data_file import FileOptions
 from albert_tf.tasks.resolving import check_labelled_file
@@ -85,9 +85,9 @@ def main(settings: EvaluationSettings) -> None:
 def _evaluate_file(settings: EvaluationSettings) -> None:
     place = find_model(settings.model)
     folder = place if place.is_dir() else place.parent
-    if place != Path(settings.model) and not settings.output_dir:
+    if (is_preset(settings.model) or place != Path(settings.model)) and not settings.output_dir:
         raise UserError(
-            f"'{settings.model}' lies in the hub's cache, where nothing is written; give --output_dir=FOLDER"
+            f"'{settings.model}' lies in a cache of downloads, where nothing is written; give --output_dir=FOLDER"
         )
     run = folder / "run.json"
     label_column = files.read_json(run).get("label_column", "") if run.is_file() else ""

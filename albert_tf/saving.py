@@ -32,18 +32,36 @@ def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) ->
         raise UserError(f"the folder '{folder}' is not empty; choose another, or replace its model by overwrite=True")
     if has_content and (others := _others(folder)):
         raise UserError(f"the folder '{folder}' holds '{others[0]}', which save did not write; choose another folder")
-    parent = files.make_output_dir(folder.parent)
-    written, former = (parent / f".{folder.name}.{os.getpid()}.{part}" for part in ("partial", "former"))
+    # Of a link what it leads to; a name such as "." has none to put another folder in its place by.
+    place = folder.resolve()
+    if Path.cwd().is_relative_to(place):
+        raise UserError(f"this process works in the folder '{folder}', which save would replace; name a folder in it")
+    parent = files.make_output_dir(place.parent)
+    written, former = (parent / f".{place.name}.{os.getpid()}.{part}" for part in ("partial", "former"))
     try:
         written.mkdir()
         _write(loaded, written)
-        if has_content:
-            os.replace(folder, former)
-        os.replace(written, folder)
+        _replace(place, written, former if has_content else None)
     finally:
         shutil.rmtree(written, ignore_errors=True)
-        shutil.rmtree(former, ignore_errors=True)
     return folder
+
+
+def _replace(place: Path, written: Path, former: Path | None) -> None:
+    """Puts a written folder in its place; the one that was there goes when the new one is there."""
+    try:
+        if former is not None:
+            os.replace(place, former)
+        try:
+            os.replace(written, place)
+        except BaseException:
+            if former is not None:
+                os.replace(former, place)
+            raise
+    except OSError as error:
+        raise UserError(f"cannot write the folder '{place}': {error.strerror}; choose another") from error
+    if former is not None:
+        shutil.rmtree(former, ignore_errors=True)
 
 
 def _others(folder: Path) -> list[str]:

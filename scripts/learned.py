@@ -90,7 +90,7 @@ def fill(target: str, model: str, masked: list[tuple[str, str]]) -> list[dict]:
 def table(answers: list[dict]) -> str:
     """Returns the first answers as lines, and how many words were right."""
     if not answers:
-        return "\nThe held-out text holds no word of a single piece, so none was masked."
+        return f"\nNo held-out row has a word of {SHORTEST_WORD} letters or more that is one piece, to mask it"
     lines = ["", "Words of held-out text that the model filled in", ""]
     for answer in answers[:SHOWN]:
         before, after = (part.split() for part in answer["text"].split(MASK))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from scripts.fetch import downloads, fetch
-from scripts.server import free_port
+from scripts.server import check_port, free_port
 from tfrecords.base.errors import UserError
 
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
@@ -119,6 +119,8 @@ def main() -> None:
     parser.add_argument("--once", action="store_true", help="end after the search, and do not go on serving")
     parser.add_argument("--port", type=int, default=8080, help="port of the page and the API")
     arguments = parser.parse_args()
+    # Whoever listens there would answer in our server's place.
+    check_port(arguments.port)
     model = find_model(arguments.output_dir, arguments.yes)
     arguments.output_dir.mkdir(parents=True, exist_ok=True)
     log, url = arguments.output_dir / "pretrained.log", f"http://127.0.0.1:{arguments.port}"

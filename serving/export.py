@@ -6,6 +6,7 @@ python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --c
 
 import dataclasses
 import datetime
+import errno
 import importlib.metadata
 import os
 import shlex
@@ -101,9 +102,8 @@ def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
     exportable = make_exportable(loaded.model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
-    target = base / str(version)
-    if target.exists():
-        raise UserError(f"version {version} exists in '{base}'; leave out --version for the next free one")
+    if (base / str(version)).exists():
+        raise _exists(base, version)
     # Not a number, so that servers that poll the base path ignore it.
     _remove_unfinished(base)
     temporary = base / f"{_WRITING}{version}-{os.getpid()}-{socket.gethostname()}"
@@ -117,10 +117,28 @@ def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
         write_manifest(temporary, loaded, exportable, dataclasses.asdict(settings), differences)
         for name, difference in (differences or {}).items():
             print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
-        os.replace(temporary, target)
+        return _put(temporary, base, version, is_next=not settings.version)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return target
+
+
+def _put(temporary: Path, base: Path, version: int, is_next: bool) -> Path:
+    """Gives a whole version its number, or the next one where another export was faster."""
+    while True:
+        target = base / str(version)
+        try:
+            os.replace(temporary, target)
+            return target
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if not is_next:
+                raise _exists(base, version) from error
+        version += 1
+
+
+def _exists(base: Path, version: int) -> UserError:
+    return UserError(f"version {version} exists in '{base}'; leave out --version for the next free one")
 
 
 def save(exportable: "Exportable", path: Path) -> None:

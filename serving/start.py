@@ -4,13 +4,16 @@ python -m serving.start --model=sst2
 python -m serving.start --model=sentence-transformers/all-MiniLM-L6-v2 --port=8080
 """
 
+import dataclasses
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
@@ -43,6 +46,14 @@ class StartSettings(CheckedSettings):
     )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the model's own", at_least=0)
 
+    def __post_init__(self):
+        """Raises UserError where two servers would have one port."""
+        super().__post_init__()
+        ports = {}
+        for name in ("port", "grpc_port", "rest_api_port"):
+            if (port := getattr(self, name)) and (other := ports.setdefault(port, name)) != name:
+                raise UserError(f"--{other} and --{name} are both {port}; give each a port of its own")
+
 
 def find_servable(settings: StartSettings) -> Path:
     """Returns the base path of the model for a server, and exports the model first where that was not done before.
@@ -58,20 +69,25 @@ def find_servable(settings: StartSettings) -> Path:
     if _versions(given):
         return given
     base = Path(settings.output_dir) / (settings.name or _name_of(settings.model))
-    for version in reversed(_versions(base)):
-        if _is_export_of(version, settings):
+    asked = ExportSettings(
+        model=_whole(settings.model),
+        output_dir=str(base),
+        inputs="text",
+        compute=settings.compute,
+        max_seq_length=settings.max_seq_length,
+    )
+    # A server answers by the latest version alone.
+    for version in _versions(base)[-1:]:
+        exported = _exported(version)
+        if _whole(exported.get("model", asked.model)) != asked.model:
+            raise UserError(
+                f"'{base}' holds an export of '{exported['model']}', which a server may be using; give another --name "
+                "or --output_dir"
+            )
+        if _is_export_of(version, exported, asked):
             print(f"using {version}, which was exported before", file=sys.stderr)
             return base
-    target = export(
-        ExportSettings(
-            model=settings.model,
-            output_dir=str(base),
-            inputs="text",
-            compute=settings.compute,
-            max_seq_length=settings.max_seq_length,
-        )
-    )
-    print(f"exported {target}", file=sys.stderr)
+    print(f"exported {export(asked)}", file=sys.stderr)
     return base
 
 
@@ -80,17 +96,27 @@ def _versions(base: Path) -> list[Path]:
     return sorted(folders, key=lambda path: int(path.name))
 
 
-def _is_export_of(version: Path, settings: StartSettings) -> bool:
-    """Returns whether a version was exported of this model with these settings, after the model was last written."""
+def _exported(version: Path) -> dict[str, Any]:
+    """The settings that a version was exported with; {} where nothing says so."""
     manifest = version / _MANIFEST
-    if not manifest.is_file():
+    return read_json(manifest).get("export", {}) if manifest.is_file() else {}
+
+
+def _is_export_of(version: Path, exported: dict[str, Any], asked: ExportSettings) -> bool:
+    """Returns whether a version was exported with these settings, after the model was last written or put there."""
+    same = {name: value for name, value in dataclasses.asdict(asked).items() if name not in ("model", "output_dir")}
+    if not exported or not same.items() <= exported.items():
         return False
-    exported = read_json(manifest).get("export", {})
-    asked = {name: getattr(settings, name) for name in ("model", "compute", "max_seq_length")} | {"inputs": "text"}
-    folder = Path(settings.model)
-    files = folder.rglob("*") if folder.is_dir() else [folder] if folder.is_file() else []
-    written = max((path.stat().st_mtime for path in files), default=0.0)
-    return asked.items() <= exported.items() and written <= manifest.stat().st_mtime
+    place = Path(asked.model)
+    states = [path.stat() for path in (place, *place.rglob("*"))] if place.exists() else []
+    # A copy or a renamed folder keeps the first of these times.
+    written = max((max(state.st_mtime, state.st_ctime) for state in states), default=0.0)
+    return written <= (version / _MANIFEST).stat().st_mtime
+
+
+def _whole(model: str) -> str:
+    """A model's path from the root, as it is from everywhere; a name of the hub as it is."""
+    return str(Path(model).resolve()) if Path(model).exists() else model
 
 
 def _name_of(model: str) -> str:
@@ -137,8 +163,24 @@ def run_together(started: list[list[str]]) -> int:
     return 0 if status is None else status
 
 
+def _check_ports(settings: StartSettings) -> None:
+    """Raises UserError for a port that is taken, before minutes of exporting.
+
+    The real server would share that of gRPC with the other one, and each would get some of the requests.
+    """
+    family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
+    for name in ("port", "grpc_port", "rest_api_port"):
+        if port := getattr(settings, name):
+            try:
+                socket.create_server((settings.bind_address, port), family=family).close()
+            except OSError as error:
+                message = f"--{name}={port} cannot be used on {settings.bind_address}: {error.strerror}; choose another"
+                raise UserError(message) from error
+
+
 def main(settings: StartSettings) -> None:
     """Exports, starts the processes, and waits."""
+    _check_ports(settings)
     base = find_servable(settings)
     host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"
     print(f"API and page: http://{host}:{settings.port}/ (once the model is loaded); Ctrl-C stops", file=sys.stderr)

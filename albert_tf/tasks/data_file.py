@@ -6,6 +6,7 @@ import functools
 import hashlib
 import itertools
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, ending
 
 ENDINGS = (*SEPARATED, *JSON_LINES, parquet.ENDING)
+_WRITTEN_AS_FLOAT = re.compile(r"\A(-?\d+)\.0+\Z")
 MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --label_column"
 
 
@@ -245,6 +247,11 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
     if kind == "classification" and len(names) in (1, rows):
         what = "every row has the same" if len(names) == 1 else "no two rows have the same"
         raise UserError(f"'{path}': {what} {column}; is another column or --task=regression meant?")
+    alike: dict[str, str] = {}
+    for name in sorted(names):
+        # As a class's number that pandas wrote where a cell was empty, and a blank that nobody sees.
+        if (other := alike.setdefault(_WRITTEN_AS_FLOAT.sub(r"\1", name.strip()), name)) != name:
+            raise UserError(f"'{path}': {column} has both {other!r} and {name!r}; write one of them in all rows")
 
 
 def ordered_labels(kind: str, names: Collection[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import io
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def _decoded(path: Path, encoding: str) -> Iterator[str]:
         raise UserError(
             f"'{path}' after line {number}: not {encoding} ({error.args[-1]}); give another --encoding"
         ) from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"cannot read '{path}' past line {number}: {error}") from error
 
 

@@ -107,6 +107,7 @@ def read_table(
     """
     if ending(path) == parquet.ENDING:
         columns, values = parquet.read(path)
+        _check_names(f"'{path}'", columns)
         return _checked(path, (Row(number, row) for number, row in enumerate(values, 1)), columns)
     if is_json_lines(path):
         return read_json_lines(path, encoding)
@@ -195,9 +196,13 @@ def _columns(
         _, header = next(cells, (0, ()))
         if any("\r" in name for name in header):
             raise _carriage_return(path, 1)
-    if len(set(header)) < len(header):
-        raise UserError(f"'{path}' line 1: a column is there twice in {', '.join(header)}; rename one")
+    _check_names(f"'{path}' line 1", header)
     return _checked(path, _rows(path, cells, header, skip_broken), tuple(header))
+
+
+def _check_names(place: str, columns: Sequence[str]) -> None:
+    if len(set(columns)) < len(columns):
+        raise UserError(f"{place}: a column is there twice in {', '.join(columns)}; rename one")
 
 
 def _rows(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 
 import keras
 import numpy as np
@@ -138,6 +139,54 @@ def test_a_saved_folder_loads_to_the_bit_with_its_labels_and_card(place, tmp_pat
     assert abs(sizes[0] - sizes[1]) < 2000
 
 
+def test_other_names_of_classes_in_another_models_task_file_are_told(place, tmp_path, caplog):
+    loading.load(place / "classifier").save(tmp_path / "saved")
+    loading.load(tmp_path / "saved")
+    assert not [record for record in caplog.records if "calls the classes" in record.getMessage()]
+    (tmp_path / "saved" / "task.json").write_text('{"labels": ["y", "x"]}')
+    assert loading.load(tmp_path / "saved").task["labels"] == ["y", "x"]
+    assert "calls the classes y, x, the model's own file x, y; the former are taken" in caplog.text
+
+
+def test_a_model_that_cannot_be_put_in_place_leaves_the_one_before(place, tmp_path, monkeypatch):
+    loaded = loading.load(place / "classifier")
+    loaded.save(tmp_path / "saved")
+    before = sorted((path.name, path.read_bytes()) for path in (tmp_path / "saved").iterdir())
+    replace = os.replace
+
+    def fail(source, target):
+        if str(source).endswith(".partial"):
+            raise OSError(16, "Device or resource busy")
+        replace(source, target)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("albert_tf.saving.os.replace", fail)
+        with pytest.raises(UserError, match=r"cannot write the folder '.*saved': Device or resource busy; choose"):
+            loaded.save(tmp_path / "saved", overwrite=True)
+    assert sorted((path.name, path.read_bytes()) for path in (tmp_path / "saved").iterdir()) == before
+    assert list(tmp_path.iterdir()) == [tmp_path / "saved"]
+
+
+def test_a_link_stays_and_the_own_folder_is_refused(place, tmp_path, monkeypatch):
+    loaded = loading.load(place / "classifier")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    for _ in range(2):
+        loaded.save(tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "there" / "model.keras").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "there"]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match=r"this process works in the folder '\.'"):
+        loaded.save(".")
+
+
+def test_a_model_in_memory_runs_at_the_depth_that_is_asked_for():
+    model = AlbertClassifier(small(vocab_size=8, num_hidden_layers=2), 2)
+    assert loading.load(model, depth=3).model.encoder.config.num_hidden_layers == 3
+    assert loading.load(model, depth=2).model is model
+
+
 def test_a_model_in_memory_is_loaded_with_a_tokenizer(place):
     model = AlbertClassifier(small(vocab_size=8), 2)
     loaded = loading.load(model, tokenizer=str(place / "hf"), labels=["x", "y"])
@@ -248,6 +297,10 @@ PLACES = {
     "truncated .keras": (lambda p: loading.load(p / "short"), "model.keras' is not whole: .* bytes"),
     "truncated safetensors": (lambda p: loading.load(p / "hf_short"), "model.safetensors' is not whole"),
     "revision of a folder": (lambda p: loading.load(p / "hf", revision="v1"), "revision 'v1' is for models of the hub"),
+    "revision in memory": (lambda p: loading.load(encoder(), revision="v1"), "the model is in memory; leave it out"),
+    "revision of a preset": (lambda p: loading.load("hf://a/b", revision="v1"), "'hf://a/b' is a preset; leave it out"),
+    "two revisions": (lambda p: loading.load("a/b@v1", revision="v2"), "names a revision, and revision='v2' another"),
+    "a label twice": (lambda p: loading.load(p / "classifier", labels=["a", "a"]), "labels name a class twice: a, a"),
     "too few labels": (lambda p: loading.load(p / "classifier", labels=["a"]), "1 labels for 2 classes"),
     "labels as text": (lambda p: loading.load(p / "classifier", labels="ab"), "labels='ab' is one string"),
     "labels of an encoder": (lambda p: loading.load(p / "hf", labels=["a"]), "labels name classes, and the"),

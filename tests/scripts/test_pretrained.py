@@ -1,5 +1,7 @@
 """`quickstart.sh --pretrained` asks before it downloads, searches prose alone, and prints the nearest paragraphs."""
 
+import socket
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,14 @@ def test_nothing_is_downloaded_from_the_index_without_a_yes(offline, tmp_path, m
     with pytest.raises(UserError, match="give --yes"):
         pretrained.find_model(tmp_path, agreed=False)
     assert pretrained.find_model(tmp_path, agreed=True) and len(offline) == 2
+
+
+def test_another_server_does_not_answer_in_the_place_of_ours(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("sys.argv", ["quickstart", f"--port={port}"])
+        with pytest.raises(UserError, match=f"--port={port} cannot be used: .*; choose another"):
+            pretrained.main()
 
 
 def test_a_model_that_was_fetched_is_used_again(offline, tmp_path):

@@ -102,6 +102,7 @@ def test_words_of_held_out_rows_are_masked_and_shown_beside_the_truth(tiny_data)
     shown = learned.table(answers)
     assert "____" in shown and "1 of 2 right at once, 2 among its first 2" in shown
     assert sum(line.endswith(" right") for line in shown.splitlines()) == 1
+    assert "No held-out row has a word of 4 letters or more" in learned.table([])
 
 
 def test_the_loss_is_drawn(tmp_path):

@@ -111,6 +111,20 @@ def test_versions_count_up_and_are_never_overwritten(write, saved, tmp_path):
         write(version=7)
 
 
+def test_two_exports_at_once_have_two_versions(write, monkeypatch, tmp_path):
+    def save(exportable, path):
+        path.mkdir()
+        for number in ("1", "2", "9"):
+            (tmp_path / "out" / number / "variables").mkdir(parents=True)
+
+    monkeypatch.setattr("serving.export.save", save)
+    assert write().name == "3"
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(UserError, match=r"version 9 exists in .*; leave out --version"):
+        write(version=9)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["1", "2", "9"]
+
+
 @pytest.mark.parametrize("fails", ["serving.export.write_manifest", "serving.check.check"])
 def test_an_export_that_fails_leaves_no_version(settings, saved, tmp_path, monkeypatch, fails):
     def fail(folder, *arguments):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -56,6 +57,61 @@ def test_a_model_is_exported_once(settings, tmp_path):
     os.utime(tmp_path / "film" / "model.keras", (later, later))
     start.find_servable(settings)
     assert len(exports) == 3
+
+
+def test_a_server_answers_by_the_version_that_was_asked_for(settings):
+    """It loads the latest one, so an earlier one is not used again."""
+    settings, exports = settings
+    for compute in ("float32", "int8", "float32", "float32"):
+        start.find_servable(dataclasses.replace(settings, compute=compute))
+    assert [asked.compute for asked in exports] == ["float32", "int8", "float32"]
+
+
+def test_models_of_one_name_are_not_taken_for_each_other(settings, tmp_path, monkeypatch):
+    settings, exports = settings
+    start.find_servable(settings)
+    other = tmp_path / "elsewhere" / "film"
+    other.mkdir(parents=True)
+    for model in (str(other), "film", "someone/film"):
+        monkeypatch.chdir(other.parent)
+        with pytest.raises(UserError, match=f"holds an export of '{tmp_path}/film', .* give another --name"):
+            start.find_servable(dataclasses.replace(settings, model=model))
+    monkeypatch.chdir(tmp_path)
+    start.find_servable(dataclasses.replace(settings, model="film"))
+    assert len(exports) == 1
+    # Another folder in the place of the first, with files that are older than the export.
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "model.keras").write_text("other")
+    os.utime(tmp_path / "older" / "model.keras", (1, 1))
+    (tmp_path / "film").rename(tmp_path / "away")
+    time.sleep(0.05)
+    (tmp_path / "older").rename(tmp_path / "film")
+    start.find_servable(settings)
+    assert len(exports) == 2
+
+
+def test_two_servers_have_two_ports(settings):
+    for ports, message in (
+        ({"port": 8501}, "--port and --rest_api_port are both 8501"),
+        ({"grpc_port": 8080}, "--port and --grpc_port are both 8080; give each a port of its own"),
+    ):
+        with pytest.raises(UserError, match=message):
+            dataclasses.replace(settings[0], **ports)
+    dataclasses.replace(settings[0], rest_api_port=0)
+
+
+@pytest.mark.parametrize("name", ["port", "grpc_port", "rest_api_port"])
+def test_a_port_that_is_taken_is_said_before_anything_is_exported(settings, name):
+    settings, exports = settings
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        others = dict.fromkeys(("port", "grpc_port", "rest_api_port"), 0)
+        for other in others:
+            with socket.create_server(("127.0.0.1", 0)) as probe:
+                others[other] = probe.getsockname()[1]
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"--{name}={port} cannot be used on 127.0.0.1: .*; choose another"):
+            start.main(dataclasses.replace(settings, **others | {name: port}))
+    assert not exports
 
 
 def test_an_export_is_served_as_it_is(settings, tmp_path):

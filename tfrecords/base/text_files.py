@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import re
+import zlib
 
 from tfrecords.base.errors import UserError
 
@@ -198,7 +199,10 @@ def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
 def read_head(path: str | os.PathLike) -> bytes:
     """Returns the first HEAD_BYTES of a local file, unpacked. Raises OSError or EOFError."""
     with gzip.open(path) if is_gzipped(path) else open(path, "rb") as file:
-        return file.read(HEAD_BYTES)
+        try:
+            return file.read(HEAD_BYTES)
+        except zlib.error as error:
+            raise gzip.BadGzipFile(str(error)) from error
 
 
 def _is_object(line: bytes) -> bool:

@@ -1,6 +1,7 @@
 """One file of a user's own examples: found columns, kinds and encodings, a fixed split, and what is refused."""
 
 import codecs
+import gzip
 import json
 import random
 import re
@@ -105,6 +106,25 @@ def test_a_row_that_joins_moves_no_other(tmp_path):
     before = set(rows_of(opened(tmp_path / "a.csv", table(), dev_fraction=0.2), "dev"))
     after = set(rows_of(opened(tmp_path / "b.csv", table(rows=[*ROWS, ("new", "x")]), dev_fraction=0.2), "dev"))
     assert len(before - after) <= 1 and len(after - before) <= 1
+
+
+def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = [["a", "b", "c"], ["x", "y", "x"], ["y", "x", "y"]]
+    table = pyarrow.Table.from_arrays([pyarrow.array(one) for one in columns], names=["text", "label", "label"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet': a column is there twice in text, label, label; rename one"):
+        opened(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("encoding", ["", "cp1252"])
+def test_a_damaged_archive_is_one_line(tmp_path, encoding):
+    content = bytearray(gzip.compress(table().encode("cp1252" if encoding else "utf-8")))
+    content[len(content) // 3] ^= 0xFF
+    with pytest.raises(UserError, match=r"cannot read '.*a\.csv\.gz'"):
+        opened(tmp_path / "a.csv.gz", bytes(content), encoding=encoding)
 
 
 KINDS = [

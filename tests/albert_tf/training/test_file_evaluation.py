@@ -134,6 +134,11 @@ def test_a_model_without_classes_is_refused_and_a_published_one_needs_no_task_fi
         run_evaluation.main(settings)
 
 
+def test_nothing_is_written_beside_a_preset(tmp_path):
+    with pytest.raises(UserError, match=r"'hf://a/b' lies in a cache of downloads, .* give --output_dir=FOLDER"):
+        run_evaluation.main(changed(made(tmp_path, "classification"), "--model=hf://a/b"))
+
+
 def test_curves_and_matrices_of_many_names_are_drawn(tmp_path):
     random, names = np.random.default_rng(0), [f"class {number}" for number in range(40)]
     labels, guesses = random.integers(0, 40, (2, 500))
