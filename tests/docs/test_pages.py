@@ -70,7 +70,7 @@ def test_commands_have_the_flags_that_pages_give_them(page, flags_of):
     shell = "\n".join(block.text for block in blocks(page) if block.language == "bash")
     inline = re.findall(r"`(python -m [^`]+)`", page.read_text("utf-8"))
     for module, arguments in commands("\n".join([shell, *inline])):
-        if module.startswith(("pip", "pdoc", "json", "pytest")):
+        if module.startswith(("pip", "json", "pytest")):
             continue
         if module.split(".")[0] not in ("tfrecords", "albert_tf", "serving"):
             assert importlib.util.find_spec(module), (page.name, module)
