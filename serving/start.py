@@ -5,6 +5,7 @@ python -m serving.start --model=sentence-transformers/all-MiniLM-L6-v2 --port=80
 """
 
 import dataclasses
+import os
 import shutil
 import signal
 import socket
@@ -184,7 +185,15 @@ def main(settings: StartSettings) -> None:
     base = find_servable(settings)
     host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"
     print(f"API and page: http://{host}:{settings.port}/ (once the model is loaded); Ctrl-C stops", file=sys.stderr)
-    sys.exit(run_together(commands(settings, base)))
+    started = commands(settings, base)
+    if settings.bind_address != "0.0.0.0" and os.path.basename(started[0][0]) == _REAL:
+        ports = f"{settings.grpc_port} and {settings.rest_api_port}"
+        print(
+            f"warning: {_REAL} has no --bind_address: ports {ports} are open on every network interface; close them by a"
+            " firewall or a container if only the gateway is to be reached",
+            file=sys.stderr,
+        )
+    sys.exit(run_together(started))
 
 
 def run() -> None:

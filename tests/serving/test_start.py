@@ -136,6 +136,19 @@ def test_the_embedded_server_has_the_gateway_and_the_real_one_has_it_in_front(se
     assert gateway[1:3] == ["-m", "serving.gateway"] and "--model=film" in gateway and "--api_key_file=keys" in gateway
 
 
+@pytest.mark.parametrize(
+    ("real", "address", "warned"), [(True, "127.0.0.1", 1), (True, "0.0.0.0", 0), (False, "127.0.0.1", 0)]
+)
+def test_ports_that_the_real_server_opens_to_all_are_named(settings, monkeypatch, capsys, real, address, warned):
+    monkeypatch.setattr(start.shutil, "which", lambda name: f"/usr/bin/{name}" if real else None)
+    monkeypatch.setattr(start, "_check_ports", lambda settings: None)
+    monkeypatch.setattr(start, "run_together", lambda started: 0)
+    with pytest.raises(SystemExit):
+        start.main(dataclasses.replace(settings[0], bind_address=address))
+    said = capsys.readouterr().err
+    assert said.count("ports 8500 and 8501 are open on every network interface") == warned
+
+
 @pytest.fixture
 def handlers():
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
