@@ -189,8 +189,8 @@ def main(settings: StartSettings) -> None:
     if settings.bind_address != "0.0.0.0" and os.path.basename(started[0][0]) == _REAL:
         ports = f"{settings.grpc_port} and {settings.rest_api_port}"
         print(
-            f"warning: {_REAL} has no --bind_address: ports {ports} are open on every network interface; close them by a"
-            " firewall or a container if only the gateway is to be reached",
+            f"warning: {_REAL} has no --bind_address: ports {ports} are open on every network interface; close them by"
+            " a firewall or a container if only the gateway is to be reached",
             file=sys.stderr,
         )
     sys.exit(run_together(started))
