@@ -72,8 +72,8 @@ class ExportSettings(CheckedSettings):
     )
     compiled_lengths: str = setting(
         "",
-        help="for --engine=xla, the lengths in tokens that graphs are compiled for, comma-separated; a row is padded to "
-        "the next; empty: 8 to 32 or, on a CPU without AVX-512, 8 to 128, in steps of 8",
+        help="for --engine=xla, the lengths in tokens that graphs are compiled for, comma-separated; a row is padded "
+        "to the next; empty: 8 to 32 or, on a CPU without AVX-512, 8 to 128, in steps of 8",
     )
     check_numbers: bool = setting(
         False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"

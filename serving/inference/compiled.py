@@ -80,7 +80,8 @@ class CompiledSteps(tf.Module):
 
         Args:
             embed: the encoder's Embeddings. They are not compiled: XLA would read an id beyond the table as its last.
-            input_ids, segment_ids: int32 [1, length].
+            input_ids: int32 [1, length].
+            segment_ids: the same, or None.
             mask: bool [1, length].
             only_summary: whether the last step computes the summary token alone.
 

@@ -63,7 +63,7 @@ class InferenceOptions:
 
     @property
     def xla_lengths(self) -> tuple[int, ...]:
-        """The lengths to compile: the given ones, or on this machine's CPU those where XLA was faster (docs/results)."""
+        """The lengths to compile: as given, or those where XLA is faster on this CPU (docs/results)."""
         return self.compiled_lengths or tuple(range(8, 136 if has_only_avx2() else 40, 8))
 
     @property
