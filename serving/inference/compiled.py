@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Pairs, Rows, Step
+from albert_tf.layers.block import Attention, Pairs, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop
 from albert_tf.registry import setting_of
 from serving.inference.kernels import FloatKernels
@@ -105,7 +105,8 @@ class CompiledSteps(tf.Module):
     def _run(self, only_summary: bool, hidden: Tensor, mask: Tensor) -> Tensor:
         kernels = FloatKernels(self.config, *self.halves)
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
-        runner = BlockRunner(self.config, kernels, _TurnedRow(mask, self.config, attention))
+        row: Any = _TurnedRow(mask, self.config, attention)
+        runner = BlockRunner(self.config, kernels, row)
         state = DepthLoop("loop", only_summary=only_summary)(runner, tf.transpose(hidden[0]))
         state = state if self.final_norm is None else self.final_norm(state)
         return tf.transpose(state) if only_summary else tf.transpose(state)[tf.newaxis]
@@ -152,8 +153,8 @@ def _width(mask: Tensor) -> Tensor:
     return tf.maximum(tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]) + 1, 1)), 1)
 
 
-class _TurnedRow(Rows):
-    """One row, with vectors as [units, tokens]; `mask` is bool [1, tokens]."""
+class _TurnedRow:
+    """What a block needs of Rows: one row, with vectors as [units, tokens]; `mask` is bool [1, tokens]."""
 
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
         self.config, self.attention = config, attention
@@ -165,6 +166,9 @@ class _TurnedRow(Rows):
         query = query[:, :, :1] if step.only_summary else query
         contexts = self.attention(query, key, value, self.pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 1, 3, 2]), [self.config.hidden_size, -1])
+
+    def attended(self, step: Step, inputs: Tensor) -> Tensor:
+        return inputs
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         return hidden[:, :1]
