@@ -9,6 +9,12 @@ ROOT = Path(__file__).parents[2]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES += [f"{mark}{one}" for mark in ("", "##") for one in string.ascii_lowercase + string.digits] + list(".,?!'-%")
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
+
+
+CORPUS = ROOT / "tests" / "stored" / "corpus.txt"
+NARROW = {"embedding_size": 16, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+NARROW |= {"max_position_embeddings": 256}
 
 
 def write_models(place: Path) -> None:
@@ -16,10 +22,7 @@ def write_models(place: Path) -> None:
     from albert_tf import AlbertConfig, AlbertEncoder
     from albert_tf.checkpoints import save_huggingface
 
-    config = AlbertConfig.named("bert_base_uncased").replace(
-        vocab_size=len(PIECES), embedding_size=16, hidden_size=16, num_hidden_layers=6, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=64,
-    )  # fmt: skip
+    config = AlbertConfig.named("bert_base_uncased").replace(vocab_size=len(PIECES), num_hidden_layers=6, **NARROW)
     encoder = AlbertEncoder(config)
     for folder in (place / MINILM, place / "minilm"):
         save_huggingface(encoder, folder)
@@ -31,12 +34,41 @@ def write_models(place: Path) -> None:
         (folder / "modules.json").write_text(json.dumps(modules))
 
 
+def write_other_models(place: Path) -> None:
+    """Writes the other models that guides name, untrained and narrow, and narrow configurations as small/NAME.json."""
+    from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
+    from albert_tf.checkpoints import save_huggingface
+    from albert_tf.models.classifiers import AlbertRegressor
+    from tfrecords.tokenizers.training import train_bpe, train_tokenizer
+
+    lines = CORPUS.read_text("utf-8").splitlines()
+    pieces = train_tokenizer(lines, 150, hard_vocab_limit=False)
+    for folder, name, head, file, vocabulary, size in (
+        ("albert/albert-base-v2", "albert_base_v2", AlbertPretrainer, "spiece.model", pieces, 150),
+        ("xlnet/xlnet-base-cased", "xlnet_base", None, "spiece.model", pieces, 150),
+        ("FacebookAI/roberta-base", "roberta_base", None, "tokenizer.json", train_bpe(lines, 300), 300),
+        (RERANKER, "bert_base_uncased", AlbertRegressor, "vocab.txt", "\n".join(PIECES).encode(), len(PIECES)),
+    ):
+        encoder = AlbertEncoder(AlbertConfig.named(name).replace(vocab_size=size, **NARROW))
+        save_huggingface(head(encoder) if head else encoder, place / folder)
+        (place / folder / file).write_bytes(vocabulary)
+    for folder, name in (("dbmdz", "bert-base-german-uncased"), ("intfloat", "multilingual-e5-small")):
+        (place / folder).mkdir()
+        (place / folder / name).symlink_to(Path("..") / MINILM)
+    (place / "small").mkdir()
+    for name in ("albert_base_v2", "albert_tiny_zh", "albert_xlnet_base", "roberta_base"):
+        AlbertConfig.named(name).replace(vocab_size=300, **NARROW).to_json(place / "small" / f"{name}.json")
+
+
 def write_texts(place: Path) -> None:
     """Writes the texts, tables and questions that the guides name."""
-    paragraphs = (ROOT / "tests" / "stored" / "corpus.txt").read_text("utf-8")
+    paragraphs = CORPUS.read_text("utf-8")
     for folder, name in (("corpus", "a.txt"), ("german", "a.txt"), ("notes", "a.txt")):
         (place / folder).mkdir()
         (place / folder / name).write_text(paragraphs, "utf-8")
+    (place / "chinese").mkdir()
+    texts = ["\n".join("".join(chr(0x4E00 + (7 * n + k) % 80) for k in range(12)) + "\u3002" for n in range(m, m + 9)) for m in range(60)]
+    (place / "chinese" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (place / "texts.txt").write_text("Where is my parcel?\nThe invoice is wrong.\n")
     (place / "passages.txt").write_text("The river ends in the sea.\nThe road ends here.\n")
     (place / "vocab.txt").write_text("\n".join(PIECES) + "\n")
@@ -75,4 +107,5 @@ def write_texts(place: Path) -> None:
 def write_place(place: Path) -> None:
     """Writes models and texts, all that a guide may name."""
     write_models(place)
+    write_other_models(place)
     write_texts(place)

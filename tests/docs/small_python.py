@@ -4,6 +4,7 @@ The values of flags that a guide gives are replaced by those of SMALL; flags of 
 """
 
 import os
+import re
 import sys
 
 SMALL = {
@@ -40,10 +41,8 @@ def small(arguments: list[str]) -> list[str]:
     module, values = arguments[1], SMALL.get(arguments[1], {})
     given = [argument.partition("=")[0].removeprefix("--") for argument in arguments]
     changed = [f"--{n}={values[n]}" if n in values else argument for n, argument in zip(given, arguments)]
-    added = ADDED[module] if "--config=albert_base_v2" not in arguments else [*ADDED[module], "--config=small.json"]
-    return changed + [
-        flag for flag in added if flag.partition("=")[0].removeprefix("--") not in given or "config" in flag
-    ]
+    changed = [re.sub(r"--config=(\w+)$", r"--config=small/\1.json", argument) for argument in changed]
+    return changed + [flag for flag in ADDED[module] if flag.partition("=")[0].removeprefix("--") not in given]
 
 
 if __name__ == "__main__":
