@@ -67,7 +67,10 @@ def write_texts(place: Path) -> None:
         (place / folder).mkdir()
         (place / folder / name).write_text(paragraphs, "utf-8")
     (place / "chinese").mkdir()
-    texts = ["\n".join("".join(chr(0x4E00 + (7 * n + k) % 80) for k in range(12)) + "\u3002" for n in range(m, m + 9)) for m in range(60)]
+    texts = [
+        "\n".join("".join(chr(0x4E00 + (7 * n + k) % 80) for k in range(12)) + "\u3002" for n in range(m, m + 9))
+        for m in range(60)
+    ]
     (place / "chinese" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (place / "texts.txt").write_text("Where is my parcel?\nThe invoice is wrong.\n")
     (place / "passages.txt").write_text("The river ends in the sea.\nThe road ends here.\n")
@@ -91,15 +94,16 @@ def write_texts(place: Path) -> None:
         )
     question = {"id": "1", "question": "Who wrote it?", "answers": [{"text": "Ann", "answer_start": 0}]}
     question |= {"is_impossible": False}
+    without = {"id": "2", "question": "Who read it?", "answers": [], "is_impossible": True}
     squad = {
         "version": "v2.0",
-        "data": [{"title": "t", "paragraphs": [{"context": "Ann wrote it in May.", "qas": [question]}]}],
+        "data": [{"title": "t", "paragraphs": [{"context": "Ann wrote it in May.", "qas": [question, without]}]}],
     }
     (place / "squad").mkdir()
     for name in ("squad/train-v2.0.json", "squad/dev-v2.0.json", "dev-v2.0.json"):
         (place / name).write_text(json.dumps(squad))
-    (place / "predictions.json").write_text('{"1": "Ann"}')
-    (place / "null_odds.json").write_text('{"1": 0.0}')
+    (place / "predictions.json").write_text('{"1": "Ann", "2": ""}')
+    (place / "null_odds.json").write_text('{"1": 0.0, "2": 1.0}')
     for name in ("examples", "serving", "recipes", "scripts"):
         (place / name).symlink_to(ROOT / name)
 
