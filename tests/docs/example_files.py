@@ -43,13 +43,13 @@ def write_other_models(place: Path) -> None:
 
     lines = CORPUS.read_text("utf-8").splitlines()
     pieces = train_tokenizer(lines, 150, hard_vocab_limit=False)
-    for folder, name, head, file, vocabulary, size in (
-        ("albert/albert-base-v2", "albert_base_v2", AlbertPretrainer, "spiece.model", pieces, 150),
-        ("xlnet/xlnet-base-cased", "xlnet_base", None, "spiece.model", pieces, 150),
-        ("FacebookAI/roberta-base", "roberta_base", None, "tokenizer.json", train_bpe(lines, 300), 300),
-        (RERANKER, "bert_base_uncased", AlbertRegressor, "vocab.txt", "\n".join(PIECES).encode(), len(PIECES)),
+    for folder, name, head, file, vocabulary, size, layers in (
+        ("albert/albert-base-v2", "albert_base_v2", AlbertPretrainer, "spiece.model", pieces, 150, 7),
+        ("xlnet/xlnet-base-cased", "xlnet_base", None, "spiece.model", pieces, 150, 2),
+        ("FacebookAI/roberta-base", "roberta_base", None, "tokenizer.json", train_bpe(lines, 300), 300, 2),
+        (RERANKER, "bert_base_uncased", AlbertRegressor, "vocab.txt", "\n".join(PIECES).encode(), len(PIECES), 2),
     ):
-        encoder = AlbertEncoder(AlbertConfig.named(name).replace(vocab_size=size, **NARROW))
+        encoder = AlbertEncoder(AlbertConfig.named(name).replace(vocab_size=size, num_hidden_layers=layers, **NARROW))
         save_huggingface(head(encoder) if head else encoder, place / folder)
         (place / folder / file).write_bytes(vocabulary)
     for folder, name in (("dbmdz", "bert-base-german-uncased"), ("intfloat", "multilingual-e5-small")):
@@ -57,7 +57,8 @@ def write_other_models(place: Path) -> None:
         (place / folder / name).symlink_to(Path("..") / MINILM)
     (place / "small").mkdir()
     for name in ("albert_base_v2", "albert_tiny_zh", "albert_xlnet_base", "roberta_base"):
-        AlbertConfig.named(name).replace(vocab_size=300, **NARROW).to_json(place / "small" / f"{name}.json")
+        config = AlbertConfig.named(name).replace(vocab_size=300, num_hidden_layers=3, **NARROW)
+        config.to_json(place / "small" / f"{name}.json")
 
 
 def write_texts(place: Path) -> None:
@@ -67,13 +68,10 @@ def write_texts(place: Path) -> None:
         (place / folder).mkdir()
         (place / folder / name).write_text(paragraphs, "utf-8")
     (place / "chinese").mkdir()
-    texts = [
-        "\n".join("".join(chr(0x4E00 + (7 * n + k) % 80) for k in range(12)) + "\u3002" for n in range(m, m + 9))
-        for m in range(60)
-    ]
-    (place / "chinese" / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    sentences = ["".join(chr(0x4E00 + (7 * n + k) % 80) for k in range(12)) + "\u3002" for n in range(69)]
+    rows = [json.dumps({"text": "\n".join(sentences[n : n + 9])}) for n in range(60)]
+    (place / "chinese" / "a.jsonl").write_text("\n".join(rows))
     (place / "texts.txt").write_text("Where is my parcel?\nThe invoice is wrong.\n")
-    (place / "passages.txt").write_text("The river ends in the sea.\nThe road ends here.\n")
     (place / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     (place / "rows").mkdir()
     (place / "rows" / "a.jsonl").write_text('{"text": "Where is my parcel?"}\n')
