@@ -1,4 +1,7 @@
-"""Every command and snippet of the guides runs, in their order, on small models: the slow group `docs`."""
+"""Every command and snippet of the guides runs, in their order, on small models.
+
+Guides that start a server are the slow group `served_docs`, the others `docs`.
+"""
 
 import contextlib
 import os
@@ -17,7 +20,6 @@ import pytest
 from tests.docs.example_files import write_place
 from tests.docs.pages import GUIDES, ROOT, blocks
 
-pytestmark = pytest.mark.slow("docs")
 # Programs that a test machine lacks, or that reach the network.
 LEFT_OUT = ("pip", "docker", "kubectl", "hf", "ss")
 # Blocks that need other machines, or an environment of their own.
@@ -32,7 +34,7 @@ python -m serving.export --model=tickets --output_dir=models/tickets --inputs=te
 SERVED = """
 python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name=tickets \\
     --model_base_path=$PWD/models/tickets &
-curl --retry 300 --retry-delay 1 --retry-connrefused -s http://127.0.0.1:8501/v1/models/tickets
+curl -s --retry 300 --retry-delay 1 --retry-connrefused http://127.0.0.1:8501/v1/models/tickets
 """
 SST2 = "python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=minilm --output_dir=sst2\n"
 FIRST = dict.fromkeys(("which_export.md", "serve.md", "production.md"), TICKETS)
@@ -71,13 +73,20 @@ def free_ports() -> dict[str, int]:
         return {port: one.getsockname()[1] for port, one in zip(("8500", "8501", "8080", "8081"), (a, b, c, d))}
 
 
+def group_of(guide: Path) -> str:
+    return "served_docs" if "model_server --" in FIRST.get(guide.name, "") + guide.read_text("utf-8") else "docs"
+
+
+CASES = [pytest.param(g, marks=pytest.mark.slow(group_of(g)), id=g.stem) for g in GUIDES if g.name not in NOT_RUN]
+
+
 @pytest.fixture(scope="module")
 def place(made_once):
     return made_once("place_of_the_guides", write_place)
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("guide", [g for g in GUIDES if g.name not in NOT_RUN], ids=lambda guide: guide.stem)
+@pytest.mark.parametrize("guide", CASES)
 def test_a_guide_runs_as_it_stands(guide, place, tmp_path):
     shutil.copytree(place, tmp_path, symlinks=True, dirs_exist_ok=True)
     programs = tmp_path / "bin"
