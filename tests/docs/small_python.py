@@ -8,10 +8,13 @@ import re
 import sys
 
 SMALL = {
-    "tfrecords.train_tokenizer": {"vocab_size": "150", "max_words": "5"},
+    "tfrecords.train_tokenizer": {"vocab_size": "300", "max_words": "5"},
     "tfrecords.create_pretraining_data": {"max_seq_length": "48", "held_out_fraction": "0.2"},
-    "albert_tf.run_pretraining": {"num_train_steps": "2", "learning_rate": "0.001", "memory_gb": "4"},
-    "albert_tf.run_finetuning": {"num_train_epochs": "0", "max_seq_length": "96", "seeds": "2"},
+    "albert_tf.run_pretraining": {
+        **{"num_train_steps": "2", "learning_rate": "0.001", "memory_gb": "4"},
+        **{"second_from_step": "1", "second_train_batch_size": "4"},
+    },
+    "albert_tf.run_finetuning": {"num_train_epochs": "0", "max_seq_length": "96"},
     "albert_tf.compress": {
         **{"embedding_size": "8", "lora_rank": "2", "vocab_size": "60", "max_seq_length": "32"},
         **{"num_train_steps": "2", "task_train_steps": "2"},
