@@ -30,6 +30,7 @@ ADDED = {
     "albert_tf.run_evaluation": [],
     "albert_tf.compress": ["--train_batch_size=4"],
     "serving.benchmark": ["--warmup_seconds=0.1"],
+    "experiments.run": ["--rows=plain,lora"],
 }  # fmt: skip
 
 
