@@ -46,7 +46,9 @@ def small(arguments: list[str]) -> list[str]:
     given = [argument.partition("=")[0].removeprefix("--") for argument in arguments]
     changed = [f"--{n}={values[n]}" if n in values else argument for n, argument in zip(given, arguments)]
     changed = [re.sub(r"--config=(\w+)$", r"--config=small/\1.json", argument) for argument in changed]
-    return changed + [flag for flag in ADDED[module] if flag.partition("=")[0].removeprefix("--") not in given]
+    # A vocabulary that is extended has no limit.
+    added = [] if "add_to" in given else ADDED[module]
+    return changed + [flag for flag in added if flag.partition("=")[0].removeprefix("--") not in given]
 
 
 if __name__ == "__main__":
