@@ -1,7 +1,7 @@
 """A model with its tokenizer and the description of its task, from anything on disk that holds one."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,8 @@ def load(
     (['label', 'probabilities'], ['dull', 'fine'])
     """
     rules = lower_case, keep_accents
+    if not isinstance(tokenizer, Given):
+        raise UserError(f"tokenizer={tokenizer!r} must be a path, a name of the hub, or a loaded model's tokenizer")
     if is_preset(path) or not isinstance(path, (str, os.PathLike)):
         if revision:
             what = f"'{path}' is a preset" if is_preset(path) else "the model is in memory"
@@ -93,8 +95,8 @@ def load(
         source = f"{path}@{revision}" if revision else str(path)
         loaded = _from_disk(found, tokenizer, rules, depth, other_tokenizer, source)
     if labels is not None:
-        if isinstance(labels, str):
-            raise UserError(f"labels='{labels}' is one string; give a list of names")
+        if isinstance(labels, str) or not isinstance(labels, Iterable):
+            raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
         if len(set(map(str, labels))) < len(labels):
             raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
         if not isinstance(loaded.model, ClassesModel):
