@@ -155,14 +155,14 @@ def save(exportable: "Exportable", path: Path) -> None:
     log.setLevel(max(level, logging.WARNING))  # It names a folder that is renamed at once.
     try:
         tf.saved_model.save(exportable, str(path), signatures=functions)
+        # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
+        for name, signature in signatures.items():
+            if signature.method != PREDICT:
+                updater.replace_method_name(name, signature.method, tags="serve")
+        updater.save()
     finally:
         log.setLevel(level)
-    # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
-    updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
-    for name, signature in signatures.items():
-        if signature.method != PREDICT:
-            updater.replace_method_name(name, signature.method, tags="serve")
-    updater.save()
 
 
 def write_manifest(
