@@ -216,13 +216,17 @@ class AlbertConfig:
         return [key for key in keys if getattr(self, key) != getattr(other, key)]
 
 
-def read_config(name_or_file: str) -> AlbertConfig:
-    """Reads a .json file, or returns the published configuration of that name.
+def read_config(name: str) -> AlbertConfig:
+    """Reads a .json file or a model's folder, or returns the published configuration of that name.
+
+    The name may also be one of the Hugging Face hub, such as "google-bert/bert-base-uncased".
 
     >>> read_config("albert_base_v2").hidden_size
     768
     """
-    return AlbertConfig.from_json(name_or_file) if name_or_file.endswith(".json") else AlbertConfig.named(name_or_file)
+    from albert_tf.config_reading import find_config
+
+    return AlbertConfig.named(name) if (file := find_config(name)) is None else AlbertConfig.from_json(file)
 
 
 _CORE = {field.name: field for field in dataclasses.fields(AlbertConfig) if field.name not in ("extensions", "unused")}

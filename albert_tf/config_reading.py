@@ -2,14 +2,17 @@
 
 import dataclasses
 import difflib
+import fnmatch
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from absl import logging
 
 from albert_tf.published import (
+    CONFIG_FILES,
     DEFAULTS,
     IGNORED_KEYS,
     MPNET_MUST_EQUAL,
@@ -24,7 +27,8 @@ from albert_tf.published import (
 )
 from albert_tf.registry import KEYS
 from tfrecords.base.errors import UserError, nearest
-from tfrecords.base.files import download_hint, read_json
+from tfrecords.base.files import read_json
+from tfrecords.base.hub import MODULES, Fetch, Part, find, inner_folder
 
 Config = TypeVar("Config")
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -44,14 +48,40 @@ _HUGGINGFACE_ACTIVATIONS = {
 def read_name(make: Callable[..., Config], name: str) -> Config:
     """See `AlbertConfig.named`."""
     name = OTHER_NAMES.get(name, name)
-    if hint := download_hint(name):
-        raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
     if name not in NAMED:
         # A short name resembles more words than the intended long one.
         near = nearest(name, [*NAMED, *OTHER_NAMES])
         near = re.sub(r"'(.*)'", lambda found: f"'{OTHER_NAMES.get(found[1], found[1])}'", near)
         raise UserError(f"no configuration is called '{name}'{near}; known: {', '.join(NAMED)}")
     return make(**NAMED[name])
+
+
+def find_config(name: str) -> Path | None:
+    """Returns the configuration file of a path or, once downloaded, of a model of the hub; None for any other name."""
+    found = find(name, _PART)
+    if name.endswith(".json") or not found.is_dir():
+        return found if name.endswith(".json") else None
+    inside = found / inner_folder(os.listdir(found), found.joinpath)
+    names = _of_config(os.listdir(inside))
+    if not names:
+        raise UserError(f"the folder '{name}' holds no configuration ({', '.join(CONFIG_FILES.split())})")
+    return inside / names[0]
+
+
+def _of_config(names: Sequence[str]) -> list[str]:
+    """Returns the names of configuration files, by precedence."""
+    return [name for pattern in CONFIG_FILES.split() for name in sorted(fnmatch.filter(names, pattern))]
+
+
+def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch) -> Path:
+    inside = inner_folder(listed, fetch)
+    names = _of_config([file.removeprefix(inside) for file in listed if file.startswith(inside)])
+    if not names:
+        raise UserError(f"'{name}' has no configuration that is read here; it has {', '.join(listed)[:200]}")
+    return fetch(f"{inside}{names[0]}").parents[inside.count("/")]
+
+
+_PART = Part((MODULES, *CONFIG_FILES.split()), _fetch_all)
 
 
 def read_values(make: Callable[..., Config], values: Mapping[str, Any], where: str = "") -> Config:

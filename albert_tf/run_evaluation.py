@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import DEPTH_HELP
+from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP
 from albert_tf.hub import check_model, find_model, is_preset
 from albert_tf.model_files import load_task
 from albert_tf.tasks.data_file import FileOptions
@@ -49,6 +49,7 @@ class EvaluationSettings(CheckedSettings):
     )
     eval_data: str = setting("", help="file pattern of held-out records, for a pre-trained model")
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     batch_size: int = setting(64, help="examples a batch", at_least=1)
     max_eval_steps: int = setting(
         0, help="batches of --eval_data to evaluate, from the first records on; 0: all", at_least=0
@@ -75,7 +76,7 @@ class EvaluationSettings(CheckedSettings):
 
 def main(settings: EvaluationSettings) -> None:
     """Evaluates as the flags specify."""
-    check_model(settings.model)
+    check_model(settings.model, settings.allow_pickle)
     if settings.data_file:
         _evaluate_file(settings)
     else:

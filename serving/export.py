@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import errno
 import importlib.metadata
+import logging
 import os
 import shlex
 import shutil
@@ -57,7 +58,7 @@ def export(settings: ExportSettings) -> Path:
     >>> folder.cleanup()
     """
     _read_lengths(settings.warm_up_lengths)
-    check_model(settings.model)
+    check_model(settings.model, settings.allow_pickle)
     if settings.tokenizer:
         check_tokenizer(settings.tokenizer)
     _calibration_lines(settings.calibration_text)
@@ -149,13 +150,19 @@ def save(exportable: "Exportable", path: Path) -> None:
 
     signatures = exportable.signatures()
     functions = {name: signature.concrete() for name, signature in signatures.items()}
-    tf.saved_model.save(exportable, str(path), signatures=functions)
-    # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
-    updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
-    for name, signature in signatures.items():
-        if signature.method != PREDICT:
-            updater.replace_method_name(name, signature.method, tags="serve")
-    updater.save()
+    log = tf.get_logger()
+    level = log.level
+    log.setLevel(max(level, logging.WARNING))  # It names a folder that is renamed at once.
+    try:
+        tf.saved_model.save(exportable, str(path), signatures=functions)
+        # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
+        for name, signature in signatures.items():
+            if signature.method != PREDICT:
+                updater.replace_method_name(name, signature.method, tags="serve")
+        updater.save()
+    finally:
+        log.setLevel(level)
 
 
 def write_manifest(

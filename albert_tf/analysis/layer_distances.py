@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from albert_tf.choices import DEPTH_HELP, OTHER_TOKENIZER_HELP
+from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, OTHER_TOKENIZER_HELP
 from albert_tf.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, replacing
@@ -33,6 +33,7 @@ class LayerDistancesSettings(CheckedSettings):
     models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
     tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     input: str = setting(help="globs of text files, by commas")
     output_dir: str = setting(help="folder for distances.csv and distances.png")
     documents: int = setting(32, help="documents to read", at_least=1)
@@ -114,7 +115,7 @@ def main(settings: LayerDistancesSettings) -> None:
     """Measures every model on the same texts; writes and prints the distances."""
     models = settings.models.split(",")
     for path in models:
-        check_model(path)
+        check_model(path, settings.allow_pickle)
     if settings.tokenizer:
         check_tokenizer(settings.tokenizer)
     texts = read_texts(settings.input, settings.documents)

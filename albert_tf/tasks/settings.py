@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from albert_tf.choices import DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
+from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -67,11 +67,15 @@ class FinetuningSettings(CheckedSettings):
         help="draw the number of layers for each batch, at least this many; 0: none, -1: as --init_from or --config",
         at_least=-1,
     )
-    config: str = setting("", help="configuration of an encoder to train from scratch, instead of --init_from")
+    config: str = setting(
+        "",
+        help="name or file of a configuration to train from scratch, or a model on the hub; instead of --init_from",
+    )
     tokenizer: str = setting(
-        "", help="a .model, vocab .txt or folder; empty: the tokenizer in the folder of --init_from"
+        "", help="a .model, vocab .txt, folder or name on the hub; empty: the tokenizer in the folder of --init_from"
     )
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     lower_case: bool | None = setting(
         None, help="whether a published vocabulary lower-cases; left out: as the files next to it or its pieces say"
     )

@@ -38,7 +38,7 @@ _SUMMARY = "summary.json"
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
     *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
-    *("fused_attention", "dryrun"),
+    *("fused_attention", "dryrun", "allow_pickle"),
 )
 
 
