@@ -195,10 +195,10 @@ def test_impossible_exports_are_named(write, tmp_path, change, message):
 def test_for_another_cpu_is_written_what_this_one_cannot_run(
     settings, write, saved, tmp_path, monkeypatch, capsys, compute, refusal, dtypes
 ):
-    def probed():
+    def probed(*arguments):
         raise UserError("no kernels")
 
-    monkeypatch.setattr("serving.inference.encoder.check_kernels", probed)
+    monkeypatch.setattr("serving.inference.onednn.require", probed)
     for name in ("has_avx512", "has_vnni"):
         monkeypatch.setattr(f"serving.inference.options.{name}", lambda: False)
     monkeypatch.setattr("serving.cpu.can_run", lambda compute, *_: compute == "float32")
