@@ -31,6 +31,7 @@ COMMANDS = {
     "layer-distances": ("albert_tf.analysis.layer_distances", "measure how each layer changes its input"),
     "equilibrium": ("albert_tf.analysis.equilibrium", "measure how depth converges"),
     "export": ("serving.export", "write a model for TensorFlow Serving"),
+    "export-again": ("serving.export_again", "write exports anew after an upgrade"),
     "litert": ("serving.litert", "write a model as one LiteRT file"),
     "start": ("serving.start", "start a model behind OpenAI's API, REST and gRPC"),
     "serve": ("serving.model_server", "serve exported models over gRPC and REST"),

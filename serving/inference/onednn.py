@@ -145,6 +145,8 @@ def require(compute: str, throughput: bool, hidden_act: str) -> None:
         reason = "a kernel of this TensorFlow gives other numbers than those that exports were written for"
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         cause, name = error, re.search(r"_\w*(MatMul|LayerNorm)\w*", str(error))
-        reason = f"this TensorFlow has not the kernel{f' {name[0]}' if name else 's'}; it needs a build for x86 with oneDNN"
+        reason = (
+            f"this TensorFlow has not the kernel{f' {name[0]}' if name else 's'}; it needs a build for x86 with oneDNN"
+        )
         reason += "" if compute == "bfloat16" else " and TF_ENABLE_ONEDNN_OPTS not 0"
     raise UserError(f"{compute} cannot run here: {reason}; choose float32") from cause
