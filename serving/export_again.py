@@ -1,6 +1,7 @@
 """Exports servables again, as the versions of before were exported: after another TensorFlow, or albert-tf, came.
 
 python -m serving.export_again --folder=models
+python -m serving.export_again --folder=models/sst2 --changed
 
 Each new version comes beside the old ones. A servable whose latest version is of the installed packages is left alone.
 """

@@ -78,7 +78,7 @@ def leave_a_closed_pipe() -> NoReturn:
 def _end(message: str, status: int) -> NoReturn:
     for bar in list(_bars):
         bar.close()
-    print(message, file=sys.stderr)
+    print(_by_name(message), file=sys.stderr)
     sys.exit(status)
 
 
@@ -100,7 +100,16 @@ def progress_bar(iterable: Iterable | None = None, **options):
 
 def say_next(command: str) -> None:
     """Prints the next command on stderr, where no program reads it."""
-    print(f"next: {command}", file=sys.stderr)
+    print(f"next: {_by_name(command)}", file=sys.stderr)
+
+
+# By module, the names of the command `albert-tf`, which fills it.
+names: dict[str, str] = {}
+
+
+def _by_name(text: str) -> str:
+    """Commands in a text as somebody types them who typed albert-tf."""
+    return re.sub(r"python -m ([\w.]+)", lambda found: names.get(found[1], found[0]), text)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
