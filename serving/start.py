@@ -4,6 +4,7 @@ python -m serving.start --model=sst2
 python -m serving.start --model=sentence-transformers/all-MiniLM-L6-v2 --port=8080
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -20,6 +21,7 @@ from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.manifest import MANIFEST, read_manifest, versions_of, whole_path
 from tfrecords.base.errors import UserError
+from tfrecords.base.files import locked, make_output_dir
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -76,6 +78,21 @@ def find_servable(settings: StartSettings) -> Path:
         compute=settings.compute,
         max_seq_length=settings.max_seq_length,
     )
+    made = [folder for folder in (base, *base.parents) if not folder.exists()]
+    make_output_dir(base)
+    try:
+        # Of two first starts at the same moment, the second sees what the first exported.
+        with locked(base, wait=True):
+            return _exported(base, asked)
+    except BaseException:
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _exported(base: Path, asked: ExportSettings) -> Path:
+    """The base path, after an export unless its latest version is that export."""
     # A server answers by the latest version alone.
     for version in versions_of(base)[-1:]:
         exported = read_manifest(version).get("export", {})
