@@ -16,8 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from albert_tf.hub import check_model
 from serving.export_settings import ExportSettings, settings_of
 from serving.manifest import FORMAT_VERSION, MANIFEST, present_versions, read_manifest, whole_path
@@ -207,6 +205,7 @@ def write_manifest(
 
 def weights_sha256(model: "keras.Model") -> str:
     """Returns a hash of a model's weights, whatever their order and names."""
+    import numpy as np
     from keras import ops
 
     arrays = (np.ascontiguousarray(ops.convert_to_numpy(variable)) for variable in model.weights)

@@ -19,6 +19,7 @@ from absl import logging as absl_logging
 from tfrecords.base.errors import UserError
 from tfrecords.base.help_text import help_text
 from tfrecords.base.settings import define_flags, read_flags
+from tfrecords.base.started import insist_when_interrupted, stop_insisting
 from tfrecords.base.version import VERSION
 
 # The flags that `run_main` defines belong to the command, as those of `define_flags`.
@@ -48,12 +49,14 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
     for sentence in find_collisions():
         print(f"warning: {sentence}", file=sys.stderr)
+    insist_when_interrupted()
     try:
         app.run(checked, flags_parser=lambda arguments: _parse(arguments, main.__module__, settings_class))
     except UserError as error:
         # One line: a traceback would bury the sentence that says how to go on.
         _end(f"error: {error}", 1)
     except KeyboardInterrupt:
+        stop_insisting()
         with contextlib.suppress(SystemExit):
             _end("interrupted", 130)
         # TensorFlow's threads may still run; an interpreter that is taken down around them crashes now and then.
