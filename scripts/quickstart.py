@@ -60,8 +60,9 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> str:
         "2. Write training and held-out examples: sentence order and masked n-grams",
         work / "data",
         [*python, "tfrecords.create_pretraining_data", f"--input={corpus}", f"--output_dir={work}/data"]
-        + [f"--tokenizer={work}/tokenizer/spm.model", "--split_sentences", "--masking=dynamic", "--pair_task=sop", "--ngram=1"]
+        + [f"--tokenizer={work}/tokenizer/spm.model", "--split_sentences", "--masking=dynamic", "--pair_task=sop"]
         + [
+            "--ngram=1",
             "--max_seq_length=64",
             "--max_predictions_per_seq=10",
             f"--dupe_factor={_passes(corpus)}",
