@@ -20,6 +20,8 @@ def run(monkeypatch):
             raise error
 
         monkeypatch.setattr(script.app, "run", fail)
+        # Ctrl-C stays that of pytest.
+        monkeypatch.setattr(script, "insist_when_interrupted", lambda: None)
         script.run_main(lambda: None)
 
     return run
