@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-from tfrecords.base.script import leave_a_closed_pipe, version_line
+from tfrecords.base import script
 
 # Name: module, and what it does.
 COMMANDS = {
@@ -31,6 +31,7 @@ COMMANDS = {
     "layer-distances": ("albert_tf.analysis.layer_distances", "measure how each layer changes its input"),
     "equilibrium": ("albert_tf.analysis.equilibrium", "measure how depth converges"),
     "export": ("serving.export", "write a model for TensorFlow Serving"),
+    "export-again": ("serving.export_again", "write exports anew after an upgrade"),
     "litert": ("serving.litert", "write a model as one LiteRT file"),
     "start": ("serving.start", "start a model behind OpenAI's API, REST and gRPC"),
     "serve": ("serving.model_server", "serve exported models over gRPC and REST"),
@@ -103,13 +104,14 @@ def main(arguments: list[str]) -> None:
     if name in ("--help", "-h", "help"):
         print(help_text())
     elif name == "--version":
-        print(version_line())
+        print(script.version_line())
     elif name == "completion":
         _complete(rest)
     elif name in COMMANDS:
         module = COMMANDS[name][0]
         if importlib.util.find_spec(module).submodule_search_locations:
             module += ".__main__"
+        script.names |= {module: f"albert-tf {name}" for name, (module, _) in COMMANDS.items()}
         sys.argv = [f"albert-tf {name}", *rest]
         importlib.import_module(module).run()
     else:
@@ -134,7 +136,7 @@ def run() -> None:
     try:
         main(sys.argv[1:])
     except BrokenPipeError:
-        leave_a_closed_pipe()
+        script.leave_a_closed_pipe()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Writes a model as one LiteRT (TensorFlow Lite) file.
 
 python -m serving.litert --model=sst2 --output=sst2.tflite
+python -m serving.litert --model=sst2 --output=sst2.tflite --max_seq_length=64
 """
 
 import dataclasses

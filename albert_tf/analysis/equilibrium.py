@@ -1,6 +1,7 @@
 """Tests whether the repeated blocks of a model converge to a fixed point, to a cycle, or to neither.
 
 python -m albert_tf.analysis.equilibrium --model=a.keras --tokenizer=spm.model --text="A sentence." --output_dir=out
+python -m albert_tf.analysis.equilibrium --model=a.keras,b.keras --input=text.txt --steps=200 --output_dir=both
 
 The ALBERT paper's Figure 1 shows distances over the trained depth, which oscillate instead of converging. This goes on
 where the trained depth ends, and looks for the fixed point itself.

@@ -1,6 +1,7 @@
 """Measures how far each layer moves what passes through it, as Figure 1 of the ALBERT paper does.
 
 python -m albert_tf.analysis.layer_distances --models=a.keras,b --input=text.txt --output_dir=out
+python -m albert_tf.analysis.layer_distances --models=albert_base --input=text.txt --depth=24 --output_dir=deep
 """
 
 import csv

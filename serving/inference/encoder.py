@@ -14,7 +14,6 @@ from albert_tf.models.exit_rules import ExitRule, check_exits
 from serving.cpu import describe_needs
 from serving.inference.calibration import quantize_encoder
 from serving.inference.early_exit import Gate, exit_early
-from serving.inference.int8 import check_kernels
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, Settings, exported_extensions
 from serving.inference.layers import Embeddings, dense, norm, norm_in_one_pass
 from serving.inference.options import InferenceOptions, check_runs_here
@@ -76,7 +75,7 @@ class InferenceEncoder(tf.Module):
     ):
         super().__init__()
         self.config, self.options = encoder.config, options
-        check_runs_here(options)
+        check_runs_here(options, self.config.hidden_act)
         dtype = options.dtype
         # Of the vectors that go from step to step. With pre-norm they are sums over all steps, which nothing normalizes
         # on the way: in bfloat16 each step would round what all before it gave.
@@ -94,8 +93,6 @@ class InferenceEncoder(tf.Module):
         )
         self.kernels = FloatKernels(self.config, self.attentions, self.feed_forwards)
         if options.is_quantized:
-            if not options.other_cpu:
-                check_kernels()
             self.kernels = quantize_encoder(self, calibration, vnni=options.compute == "int8_vnni")
         if options.performance_hint == "throughput":
             norm_in_one_pass([*self.attentions, *self.feed_forwards])

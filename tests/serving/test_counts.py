@@ -35,7 +35,7 @@ HELP = {
     "serving.model_server": (set(), 12),
     "serving.client": ({"grpc", "numpy"}, 21),
     "serving.gateway": ({"grpc", "numpy"}, 22),
-    "serving.export": ({"numpy"}, 26),
+    "serving.export": ({"numpy"}, 27),
     "albert_tf.run_pretraining": ({"numpy", "numba"}, 41),
     "albert_tf.run_finetuning": ({"numpy"}, 42),
     "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 41),

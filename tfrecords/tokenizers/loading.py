@@ -11,7 +11,7 @@ from pathlib import Path
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.hub import MODULES, Fetch, Part, find, inner_folder
-from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer, description_in
+from tfrecords.tokenizers.base import DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer, description_in
 from tfrecords.tokenizers.folder_files import (
     FILES,
     MODEL,
@@ -112,6 +112,7 @@ def _load_folder(folder: Path) -> Tokenizer:
     described = description_in(folder)
     description = files.read_json(described)
     try:
+        files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
         path, kind = folder / description["vocabulary"], description["kind"]
         if kind == "bpe":
             from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
@@ -127,7 +128,7 @@ def _load_folder(folder: Path) -> Tokenizer:
     except UnknownTokenizer as error:
         # Saved tokenizers are always supported.
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
     except OSError as error:
         raise UserError(f"cannot read the vocabulary of '{folder}': {error.strerror}") from error
