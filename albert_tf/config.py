@@ -40,8 +40,8 @@ class AlbertConfig:
         position_offset: the position table's row for a text's first token: 0, or 2 for RoBERTa, whose positions start
             after the padding's id (transformers modeling_roberta.py:142).
         depth_plan: which blocks run in which order, in the syntax of `read_depth_plan`, instead of groups: "1+1x10+1"
-            is a first block, one that runs ten times, and a last one. `sharing` selects the halves that follow it;
-            every step has its own other half.
+            is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks. `sharing`
+            selects the halves that follow it; every step has its own other half.
         norm_position: "post" normalizes each half's sum with its input (ALBERT, BERT); "pre" each half's input, and
             once the result of the last step (Xiong et al. 2020, section 3).
         norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
