@@ -10,7 +10,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, unknown_names
-from albert_tf.published import MUST_EQUAL, XLNET_MUST_EQUAL
+from albert_tf.published import MODEL_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
 from tfrecords.base.hub import MODULES, Fetch, Part, find
@@ -25,7 +25,6 @@ _PRESET = "metadata.json"
 _WHOLE = (MODEL_FILE, "model.safetensors", f"model.safetensors{SHARDS}")
 _PICKLES = ("pytorch_model.bin", f"pytorch_model.bin{SHARDS}")
 _KERAS_HUB = ("model.weights.h5", "task.weights.h5")
-_MODEL_TYPES = (*MUST_EQUAL["model_type"], *XLNET_MUST_EQUAL["model_type"])
 # Models whose pickle was permitted in this process.
 _permitted: set[str] = set()
 
@@ -119,8 +118,8 @@ def _weights(name: str, listed: Sequence[str], inside: str, fetch: Fetch, allow_
 def _check_type(name: str, values: Any) -> None:
     """Raises UserError for a model of another family before its weights are downloaded."""
     kind = values.get("model_type") if isinstance(values, dict) else None
-    if kind is not None and kind not in _MODEL_TYPES:
-        raise UserError(f"'{name}' is a model of type '{kind}'; those that are read here are {', '.join(_MODEL_TYPES)}")
+    if kind is not None and kind not in MODEL_TYPES:
+        raise UserError(f"'{name}' is a model of type '{kind}'; those that are read here are {', '.join(MODEL_TYPES)}")
 
 
 def _matches(file: str) -> bool:

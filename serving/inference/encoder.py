@@ -7,8 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.base import Tensor
-from albert_tf.layers.block import Attention
-from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.block import Attention, Step
+from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
 from serving.cpu import describe_needs
@@ -56,6 +57,20 @@ def make_encoder(
     gate = getattr(model, "exit_gate", None)
     made.exit_gate = None if gate is None else Gate(gate)
     return made
+
+
+class SummaryLoop(DepthLoop):
+    """A depth loop whose last step computes summary tokens only."""
+
+    def segments(self, config: AlbertConfig) -> list[Segment]:
+        *others, last = segments(config)
+        others += [Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []
+        others += [Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []
+        return [*others, Segment(last.steps[-1:], 1)]
+
+    def step(self, step: Step, state: Any) -> Any:
+        is_last = isinstance(step.number, int) and step.number == self.runner.config.num_steps - 1
+        return super().step(step._replace(only_summary=is_last), state)
 
 
 class InferenceEncoder(tf.Module):
@@ -136,7 +151,7 @@ class InferenceEncoder(tf.Module):
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
 
     def _pooled(self, runner: Runner, state: Any) -> Tensor:
-        state = DepthLoop("loop", stops=True, only_summary=True)(runner, state)
+        state = SummaryLoop("loop", stops=True)(runner, state)
         return self._pool(runner, self.finish(runner.result(state)))
 
     @property
