@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from albert_tf import answers, saving
+from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
@@ -118,6 +119,14 @@ class Loaded:
         if normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         return vectors[0] if is_one(texts) else vectors
+
+    def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
+        """Makes a vector of each query: `encode` with the model's prompt for queries, if it has one."""
+        return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "query"), **options)
+
+    def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
+        """Makes a vector of each document: `encode` with the model's prompt for documents or passages."""
+        return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "document"), **options)
 
     def similarity(self, first: Any, second: Any, batch_size: int = 32) -> Any:
         """Compares texts, or vectors of `encode`, by the cosine, or by what the model's own files name.
