@@ -7,14 +7,13 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from albert_tf.choices import PAIR_LOSSES
 from albert_tf.tasks.columns import optional_column
 from albert_tf.tasks.data_file import FileOptions, columns_of, hold_out
-from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.table_files import find_table, own_stems, train_file
 from albert_tf.tasks.tables import Row, Table, read_table
 from albert_tf.tasks.values import number_of, text_of
@@ -94,24 +93,28 @@ class PairData:
         return f"'{os.path.basename(self.files['train'])}': {', '.join(parts)}; {rows}; loss {self.loss}"
 
 
-def open_pairs(settings: FinetuningSettings) -> PairData:
+def open_pairs(settings: Any) -> PairData:
     """Finds the columns of --data_file or --data_dir, chooses a loss, and checks every row.
+
+    `settings` are those of fine-tuning or of mining.
 
     Raises:
         UserError: naming the file, the line, the problem and a remedy.
     """
-    if settings.data_file:
+    folder = getattr(settings, "data_dir", "")
+    if not folder:
         columns_of(FileOptions(settings.data_file, encoding=settings.encoding))
         files = {"train": Path(settings.data_file)}
     else:
-        folder = Path(settings.data_dir)
+        folder = Path(folder)
         train_file(folder)
         files = {split: find_table(folder, stem) for split, stem in own_stems(folder).items()}
     state = tuple((path.stat().st_mtime_ns, path.stat().st_size) for path in files.values())
     names = ("loss", "teacher", "text_column", "second_text_column", "negative_columns", "label_column", "encoding")
-    given = tuple((name, getattr(settings, name)) for name in names)
-    fraction = settings.dev_fraction if settings.data_file else 0.0
-    return _opened(tuple(files.items()), given, fraction, settings.split_seed, state)
+    # Mining has no loss, and holds nothing out.
+    given = tuple((name, getattr(settings, name, "")) for name in names)
+    fraction = 0.0 if folder else getattr(settings, "dev_fraction", 0.0)
+    return _opened(tuple(files.items()), given, fraction, getattr(settings, "split_seed", 0), state)
 
 
 @functools.lru_cache(maxsize=4)
