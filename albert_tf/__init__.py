@@ -29,6 +29,7 @@ if TYPE_CHECKING or not is_our_command():
     from albert_tf.permutation.pretrainer import XlnetPretrainer
 
 if TYPE_CHECKING:
+    from albert_tf.index import open_index
     from albert_tf.loading import load
     from albert_tf.preprocessing import Preprocessor
 
@@ -47,6 +48,7 @@ _HOMES = {
     # Never with the models: files of other code bases, and texts, need TensorFlow.
     "Preprocessor": "preprocessing",
     "load": "loading",
+    "open_index": "index",
 }
 
 
@@ -71,4 +73,5 @@ __all__ = [
     "XlnetPretrainer",
     "__version__",
     "load",
+    "open_index",
 ]

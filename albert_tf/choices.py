@@ -46,3 +46,6 @@ PAIR_LOSSES = {
     "mse": PairRule((), 0),
     "margin_mse": PairRule((), 2),
 }
+
+# The numbers that a search compares.
+VECTORS = ("float32", "int8", "binary")
