@@ -157,7 +157,7 @@ class Index:
 
     def _build(self) -> Any:
         graph = self._empty_graph()
-        for start in progress_bar(range(0, len(self.texts), _PART), desc="building the graph", unit_scale=_PART):
+        for start in progress_bar(range(0, len(self.texts), _PART), desc="building the graph", unit="part"):
             part = self._quantized(np.asarray(self.vectors[start : start + _PART]))
             graph.add(np.arange(start, start + len(part)), part)
         return graph

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from albert_tf.loaded import Loaded
 
 _CARD = "README.md"
-# Of the data that a task's metrics were measured on, and no longer true of a model that was trained since.
-_MEASURED = ("metrics",)
+# No longer true of a model that was trained since.
+_MEASURED = ("metrics", "distilled_from")
 
 
 def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) -> Path:
