@@ -22,6 +22,7 @@ from albert_tf.compression.settings import CORPUS, CompressSettings
 from albert_tf.compression.start import Cut, TableRow, compress, cut_config, cut_of, row_of, table
 from albert_tf.compression.task_phase import TEXT_PHASE, TaskPhase
 from albert_tf.compression.text import Texts, count_pieces, make_rows, read_texts, split_texts, task_of
+from albert_tf.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import Loaded, load
 from albert_tf.model_files import MODEL_FILE, TASK_FILE

@@ -1,14 +1,16 @@
 """Data sets that judge embeddings, their measures, and the command that runs them."""
 
 import gzip
+import itertools
 import json
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from albert_tf import run_evaluation
+from albert_tf import load, run_evaluation
 from albert_tf.answers import similarity
+from albert_tf.suites.mteb import MtebModel
 from albert_tf.suites.sets import find_sets
 from tests.albert_tf.refusals import lines
 from tests.albert_tf.search_model import TEXTS, made
@@ -159,7 +161,7 @@ def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_tw
     tmp_path, measure, eagerly, capsys, monkeypatch
 ):
     folder = made(tmp_path / "model")
-    rows = "".join(f"{one},{other},{n}\n" for n, (one, other) in enumerate(zip(TEXTS, TEXTS[1:])))
+    rows = "".join(f"{one},{other},{n}\n" for n, (one, other) in enumerate(itertools.pairwise(TEXTS)))
     written(tmp_path / "sets", mine_IN_test__csv="sentence1,sentence2,score\n" + rows)
     settings = run_evaluation.EvaluationSettings(
         model=str(folder), suite="embeddings", data_dir=str(tmp_path / "sets"), batch_size=4
@@ -183,3 +185,13 @@ def test_a_missing_library_is_one_line(tmp_path, monkeypatch):
     )
     with pytest.raises(UserError, match="needs scikit-learn and pytrec_eval-terrier: pip install scikit-learn pytrec"):
         run_evaluation.main(settings)
+
+
+def test_mteb_asks_a_model_as_it_asks_its_own(tmp_path, eagerly):
+    folder = made(tmp_path / "model", prompts={"query": "the ", "passage": "a "})
+    model, loaded = MtebModel(str(folder)), load(folder)
+    batches = [{"text": TEXTS[:2]}, {"text": TEXTS[2:3]}]
+    for role, encode in (("query", loaded.encode_query), ("document", loaded.encode_document), (None, loaded.encode)):
+        vectors = model.encode(batches, task_metadata=None, hf_split="test", hf_subset="", prompt_type=role)
+        np.testing.assert_allclose(vectors, encode(TEXTS[:3]), atol=1e-6)
+    np.testing.assert_allclose(model.similarity_pairwise(vectors, vectors), np.ones(3), atol=1e-6)
