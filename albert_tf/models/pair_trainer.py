@@ -68,6 +68,11 @@ class PairTrainer(BaseModel):
             optimizer = AdamWeightDecay(2e-5, global_clipnorm=1.0)
         super().compile(optimizer=optimizer, **kwargs)
 
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras leaves a model with a `compile` of its own uncompiled.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     def call(self, features: dict[str, Tensor], training: bool = False) -> Tensor:
         """Returns the vectors of each row's texts, float32 [batch, texts, dimensions].
 

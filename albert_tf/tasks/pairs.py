@@ -315,7 +315,8 @@ def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:
     size = max(1, _BLOCK // len(documents))
     for start in range(0, len(vectors), size):
         block = slice(start, start + size)
-        better = vectors[block, 0] @ documents.T > own[block, None] + 1e-6
+        # Equal ones count as better, since a model whose vectors are all alike finds nothing.
+        better = vectors[block, 0] @ documents.T > own[block, None] - 1e-6
         # The same text in another row is no worse answer.
         better &= names[None] != keys[block, 1:2]
         ranks.append(1 + better.sum(axis=1))
