@@ -30,7 +30,9 @@ if TYPE_CHECKING or not is_our_command():
 
 if TYPE_CHECKING:
     from albert_tf.loading import load
+    from albert_tf.models.pair_trainer import PairTrainer
     from albert_tf.preprocessing import Preprocessor
+    from albert_tf.tasks.pairs import TextPairs
 
 _HOMES = {
     "AlbertConfig": "config",
@@ -45,7 +47,9 @@ _HOMES = {
     "AlbertSentenceEmbedder": "models.sentence_embedder",
     "AlbertSpanPredictor": "models.span_predictor",
     # Never with the models: files of other code bases, and texts, need TensorFlow.
+    "PairTrainer": "models.pair_trainer",
     "Preprocessor": "preprocessing",
+    "TextPairs": "tasks.pairs",
     "load": "loading",
 }
 
@@ -67,7 +71,9 @@ __all__ = [
     "AlbertSpanPredictor",
     "AlbertTokenClassifier",
     "LearnedExit",
+    "PairTrainer",
     "Preprocessor",
+    "TextPairs",
     "XlnetPretrainer",
     "__version__",
     "load",
