@@ -97,8 +97,8 @@ class TextPairs(keras.utils.PyDataset):
         >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film is it".replace(" ", "\\n")
         >>> preprocessor = Preprocessor(WordPieceTokenizer(pieces.encode()), max_seq_length=8)
         >>> pairs = TextPairs(preprocessor, ["is it good", "a film", "it"], ["good", "film", "good"], batch_size=2)
-        >>> len(pairs), pairs[0][0]["document_input_ids"].shape
-        (1, (2, 1, 8))
+        >>> len(pairs), pairs[0][0]["document_input_ids"].shape[:2]
+        (1, (2, 1))
     """
 
     def __init__(
