@@ -65,9 +65,7 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
     for path in kept:
         path.unlink(missing_ok=True)
     left = f"; {len(examples) - len(rows):,} rows have fewer and are left out" if len(rows) < len(examples) else ""
-    print(
-        f"wrote {output}: {len(rows):,} rows, {settings.num_negatives} negatives each of {len(passages):,} passages{left}"
-    )
+    print(f"wrote {output}: {len(rows):,} rows, {settings.num_negatives} of {len(passages):,} passages each{left}")
     return output
 
 

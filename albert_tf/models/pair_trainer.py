@@ -68,6 +68,11 @@ class PairTrainer(BaseModel):
             optimizer = AdamWeightDecay(2e-5, global_clipnorm=1.0)
         super().compile(optimizer=optimizer, **kwargs)
 
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras leaves a model with a `compile` of its own uncompiled.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
     def call(self, features: dict[str, Tensor], training: bool = False) -> Tensor:
         """Returns the vectors of each row's texts, float32 [batch, texts, dimensions].
 
@@ -80,7 +85,7 @@ class PairTrainer(BaseModel):
         if f"{DOCUMENT}input_ids" not in features:
             return vectors
         documents = {name: features[DOCUMENT + name] for name in _FEATURES}
-        number = documents["input_ids"].shape[1]
+        number = ops.shape(documents["input_ids"])[1]
         flat = {name: ops.reshape(value, (-1, ops.shape(value)[-1])) for name, value in documents.items()}
         found = ops.reshape(self.model(flat, training=training), (-1, number, self.model.dimensions))
         return ops.concatenate([vectors, found], axis=1)
@@ -101,7 +106,7 @@ class PairTrainer(BaseModel):
     def survey(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the rows' vectors in training, end to end, and their targets: float32 [batch, numbers] each."""
         vectors = self(features, training=True)
-        found = {"vectors": ops.reshape(vectors, (-1, vectors.shape[1] * vectors.shape[2]))}
+        found = {"vectors": ops.reshape(vectors, (ops.shape(vectors)[0], -1))}
         return found | {name: features[name] for name in self.surveyed[1:]}
 
     def compute_loss(
@@ -110,13 +115,13 @@ class PairTrainer(BaseModel):
         part = current_part()
         if part is None or "vectors" not in part.whole:
             return share_of_batch(self._loss(y_pred, x.get(TARGETS)))
-        shape = y_pred.shape[1:]
-        everyone = ops.reshape(part.whole["vectors"], (-1, *shape))
+        shape = (-1, ops.shape(y_pred)[1], y_pred.shape[-1])
+        everyone = ops.reshape(part.whole["vectors"], shape)
         places = part.whole["first_row"] + ops.arange(ops.shape(y_pred)[0])
         own = ops.cast(places[None] == ops.arange(ops.shape(everyone)[0])[:, None], "float32")
         # Of all rows only these are variable here, so that the parts' gradients sum to the batch's.
-        variable = ops.matmul(own, ops.reshape(y_pred - ops.stop_gradient(y_pred), (-1, shape[0] * shape[1])))
-        loss = self._loss(everyone + ops.reshape(variable, (-1, *shape)), part.whole.get(TARGETS))
+        variable = ops.reshape(y_pred - ops.stop_gradient(y_pred), (ops.shape(y_pred)[0], -1))
+        loss = self._loss(everyone + ops.reshape(ops.matmul(own, variable), shape), part.whole.get(TARGETS))
         value = ops.stop_gradient(loss)
         return share_of_batch(value) + loss - value
 

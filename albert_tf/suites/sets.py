@@ -97,7 +97,7 @@ _COLUMNS = {
     "query": ("query", "question", "qtext"),
     "passage": ("passage", "answer", "document", "atext", "text"),
 }
-_HINT = "docs/guide/embeddings.md says how a set's files are named"
+_HINT = "docs/guide/measure_embeddings.md says how a set's files are named"
 _YES_OR_NO = {"1": 1, "0": 0, "true": 1, "false": 0, "entailment": 1, "not_entailment": 0}
 # A list of a set's classes; they are read from its rows.
 _CLASS_LIST = "categories.json"

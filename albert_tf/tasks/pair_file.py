@@ -88,8 +88,9 @@ class PairData:
         rows = f"{self.rows:,} rows"
         if self.held_out is not None:
             out = int(self.held_out.sum())
-            rows = f"{self.rows - out:,} rows to train on, {out or 'none':,} held out to measure" if out else rows
-            rows += ", equal anchors on one side" if out else ", none held out"
+            rows = f"{self.rows - out:,} rows to train on, {out:,} held out to measure, equal anchors on one side"
+        elif "dev" not in self.files:
+            rows += ", none held out"
         return f"'{os.path.basename(self.files['train'])}': {', '.join(parts)}; {rows}; loss {self.loss}"
 
 

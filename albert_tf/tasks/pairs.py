@@ -97,8 +97,8 @@ class TextPairs(keras.utils.PyDataset):
         >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film is it".replace(" ", "\\n")
         >>> preprocessor = Preprocessor(WordPieceTokenizer(pieces.encode()), max_seq_length=8)
         >>> pairs = TextPairs(preprocessor, ["is it good", "a film", "it"], ["good", "film", "good"], batch_size=2)
-        >>> len(pairs), pairs[0][0]["document_input_ids"].shape
-        (1, (2, 1, 8))
+        >>> len(pairs), pairs[0][0]["document_input_ids"].shape[:2]
+        (1, (2, 1))
     """
 
     def __init__(
@@ -315,7 +315,8 @@ def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:
     size = max(1, _BLOCK // len(documents))
     for start in range(0, len(vectors), size):
         block = slice(start, start + size)
-        better = vectors[block, 0] @ documents.T > own[block, None] + 1e-6
+        # Equal ones count as better, since a model whose vectors are all alike finds nothing.
+        better = vectors[block, 0] @ documents.T > own[block, None] - 1e-6
         # The same text in another row is no worse answer.
         better &= names[None] != keys[block, 1:2]
         ranks.append(1 + better.sum(axis=1))
