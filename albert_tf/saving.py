@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _CARD = "README.md"
 # A line of every card that `save` writes.
 _FRONT = "library_name: albert-tf"
-# Of the data that a task's metrics were measured on, and no longer true of a model that was trained since.
-_MEASURED = ("metrics",)
+# No longer true of a model that was trained since.
+_MEASURED = ("metrics", "distilled_from")
 
 
 def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) -> Path:

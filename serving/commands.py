@@ -25,6 +25,8 @@ COMMANDS = {
     "evaluate": ("albert_tf.run_evaluation", "measure a model on held-out data"),
     "ensemble": ("albert_tf.run_ensemble", "measure several fine-tuned models as one"),
     "score-squad": ("albert_tf.score_squad", "score a file of SQuAD predictions"),
+    "search": ("albert_tf.search", "find the texts nearest to a query"),
+    "mine-negatives": ("albert_tf.mine_negatives", "find hard negatives for training on pairs"),
     "compress": ("albert_tf.compress", "make a smaller model of a larger one"),
     "convert": ("albert_tf.convert_checkpoint", "convert weights between file formats"),
     "analyse": ("albert_tf.analysis", "count parameters and operations of configurations"),
