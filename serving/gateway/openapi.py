@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from serving.gateway.routes import ROUTES, Route
+from serving.gateway.routes import ROUTES, Route, first_path
 
 _FOLDER = Path(__file__).with_name("page")
 _STYLE = (_FOLDER / "style.css").read_text("utf-8")
@@ -116,7 +116,9 @@ def _section(route: Route, models: Mapping[str, tuple[str, ...]], base: str) -> 
     if not answering:
         return ""
     fields = ", ".join(f"<code>{one.name}</code>" for one in msgspec.structs.fields(route.body))
-    body, answer = (html.escape(json.dumps(one), quote=False) for one in (route.example, ANSWERS[route.path]))
+    path = first_path(models[answering[0]]) if route.path == "/" else route.path
+    example = {one.path: one.example for one in ROUTES}[path]
+    body, answer = (html.escape(json.dumps(one), quote=False) for one in (example, ANSWERS[path]))
     return (
         f"<section><h2><code>POST {route.path}</code></h2><p>{html.escape(route.summary)}</p>"
         f"<p class=soft>Models: {html.escape(', '.join(answering))}. Fields: {fields}</p>"

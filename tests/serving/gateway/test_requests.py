@@ -112,18 +112,20 @@ def shape(value):
     return [shape(one) for one in value[:1]] if isinstance(value, list) else type(value)
 
 
-@pytest.mark.parametrize("key", ["", "alpha"])
-def test_docs_has_the_routes_of_its_models_at_their_address(fake_server, gateway_to, key):
-    gateway = gateway_to(fake_server("classifier")[1].target, keys=Keys([key]) if key else None)
+@pytest.mark.parametrize(("kind", "key"), [("classifier", ""), ("spans", "alpha")])
+def test_docs_has_the_routes_of_its_models_at_their_address(fake_server, gateway_to, kind, key):
+    gateway = gateway_to(fake_server(kind)[1].target, keys=Keys([key]) if key else None)
     page = html.unescape(gateway.http.get("/docs").text)
     shown = set(re.findall("<code>POST ([^<]+)", page))
-    assert shown == {"/", "/predict", "/pipeline/text-classification", "/tokenize", "/v1/tokenize"}
+    own = {"/predict", "/pipeline/text-classification"} if not key else {"/answer", "/pipeline/question-answering"}
+    assert shown == {"/", "/tokenize", "/v1/tokenize"} | own
     base = str(gateway.http.base_url).rstrip("/")
-    for command in re.findall("<pre>(curl .*?)</pre>", page, re.DOTALL):
+    for command, example in re.findall("<pre>(curl .*?)</pre>.*?<pre>(.*?)</pre>", page, re.DOTALL):
         words = shlex.split(command.replace("YOUR_KEY", key))
         headers = dict(one.split(": ") for one in words if one.startswith("Authorization"))
         assert words[1].startswith(base + "/") and bool(headers) == bool(key)
-        assert httpx.post(words[1], content=words[-1], headers=headers).status_code == 200
+        answer = httpx.post(words[1], content=words[-1], headers=headers)
+        assert answer.status_code == 200 and shape(answer.json()) == shape(json.loads(example)), command
     assert "http:" not in page.replace(base, ""), "it loads something from elsewhere"
 
 
