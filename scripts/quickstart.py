@@ -79,7 +79,8 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> str:
             "--optimizer=muon",
             "--learning_rate=0.005",
             "--train_batch_size=32",
-            "--jit_compile",
+            # Fewer steps are over before compiling them has paid.
+            "--jit_compile" if arguments.steps >= 300 else "--nojit_compile",
         ]
         + [f"--num_train_steps={arguments.steps}", f"--num_warmup_steps={arguments.steps // 10}"]
         # Each look at the held-out documents costs as much as several steps.
