@@ -250,8 +250,9 @@ class FinetuningSettings(CheckedSettings):
         if self.task != "pairs":
             if given := self.given(_OF_PAIRS):
                 raise UserError(f"{given} is for --task=pairs; leave it out")
-            if not self.teacher and (given := self.given(["temperature"])):
-                raise UserError(f"{given} is for --teacher, or --task=pairs; leave it out")
+            # A run without a teacher has the tasks' own, 2, once it is resolved.
+            if not self.teacher and self.temperature not in (0.0, 2.0):
+                raise UserError(f"--temperature={self.temperature} is for --teacher, or --task=pairs; leave it out")
             return
         if given := self.given(_NOT_OF_PAIRS):
             raise UserError(f"{given} has no effect on --task=pairs; leave it out")
