@@ -29,8 +29,11 @@ if TYPE_CHECKING or not is_our_command():
     from albert_tf.permutation.pretrainer import XlnetPretrainer
 
 if TYPE_CHECKING:
+    from albert_tf.index import open_index
     from albert_tf.loading import load
+    from albert_tf.models.pair_trainer import PairTrainer
     from albert_tf.preprocessing import Preprocessor
+    from albert_tf.tasks.pairs import TextPairs
 
 _HOMES = {
     "AlbertConfig": "config",
@@ -45,8 +48,11 @@ _HOMES = {
     "AlbertSentenceEmbedder": "models.sentence_embedder",
     "AlbertSpanPredictor": "models.span_predictor",
     # Never with the models: files of other code bases, and texts, need TensorFlow.
+    "PairTrainer": "models.pair_trainer",
     "Preprocessor": "preprocessing",
+    "TextPairs": "tasks.pairs",
     "load": "loading",
+    "open_index": "index",
 }
 
 
@@ -67,8 +73,11 @@ __all__ = [
     "AlbertSpanPredictor",
     "AlbertTokenClassifier",
     "LearnedExit",
+    "PairTrainer",
     "Preprocessor",
+    "TextPairs",
     "XlnetPretrainer",
     "__version__",
     "load",
+    "open_index",
 ]

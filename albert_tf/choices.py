@@ -1,5 +1,7 @@
 """Choices of settings, in a module that imports no TensorFlow, so that --help is fast."""
 
+from typing import NamedTuple
+
 # Equivalent modes of the depth loop, and the one to a fixed point.
 PLAIN_WALKS = ("unrolled", "loop", "recompute")
 WALKS = (*PLAIN_WALKS, "equilibrium")
@@ -9,6 +11,7 @@ GRADIENT_NORMS = ("summed", "official")
 DTYPE_POLICIES = ("float32", "mixed_bfloat16")
 STRATEGIES = ("none", "mirrored", "multi_worker", "data_parallel")
 DEPTH_HELP = "number of layers to run, for a model that shares blocks; 0: as many as it has"
+ALLOW_PICKLE_HELP = "read a model of the hub whose weights are a PyTorch pickle alone, which can run code when opened"
 OTHER_TOKENIZER_HELP = "use --tokenizer though it is another tokenizer than the model was trained with"
 # NumPy's maximum.
 MAX_SEED = 2**32 - 1
@@ -18,3 +21,32 @@ FORMATS = ("official", "huggingface", "keras_hub", "keras")
 EXIT_RULES = ("confidence", "patience", "learned", "movement")
 # The longest cycle that the equilibrium analysis looks for, in block runs.
 LONGEST_PERIOD = 12
+
+
+class PairRule(NamedTuple):
+    """What a loss on pairs reads.
+
+    Attributes:
+        options: settings that change it.
+        documents: the fewest texts that a row needs besides its anchor.
+        most: the most of them; 0 for any number.
+        compares: whether it compares the rows of a batch.
+    """
+
+    options: tuple[str, ...]
+    documents: int
+    most: int = 0
+    compares: bool = False
+
+
+# The losses of models/pair_losses.py, in its order.
+PAIR_LOSSES = {
+    "multiple_negatives_ranking": PairRule(("temperature", "symmetric", "matryoshka_dims"), 1, compares=True),
+    "cosent": PairRule(("temperature", "matryoshka_dims"), 1, 1, compares=True),
+    "triplet": PairRule(("margin", "matryoshka_dims"), 2),
+    "mse": PairRule((), 0),
+    "margin_mse": PairRule((), 2),
+}
+
+# The numbers that a search compares.
+VECTORS = ("float32", "int8", "binary")

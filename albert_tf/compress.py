@@ -17,7 +17,7 @@ from tfrecords.corpus import find_files
 
 def main(settings: CompressSettings) -> None:
     """Compresses as the flags specify."""
-    check_model(settings.model)
+    check_model(settings.model, settings.allow_pickle)
     if settings.text:
         find_files(settings.text)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class AlbertConfig:
     """Describes one encoder; the fields' names are those of the published `albert_config.json`.
 
-    Sizes count elements; dropout fields are probabilities. `hidden_act` "gelu" is ALBERT's tanh approximation
-    (google-research/albert modeling.py:299), "gelu_erf" the exact one that HuggingFace calls "gelu".
+    `hidden_act` "gelu" is ALBERT's tanh approximation (modeling.py:299), "gelu_erf" the exact one that HuggingFace
+    calls "gelu".
 
     Args:
         **values: the attributes below, and the keys of extensions (albert_tf/extensions), such as `halting="act"`.
@@ -34,12 +34,11 @@ class AlbertConfig:
         num_hidden_groups: groups of layers, within which weights are shared.
         inner_group_num: blocks in a row, each with its own weights, that make one depth step.
         factorization: "all" normalizes the summed embeddings at `embedding_size` and projects them with a bias
-            (google-research/albert); "word" projects the word embeddings alone, without a bias, and has all
-            others at `hidden_size` (brightmart/albert_zh). Without effect where the two sizes are equal.
+            (google-research/albert); "word" projects the word embeddings alone, without a bias (brightmart/albert_zh).
+            Without effect where the two sizes are equal.
         always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
         position_offset: the position table's row for a text's first token: 0, or 2 for RoBERTa, whose positions start
-            after the padding's id (transformers modeling_roberta.py:142). `checkpoints` treats a model with an offset
-            as a RoBERTa.
+            after the padding's id (transformers modeling_roberta.py:142).
         depth_plan: which blocks run in which order, in the syntax of `read_depth_plan`, instead of groups: "1+1x10+1"
             is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks. `sharing`
             selects the halves that follow it; every step has its own other half.
@@ -103,10 +102,10 @@ class AlbertConfig:
         # Called only for names that are no fields.
         if name not in KEYS:
             raise AttributeError(f"a configuration has no '{name}'")
-        values = dict(self.unused)
-        for one in self.extensions:
-            values |= {key: getattr(one, key) for key in REGISTRY[one.name].keys}
-        return values[name] if name in values else default_of(name)
+        for values in (dict(self.unused), *map(vars, self.extensions)):
+            if name in values:
+                return values[name]
+        return default_of(name)
 
     def extension(self, name: str) -> Any:
         """Returns the extension of that name, or None."""
@@ -149,13 +148,10 @@ class AlbertConfig:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Returns the published configuration called `name`.
+        """Returns the published configuration called `name`; UserError for an unknown name.
 
         >>> AlbertConfig.named("bert_base_uncased").sharing
         'none'
-
-        Raises:
-            UserError: an unknown name; the message suggests the nearest.
         """
         from albert_tf.config_reading import read_name
 
@@ -193,11 +189,8 @@ class AlbertConfig:
     def _of_extensions(self) -> dict[str, Any]:
         values = dict(self.unused)
         for one in self.extensions:
-            values |= {
-                field.name: getattr(one, field.name)
-                for field in dataclasses.fields(one)
-                if getattr(one, field.name) != field.default
-            }
+            fields = {field.name: field.default for field in dataclasses.fields(one)}
+            values |= {key: getattr(one, key) for key, default in fields.items() if getattr(one, key) != default}
         return {key: values[key] for key in KEYS if key in values}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
@@ -216,13 +209,17 @@ class AlbertConfig:
         return [key for key in keys if getattr(self, key) != getattr(other, key)]
 
 
-def read_config(name_or_file: str) -> AlbertConfig:
-    """Reads a .json file, or returns the published configuration of that name.
+def read_config(name: str) -> AlbertConfig:
+    """Reads a .json file or a model's folder, or returns the published configuration of that name.
+
+    The name may also be one of the Hugging Face hub, such as "google-bert/bert-base-uncased".
 
     >>> read_config("albert_base_v2").hidden_size
     768
     """
-    return AlbertConfig.from_json(name_or_file) if name_or_file.endswith(".json") else AlbertConfig.named(name_or_file)
+    from albert_tf.config_reading import find_config
+
+    return AlbertConfig.named(name) if (file := find_config(name)) is None else AlbertConfig.from_json(file)
 
 
 _CORE = {field.name: field for field in dataclasses.fields(AlbertConfig) if field.name not in ("extensions", "unused")}
@@ -242,11 +239,6 @@ _CHOICES = {
 def begins_plain(key: str) -> bool:
     """Returns whether a new model with this key set computes the same as one without it."""
     return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
-
-
-def is_free(key: str) -> bool:
-    """Returns whether a run may set a key differently from the configuration of its initial weights."""
-    return key in KEYS and key in owner_of(key)[1].free
 
 
 def _is_set(key: str, value: Any) -> bool:
@@ -269,15 +261,11 @@ def _check(config: AlbertConfig) -> None:
 
 
 def _check_sizes(config: AlbertConfig) -> None:
-    if config.hidden_size % config.num_attention_heads:
-        raise UserError(
-            f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {config.num_attention_heads}"
-        )
-    if config.num_hidden_groups > config.num_hidden_layers:
-        raise UserError(
-            f"num_hidden_groups {config.num_hidden_groups} is over num_hidden_layers {config.num_hidden_layers};"
-            " some groups would never run"
-        )
+    heads, groups, layers = config.num_attention_heads, config.num_hidden_groups, config.num_hidden_layers
+    if config.hidden_size % heads:
+        raise UserError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
+    if groups > layers:
+        raise UserError(f"num_hidden_groups {groups} is over num_hidden_layers {layers}; some groups would never run")
     if config.max_seq_length < 1:
         raise UserError(
             f"position_offset {config.position_offset} leaves no row of max_position_embeddings"

@@ -2,29 +2,32 @@
 
 import dataclasses
 import difflib
+import fnmatch
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from absl import logging
 
+from albert_tf.permutation import configuration as permutation
 from albert_tf.published import (
+    CONFIG_FILES,
     DEFAULTS,
     IGNORED_KEYS,
+    MODEL_TYPES,
     MPNET_MUST_EQUAL,
     MUST_EQUAL,
     NAMED,
     NEARLY,
     OTHER_NAMES,
     ROBERTA_TYPES,
-    XLNET,
-    XLNET_MUST_EQUAL,
-    XLNET_NAMES,
 )
 from albert_tf.registry import KEYS
 from tfrecords.base.errors import UserError, nearest
-from tfrecords.base.files import download_hint, read_json
+from tfrecords.base.files import read_json
+from tfrecords.base.hub import MODULES, Fetch, Part, find, inner_folder
 
 Config = TypeVar("Config")
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -44,14 +47,40 @@ _HUGGINGFACE_ACTIVATIONS = {
 def read_name(make: Callable[..., Config], name: str) -> Config:
     """See `AlbertConfig.named`."""
     name = OTHER_NAMES.get(name, name)
-    if hint := download_hint(name):
-        raise UserError(f"no configuration is called '{name}'; {hint}/config.json")
     if name not in NAMED:
         # A short name resembles more words than the intended long one.
         near = nearest(name, [*NAMED, *OTHER_NAMES])
         near = re.sub(r"'(.*)'", lambda found: f"'{OTHER_NAMES.get(found[1], found[1])}'", near)
         raise UserError(f"no configuration is called '{name}'{near}; known: {', '.join(NAMED)}")
     return make(**NAMED[name])
+
+
+def find_config(name: str) -> Path | None:
+    """Returns the configuration file of a path or, once downloaded, of a model of the hub; None for any other name."""
+    found = find(name, _PART)
+    if name.endswith(".json") or not found.is_dir():
+        return found if name.endswith(".json") else None
+    inside = found / inner_folder(os.listdir(found), found.joinpath)
+    names = _of_config(os.listdir(inside))
+    if not names:
+        raise UserError(f"the folder '{name}' holds no configuration ({', '.join(CONFIG_FILES.split())})")
+    return inside / names[0]
+
+
+def _of_config(names: Sequence[str]) -> list[str]:
+    """Returns the names of configuration files, by precedence."""
+    return [name for pattern in CONFIG_FILES.split() for name in sorted(fnmatch.filter(names, pattern))]
+
+
+def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch) -> Path:
+    inside = inner_folder(listed, fetch)
+    names = _of_config([file.removeprefix(inside) for file in listed if file.startswith(inside)])
+    if not names:
+        raise UserError(f"'{name}' has no configuration that is read here; it has {', '.join(listed)[:200]}")
+    return fetch(f"{inside}{names[0]}").parents[inside.count("/")]
+
+
+_PART = Part((MODULES, *CONFIG_FILES.split()), _fetch_all)
 
 
 def read_values(make: Callable[..., Config], values: Mapping[str, Any], where: str = "") -> Config:
@@ -68,7 +97,7 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
         raise UserError(f"'{path}' holds no JSON object")
     if model_type is not None:
         values.setdefault("model_type", model_type)
-    said = {XLNET_NAMES.get(key) for key in values} if is_xlnet(values) else values.keys()
+    said = [permutation.NAMES.get(key) for key in values] if permutation.describes(values) else list(values)
     missing = [key for key in _SIZES if key not in said]
     try:
         check_kind(values)
@@ -81,7 +110,7 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Returns the fields in a configuration of ours, google-research, XLNet's code or HuggingFace.
+    """Returns the fields in a configuration of ours, of official code or of HuggingFace.
 
     `defaults` are of all fields; `where` is the file's name, for warnings.
 
@@ -90,8 +119,19 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: s
     """
     check_kind(values)
     from_huggingface = "model_type" in values or "transformers_version" in values
-    if is_xlnet(values):
-        return _xlnet(values, from_huggingface, where)
+    if permutation.describes(values):
+        _check_keys(values, permutation.NAMES, permutation.MUST_EQUAL, from_huggingface, where)
+        known = permutation.read(values)
+    else:
+        known = _known(values, defaults, from_huggingface, where)
+    if from_huggingface and isinstance(known["hidden_act"], str):
+        known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
+    return known
+
+
+def _known(
+    values: Mapping[str, Any], defaults: Mapping[str, Any], from_huggingface: bool, where: str
+) -> dict[str, Any]:
     model_type, fixed = values.get("model_type"), MUST_EQUAL
     if from_huggingface:
         fixed = MUST_EQUAL | (MPNET_MUST_EQUAL if model_type == "mpnet" else {})
@@ -110,44 +150,19 @@ def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: s
         known.setdefault("always_project", True)
     if from_huggingface:
         known = DEFAULTS[model_type or ("albert" if says_albert else "bert")] | known
-    if from_huggingface and isinstance(known["hidden_act"], str):
-        known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
     return known
 
 
 def check_kind(values: Mapping[str, Any]) -> None:
     """Raises UserError for a configuration of an unsupported model."""
-    kind, supported = values.get("model_type"), (*DEFAULTS, "xlnet")
+    kind = values.get("model_type")
     if kind in NEARLY:
         raise UserError(
             f"model_type '{kind}' has no exact form here: {NEARLY[kind]}; the options nearest to it,"
             " for a model of your own, are in docs/guide/depth.md, 'Ideas for research'"
         )
-    if kind is not None and kind not in supported:
-        raise UserError(f"not supported: {kind}; model_type must be one of {', '.join(supported)}")
-
-
-def is_xlnet(values: Mapping[str, Any]) -> bool:
-    """Returns whether a configuration file is XLNet's: HuggingFace's, or its own code's (`xlnet_config.json`)."""
-    return values.get("model_type") == "xlnet" or {"d_model", "n_layer"} <= values.keys()
-
-
-def _xlnet(values: Mapping[str, Any], from_huggingface: bool, where: str) -> dict[str, Any]:
-    """Returns an XLNet's fields; its own code's gelu is the tanh form (zihangdai/xlnet modeling.py:9)."""
-    _check_keys(values, XLNET_NAMES, XLNET_MUST_EQUAL, from_huggingface, where)
-    known = {XLNET_NAMES[key]: value for key, value in values.items() if key in XLNET_NAMES}
-    known["attention_probs_dropout_prob"] = known.setdefault("hidden_dropout_prob", XLNET["hidden_dropout_prob"])
-    # They write None or -1 for none.
-    for name in ("memory_length", "reuse_length", "clamp_length"):
-        known[name] = max(known.get(name) or 0, 0)
-    if known.get("head_size") not in (None, known["hidden_size"] // known["num_attention_heads"]):
-        raise UserError(f"d_head {known['head_size']} is another architecture; a head has d_model / n_head numbers")
-    known.pop("head_size", None)
-    defaults = XLNET | ({"hidden_act": "gelu"} if from_huggingface else {})
-    known = defaults | {"embedding_size": known["hidden_size"]} | known
-    if from_huggingface and isinstance(known["hidden_act"], str):
-        known["hidden_act"] = _HUGGINGFACE_ACTIVATIONS.get(known["hidden_act"], known["hidden_act"])
-    return known
+    if kind is not None and kind not in MODEL_TYPES:
+        raise UserError(f"not supported: {kind}; model_type must be one of {', '.join(MODEL_TYPES)}")
 
 
 def _check_keys(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from albert_tf.choices import FORMATS
+from albert_tf.choices import ALLOW_PICKLE_HELP, FORMATS
 from albert_tf.hub import check_model, find_model
 from albert_tf.model_files import TASK_FILE, load_task
 from tfrecords.base import files
@@ -42,6 +42,7 @@ class ConvertSettings(CheckedSettings):
     attention_window: int = setting(
         0, help="Tokens on each side that a token attends to, for long rows (docs/guide/long_documents.md).", at_least=0
     )
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     global_attention_every: int = setting(
         0, help="With --attention_window: every this many steps attend to all tokens; 0: none.", at_least=0
     )
@@ -110,7 +111,7 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 def main(settings: ConvertSettings) -> None:
     """Converts as the flags specify, and prints what was written."""
     if settings.form != "keras_hub":  # It may be a preset's name.
-        check_model(settings.input)
+        check_model(settings.input, settings.allow_pickle)
     import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
 
     rows = {

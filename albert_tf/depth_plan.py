@@ -1,7 +1,6 @@
 """The syntax of depth plans, such as "1+1x10+1": which blocks run, in which order, how often."""
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from tfrecords.base.errors import UserError
@@ -27,18 +26,6 @@ class Part(NamedTuple):
         """Returns the block numbers within the part, a range for each pass."""
         rows = [range(self.blocks)] * self.repeats
         return [*rows[:-1], rows[-1][::-1]] if self.is_reversed else rows
-
-
-def write_depth_plan(parts: Iterable[Part]) -> str:
-    """Formats a plan for `read_depth_plan`.
-
-    >>> write_depth_plan(read_depth_plan("1x1+2x5r"))
-    '1+2x5r'
-    """
-    return "+".join(
-        f"{blocks}" if repeats == 1 and not backwards else f"{blocks}x{repeats}{'r' * backwards}"
-        for blocks, repeats, backwards in parts
-    )
 
 
 def read_depth_plan(text: str) -> list[Part]:

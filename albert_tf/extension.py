@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from albert_tf.base.fields import check_value
-from albert_tf.registry import Spec, Weights, owner_of, setting_of
+from albert_tf.registry import REGISTRY, Spec, Weights, owner_of
 from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:
@@ -194,3 +194,28 @@ def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> Non
                 both = f"{other} {given[other]!r} and {setting_of(config, one)}"
                 raise UserError(f"{both} exclude each other: {reason}; leave one out")
         one.check(config)
+
+
+def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
+    """Returns the key that requests a configuration's extension, and its value, for messages."""
+    key = REGISTRY[extension.name].keys[0]
+    return f"{key} {getattr(config, key)!r}"
+
+
+def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
+    """Returns a consistent configuration and walk, where an extension has its own walk.
+
+    Raises:
+        UserError: the configuration requests such an extension, and `walk` explicitly another.
+    """
+    for name, entry in REGISTRY.items():
+        if entry.walk and entry.walk == walk and config.extension(name) is None:
+            config = config.replace(**{entry.keys[0]: entry.values[0]})
+    for one in config.extensions:
+        if one.walk and walk not in ("unrolled", one.walk):
+            raise UserError(
+                f"walk '{walk}' runs the plan's steps, {setting_of(config, one)} does not; leave out the walk, or set"
+                f" {REGISTRY[one.name].keys[0]} to 'none'"
+            )
+        walk = one.walk or walk
+    return config, walk

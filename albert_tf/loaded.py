@@ -5,12 +5,13 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from albert_tf import answers, saving
+from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
@@ -18,6 +19,9 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import FEATURES, Preprocessor, is_one
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.index import Index
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -118,6 +122,33 @@ class Loaded:
         if normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         return vectors[0] if is_one(texts) else vectors
+
+    def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
+        """Makes a vector of each query: `encode` with the model's prompt for queries, if it has one."""
+        return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "query"), **options)
+
+    def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
+        """Makes a vector of each document: `encode` with the model's prompt for documents or passages."""
+        return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "document"), **options)
+
+    def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> "Index":
+        """Makes an index of texts, to search in; `albert_tf.open_index` opens one that its `save` wrote.
+
+        Args:
+            texts: strings, as of `predict`; the model's prompt for documents goes before them.
+            vectors: "float32", "int8" or "binary"; the latter two take less memory and are rescored in float32.
+            batch_size: rows that the model sees at a time.
+            show_progress: whether a bar on stderr counts the texts.
+
+        Returns:
+            An `albert_tf.index.Index`; its `search(query)` returns the nearest texts with their similarities.
+
+        Raises:
+            UserError: as `encode`; without usearch for int8, or for many texts.
+        """
+        from albert_tf.index import make_index
+
+        return make_index(self, texts, vectors, batch_size, show_progress)
 
     def similarity(self, first: Any, second: Any, batch_size: int = 32) -> Any:
         """Compares texts, or vectors of `encode`, by the cosine, or by what the model's own files name.

@@ -1,7 +1,7 @@
 """A model with its tokenizer and the description of its task, from anything on disk that holds one."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,19 @@ from albert_tf.model_files import MODEL_FILE, TASK_FILE, load_task, unknown_file
 from albert_tf.models.base import EncoderModel
 from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.own_tokenizer import check_own, check_rows
+from albert_tf.own_tokenizer import check_own, check_rows, refuse_other
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
+from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
+
+Given = str | os.PathLike | Tokenizer
 
 
 def load(
     path: Any,
-    tokenizer: str = "",
+    tokenizer: Given = "",
     lower_case: bool | None = None,
     keep_accents: bool | None = None,
     depth: int = 0,
@@ -55,7 +58,8 @@ def load(
             of the Hugging Face hub, such as "sentence-transformers/all-MiniLM-L6-v2", which is downloaded once; or a
             preset of keras-hub, kaggle://... or hf://...; or a model in memory: of this library, or a classifier or
             backbone of keras-hub, whose weights are copied. What exists on the disk wins over a name.
-        tokenizer: a vocabulary or folder to use in place of the tokenizer beside the model.
+        tokenizer: to use in place of the one beside the model: a vocabulary, a folder, a name of the hub, or the
+            `tokenizer` of another loaded model.
         lower_case: as a published vocabulary was made; None: see `read_tokenizer`.
         keep_accents: likewise.
         depth: layers to run its blocks through, more or fewer than it has; 0: those it has.
@@ -79,18 +83,20 @@ def load(
     (['label', 'probabilities'], ['dull', 'fine'])
     """
     rules = lower_case, keep_accents
+    if not isinstance(tokenizer, Given):
+        raise UserError(f"tokenizer={tokenizer!r} must be a path, a name of the hub, or a loaded model's tokenizer")
     if is_preset(path) or not isinstance(path, (str, os.PathLike)):
         if revision:
             what = f"'{path}' is a preset" if is_preset(path) else "the model is in memory"
             raise UserError(f"revision '{revision}' is for models of the hub by name, and {what}; leave it out")
-        loaded = _in_memory(path, tokenizer, depth, *rules)
+        loaded = _in_memory(path, tokenizer, depth, other_tokenizer, *rules)
     else:
         found = find_model(path, revision, allow_pickle)
         source = f"{path}@{revision}" if revision else str(path)
         loaded = _from_disk(found, tokenizer, rules, depth, other_tokenizer, source)
     if labels is not None:
-        if isinstance(labels, str):
-            raise UserError(f"labels='{labels}' is one string; give a list of names")
+        if isinstance(labels, str) or not isinstance(labels, Iterable):
+            raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
         if len(set(map(str, labels))) < len(labels):
             raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
         if not isinstance(loaded.model, ClassesModel):
@@ -100,21 +106,42 @@ def load(
     return loaded
 
 
-def _in_memory(model: Any, tokenizer: str, depth: int, *rules: bool | None) -> Loaded:
+def _given(tokenizer: Given, *rules: bool | None) -> Tokenizer:
+    if not isinstance(tokenizer, Tokenizer):
+        return read_tokenizer(tokenizer, *rules)
+    if rules != (None, None):
+        raise UserError("lower_case and keep_accents are for a vocabulary's file, and tokenizer is one loaded already")
+    return tokenizer
+
+
+def _named(tokenizer: Given) -> str | os.PathLike:
+    return "tokenizer=" if isinstance(tokenizer, Tokenizer) else tokenizer
+
+
+def _in_memory(model: Any, tokenizer: Given, depth: int, other_tokenizer: bool, *rules: bool | None) -> Loaded:
     """Takes a model of this library, or of keras-hub, with its tokenizer."""
-    own = read_tokenizer(tokenizer, *rules) if tokenizer else None
+    own = _given(tokenizer, *rules) if tokenizer else None
     task: dict[str, Any] = {}
     if not isinstance(model, (AlbertEncoder, EncoderModel)):
         model, found, task = read_task(model)
+        if own is not None and found is not None and not other_tokenizer:
+            refuse_other(_named(tokenizer), "the model", difference(own, found))
         own = own or found
     model = at_depth(model, depth) if depth else model
     if own is not None:
-        own = check_rows(model, own, tokenizer or "the model").with_cls_last(encoder_of(model).config.spec.last_token)
+        own = check_rows(model, own, _named(tokenizer) or "the model").with_cls_last(
+            encoder_of(model).config.spec.last_token
+        )
     return Loaded(model, own, task)
 
 
 def _from_disk(
-    path: Path, tokenizer: str, rules: tuple[bool | None, bool | None], depth: int, other_tokenizer: bool, source: str
+    path: Path,
+    tokenizer: Given,
+    rules: tuple[bool | None, bool | None],
+    depth: int,
+    other_tokenizer: bool,
+    source: str,
 ) -> Loaded:
     folder = path if path.is_dir() else path.parent
     modules = read_modules(folder)
@@ -124,15 +151,15 @@ def _from_disk(
     said: dict[str, Any] = {}
     own: Tokenizer | None
     if tokenizer:
-        own = read_tokenizer(tokenizer, *rules)
+        own = _given(tokenizer, *rules)
     elif (preprocessor := _of_keras_hub(inside) if rules == (None, None) else None) is not None:
         own, said = read_preprocessor(preprocessor)
     else:
         own = _tokenizer_beside(inside, *rules)
     if own is not None:
-        own = check_rows(model, own, tokenizer or folder)
+        own = check_rows(model, own, _named(tokenizer) or folder)
         if tokenizer and not other_tokenizer:
-            check_own(model, own, tokenizer, inside, *rules)
+            check_own(model, own, _named(tokenizer), inside, *rules)
         own = own.with_cls_last(getattr(model, "encoder", model).config.spec.last_token)
     is_others = (inside / "config.json").is_file() and not (inside / MODEL_FILE).is_file()
     if path.is_dir() and is_others and (unknown := unknown_files(inside)):

@@ -9,6 +9,7 @@ from typing import Any
 from albert_tf.published import CONFIG_FILES
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.folder_files import FILES
 
 MODEL_FILE = "model.keras"
 # The description of the task that fine-tuning writes.
@@ -22,8 +23,7 @@ READ = {
     "weights": """model.safetensors model-*.safetensors pytorch_model.bin pytorch_model-*.bin *.index.json
         model.weights.h5 task.weights.h5 *.index *.data-* checkpoint model.keras""",
     "configuration": f"{CONFIG_FILES} task.json metadata.json",
-    "tokenizer": """tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt vocab.json
-        merges.txt spiece.model 30k-clean.model sentencepiece.bpe.model albert_tokenizer.json preprocessor.json""",
+    "tokenizer": FILES,
     "sentence-transformers": """modules.json config_sentence_transformers.json sentence_*_config.json""",
 }
 # Those that change no answer.

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.depth_plan import Part, read_depth_plan, write_depth_plan
+from albert_tf.depth_plan import Part, read_depth_plan
 from albert_tf.layers.depth import Segment, runs_of
 from tfrecords.base.errors import UserError
 
@@ -95,3 +95,15 @@ def _owners(parts: list[Part]) -> list[int]:
         for number, part in enumerate(parts)
         for _ in range(2 if part.is_reversed and part.repeats > 1 and part.blocks > 1 else 1)
     ]
+
+
+def write_depth_plan(parts: list[Part]) -> str:
+    """Formats a plan for `read_depth_plan`.
+
+    >>> write_depth_plan(read_depth_plan("1x1+2x5r"))
+    '1+2x5r'
+    """
+    return "+".join(
+        f"{blocks}" if repeats == 1 and not backwards else f"{blocks}x{repeats}{'r' * backwards}"
+        for blocks, repeats, backwards in parts
+    )

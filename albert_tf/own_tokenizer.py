@@ -60,10 +60,16 @@ def check_own(
         own = tokenizer_in(folder, *rules)
     except UserError:  # More than one, or damaged: the given one replaces it.
         own = None
-    if found := difference_from_own(model, tokenizer, folder, own):
+    refuse_other(where, f"the model in '{folder}'", difference_from_own(model, tokenizer, folder, own))
+
+
+def refuse_other(where: str | os.PathLike, model: str, found: str) -> None:
+    """Raises UserError if a tokenizer's difference from that of a model's training is not empty."""
+    if found:
         raise UserError(
-            f"'{where}' is another tokenizer than the model in '{folder}' was trained with ({found}); give the "
-            "model's own, or, where the command has this flag, add --other_tokenizer to use this one all the same"
+            f"'{where}' is another tokenizer than {model} was trained with ({found}); give the model's own, or, where "
+            "the command has this flag, add --other_tokenizer to use this one all the same (Python:"
+            " other_tokenizer=True)"
         )
 
 

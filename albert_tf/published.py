@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from albert_tf.permutation import configuration as permutation
+
 _BASE = dict(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
 _LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
 # The published xlarge files say 16 heads, though the paper's rule of hidden_size / 64 would give 32.
@@ -15,9 +17,6 @@ _BERT = _DROPOUT | dict(sharing="none")
 # The released configurations: 512 tokens after two unused rows, one segment type, transformers' exact gelu.
 _ROBERTA = _BERT | dict(vocab_size=50265, max_position_embeddings=514, position_offset=2, type_vocab_size=1)
 _ROBERTA |= dict(layer_norm_eps=1e-5, hidden_act="gelu_erf")
-# zihangdai/xlnet: no table of positions, whose number is what commands take for the longest row, or of segments.
-XLNET = _DROPOUT | dict(sharing="none", position_type="relative", hidden_act="gelu", type_vocab_size=4)
-_XLNET = XLNET | dict(vocab_size=32000)
 # What a model of MPNet has whatever its file says: no segments, 32 buckets, and positions counted from the row after
 # that of padding, 1 (transformers modeling_mpnet.py, compute_position_bias and MPNetEmbeddings).
 MPNET = dict(relative_attention_num_buckets=32, position_offset=2, type_vocab_size=1)
@@ -50,10 +49,7 @@ NAMED = {
     "roberta_base": _BASE | _ROBERTA | dict(embedding_size=768),
     "roberta_large": _LARGE | _ROBERTA | dict(embedding_size=1024),
     "mpnet_base": _BASE | _MPNET | dict(embedding_size=768),
-    "xlnet_base": _BASE | _XLNET | dict(embedding_size=768),
-    "xlnet_large": _LARGE | _XLNET | dict(embedding_size=1024),
-    # An unpublished ALBERT form of XLNet: one block, and factorized embeddings.
-    "albert_xlnet_base": _BASE | _XLNET | dict(sharing="all", embedding_size=128),
+    **permutation.named(_BASE, _LARGE),
 }
 
 OTHER_NAMES = {
@@ -111,25 +107,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 DEFAULTS |= dict.fromkeys(ROBERTA_TYPES, DEFAULTS["bert"]) | {"mpnet": DEFAULTS["bert"] | MPNET}
 
-# XLNet's names of fields, in transformers and in its own code.
-XLNET_NAMES = {
-    **{"n_token": "vocab_size", "vocab_size": "vocab_size", "d_model": "hidden_size", "n_layer": "num_hidden_layers"},
-    **{"n_head": "num_attention_heads", "d_head": "head_size", "d_inner": "intermediate_size"},
-    **{"ff_activation": "hidden_act", "attn_type": "attention_type", "dropout": "hidden_dropout_prob"},
-    **{"clamp_len": "clamp_length", "mem_len": "memory_length", "reuse_len": "reuse_length"},
-    **{"initializer_range": "initializer_range", "layer_norm_eps": "layer_norm_eps"},
-}
-# Keys of its files whose only supported value has no effect; reversed rows are marked by a feature.
-XLNET_MUST_EQUAL: dict[str, tuple] = {
-    **{"model_type": ("xlnet",), "bi_data": (False,), "same_length": (False,), "tie_word_embeddings": (True,)},
-    **{"summary_type": ("last",), "summary_use_proj": (True,), "summary_activation": ("tanh",), "pruned_heads": ({},)},
-    **{"is_decoder": (False,), "add_cross_attention": (False,), "is_encoder_decoder": (False,)},
-    **{"cross_attention_hidden_size": (None,), "chunk_size_feed_forward": (0,), "per_layer_config": (None,)},
-    **{"quantization_config": (None,)},
-}
+# Of configuration files that are read.
+MODEL_TYPES = (*DEFAULTS, *permutation.MUST_EQUAL["model_type"])
 
 # The files of published folders that hold a configuration.
-CONFIG_FILES = "config.json albert_config*.json bert_config*.json xlnet_config.json"
+CONFIG_FILES = f"config.json albert_config*.json bert_config*.json {permutation.CONFIG_FILE}"
 
 # Why models that inspired the modern block have no exact form here.
 NEARLY = {

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:
-    from albert_tf.config import AlbertConfig
     from albert_tf.extension import Extension
 
 
@@ -144,28 +143,3 @@ def owner_of(key: str) -> tuple[Entry, type["Extension"]]:
 def default_of(key: str) -> Any:
     """Returns the default of an extension's key."""
     return owner_of(key)[1].__dataclass_fields__[key].default
-
-
-def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
-    """Returns the key that requests a configuration's extension, and its value, for messages."""
-    key = REGISTRY[extension.name].keys[0]
-    return f"{key} {getattr(config, key)!r}"
-
-
-def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns a consistent configuration and walk, where an extension has its own walk.
-
-    Raises:
-        UserError: the configuration requests such an extension, and `walk` explicitly another.
-    """
-    for name, entry in REGISTRY.items():
-        if entry.walk and entry.walk == walk and config.extension(name) is None:
-            config = config.replace(**{entry.keys[0]: entry.values[0]})
-    for one in config.extensions:
-        if one.walk and walk not in ("unrolled", one.walk):
-            raise UserError(
-                f"walk '{walk}' runs the plan's steps, {setting_of(config, one)} does not; leave out the walk, or set"
-                f" {REGISTRY[one.name].keys[0]} to 'none'"
-            )
-        walk = one.walk or walk
-    return config, walk

@@ -1,6 +1,7 @@
 """Combines the answers of several fine-tuned models, and scores them.
 
 python -m albert_tf.run_ensemble --task=sst2 --data_dir=glue/SST-2 --models=sst2_a,sst2_b --output_dir=both
+python -m albert_tf.run_ensemble --task=squad2 --data_dir=squad --models=run-1,run-2,run-3 --output_dir=all
 """
 
 from pathlib import Path

@@ -1,16 +1,19 @@
-"""Measures a fine-tuned model on a table with labels, or a pre-trained one on held-out training examples.
+"""Measures a fine-tuned model on a table with labels, a pre-trained one on held-out examples, an embedder on a suite.
 
 python -m albert_tf.run_evaluation --model=run --data_file=other.csv
 python -m albert_tf.run_evaluation --model=run --train_data='data/train-*' --eval_data='data/eval-*'
+python -m albert_tf.run_evaluation --model=run --suite=embeddings --data_dir=sets
 """
 
 import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import DEPTH_HELP
+from albert_tf.base.libraries import check_libraries
+from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP
 from albert_tf.hub import check_model, find_model, is_preset
 from albert_tf.model_files import load_task
+from albert_tf.suites.sets import find_sets
 from albert_tf.tasks.data_file import FileOptions
 from albert_tf.tasks.resolving import check_labelled_file
 from tfrecords.base import files
@@ -19,9 +22,12 @@ from tfrecords.base.script import run_main, say_next
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.manifest import read_manifest
 
-# The flags of either kind of model.
-_OF_FILE = ("output_dir", "text_column", "second_text_column", "label_column", "encoding")
-_OF_RECORDS = ("train_data", "eval_data", "max_eval_steps", "output")
+# The flags of each kind of evaluation, by the flag that asks for it.
+_FLAGS = {
+    "data_file": ("data_file", "output_dir", "text_column", "second_text_column", "label_column", "encoding"),
+    "suite": ("suite", "data_dir", "output_dir"),
+    "eval_data": ("train_data", "eval_data", "max_eval_steps", "output"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,14 +37,15 @@ class EvaluationSettings(CheckedSettings):
     groups: ClassVar[dict[str, str]] = {
         "A file of examples": "data_file output_dir text_column second_text_column label_column encoding",
         "Training examples": "train_data eval_data max_eval_steps output",
-        "Both": "depth batch_size",
+        "A suite of data sets": "suite data_dir",
+        "All": "depth batch_size",
     }
 
-    model: str = setting(help="folder that run_finetuning or run_pretraining wrote, or a .keras file")
+    model: str = setting(help="folder that run_finetuning or run_pretraining wrote, or an embedder")
     data_file: str = setting("", help="table with labels, for a fine-tuned model: .csv, .tsv, JSON lines or .parquet")
     output_dir: str = setting(
         "",
-        help="folder to write: predictions, evaluation.json, a picture; empty: evaluation/NAME in --model",
+        help="folder to write: predictions, figures as JSON, a picture; empty: evaluation/NAME in --model",
     )
     text_column: str = setting("", help="column of the text; empty: as in training, or text, sentence or the like")
     second_text_column: str = setting("", help="column of the second text of a pair; empty: as in training")
@@ -48,7 +55,10 @@ class EvaluationSettings(CheckedSettings):
         "", help="file pattern of training records, which give the most frequent answers; for a pre-trained model"
     )
     eval_data: str = setting("", help="file pattern of held-out records, for a pre-trained model")
+    suite: str = setting("", help="embeddings: similarity, search, classes and clusters", choices=("", "embeddings"))
+    data_dir: str = setting("", help="folders of the suite's data sets, separated by commas")
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     batch_size: int = setting(64, help="examples a batch", at_least=1)
     max_eval_steps: int = setting(
         0, help="batches of --eval_data to evaluate, from the first records on; 0: all", at_least=0
@@ -57,14 +67,18 @@ class EvaluationSettings(CheckedSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.data_file and not (self.train_data and self.eval_data):
+        if bool(self.suite) != bool(self.data_dir):
+            raise UserError("--suite and --data_dir go together; give both, such as --suite=embeddings --data_dir=sets")
+        if not self.data_file and not self.suite and not (self.train_data and self.eval_data):
             raise UserError(
-                "give --data_file=... to evaluate a fine-tuned model, or --train_data=... and --eval_data=... for a "
-                "pre-trained one"
+                "give --data_file=... to evaluate a fine-tuned model, --train_data=... and --eval_data=... for a "
+                "pre-trained one, or --suite=embeddings and --data_dir=... for an embedder"
             )
-        if given := self.given(_OF_RECORDS if self.data_file else _OF_FILE):
-            flag = "records, not for --data_file" if self.data_file else "--data_file"
-            raise UserError(f"{given} is for {flag}; leave it out")
+        own = next(flag for flag in _FLAGS if getattr(self, flag))
+        others = [name for flags in _FLAGS.values() for name in flags if name not in _FLAGS[own]]
+        if given := self.given(others):
+            flag = {"eval_data": "--eval_data", "suite": "--suite"}.get(own, "--data_file")
+            raise UserError(f"{given} is not for {flag}; leave it out")
 
     @property
     def options(self) -> FileOptions:
@@ -75,29 +89,48 @@ class EvaluationSettings(CheckedSettings):
 
 def main(settings: EvaluationSettings) -> None:
     """Evaluates as the flags specify."""
-    check_model(settings.model)
+    check_model(settings.model, settings.allow_pickle)
     if settings.data_file:
         _evaluate_file(settings)
+    elif settings.suite:
+        _evaluate_suite(settings)
     else:
         _evaluate_records(settings)
 
 
 def _evaluate_file(settings: EvaluationSettings) -> None:
     place = find_model(settings.model)
-    folder = place if place.is_dir() else place.parent
-    if (is_preset(settings.model) or place != Path(settings.model)) and not settings.output_dir:
-        raise UserError(
-            f"'{settings.model}' lies in a cache of downloads, where nothing is written; give --output_dir=FOLDER"
-        )
-    run = folder / "run.json"
+    folder = _folder(settings, place)
+    run = (place if place.is_dir() else place.parent) / "run.json"
     label_column = files.read_json(run).get("label_column", "") if run.is_file() else ""
     check_labelled_file(settings.options, load_task(place), label_column)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.training.file_evaluation import evaluate_file
 
-    output_dir = settings.output_dir or folder / "evaluation" / Path(settings.data_file).name.partition(".")[0]
+    output_dir = settings.output_dir or folder / Path(settings.data_file).name.partition(".")[0]
     evaluate_file(settings.model, settings.options, label_column, str(output_dir), settings.depth, settings.batch_size)
+    say_next(f"python -m serving.export --model={settings.model} --output_dir=servable --inputs=text --check")
+
+
+def _folder(settings: EvaluationSettings, place: Path) -> Path:
+    """Returns the folder of evaluations in a model's; raises UserError if nothing is written there."""
+    if (is_preset(settings.model) or place != Path(settings.model)) and not settings.output_dir:
+        raise UserError(
+            f"'{settings.model}' lies in a cache of downloads, where nothing is written; give --output_dir=FOLDER"
+        )
+    return (place if place.is_dir() else place.parent) / "evaluation"
+
+
+def _evaluate_suite(settings: EvaluationSettings) -> None:
+    output_dir = settings.output_dir or _folder(settings, find_model(settings.model)) / settings.suite
+    sets = find_sets(settings.data_dir)
+    check_libraries("--suite=embeddings", sklearn="scikit-learn", pytrec_eval="pytrec_eval-terrier")
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.suites.run import evaluate_embeddings
+
+    evaluate_embeddings(settings.model, sets, str(output_dir), settings.depth, settings.batch_size)
     say_next(f"python -m serving.export --model={settings.model} --output_dir=servable --inputs=text --check")
 
 

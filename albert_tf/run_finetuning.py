@@ -46,7 +46,7 @@ def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:
         check_data_dir(settings.data_dir)
     found, data_file = resolve_data(settings)
     for path in filter(None, (settings.init_from, settings.teacher)):
-        check_model(path)
+        check_model(path, settings.allow_pickle)
     if settings.config:
         read_config(settings.config)
     if settings.tokenizer:

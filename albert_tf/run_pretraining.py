@@ -21,7 +21,7 @@ from tfrecords.tokenizers.loading import check_tokenizer
 def main(settings: PretrainingSettings) -> None:
     """Pre-trains as the flags specify."""
     if settings.init_from:
-        check_model(settings.init_from)
+        check_model(settings.init_from, settings.allow_pickle)
     for path in filter(None, (settings.tokenizer, settings.former_tokenizer)):
         check_tokenizer(path)
     if settings.config:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from albert_tf.loaded import Loaded
 
 _CARD = "README.md"
-# Of the data that a task's metrics were measured on, and no longer true of a model that was trained since.
-_MEASURED = ("metrics",)
+# A line of every card that `save` writes.
+_FRONT = "library_name: albert-tf"
+# No longer true of a model that was trained since.
+_MEASURED = ("metrics", "distilled_from")
 
 
 def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) -> Path:
@@ -66,7 +68,9 @@ def _replace(place: Path, written: Path, former: Path | None) -> None:
 
 def _others(folder: Path) -> list[str]:
     """Names what is in a folder besides a model as `_write` leaves it."""
-    own = {MODEL_FILE, TASK_FILE, _CARD}
+    own = {MODEL_FILE, TASK_FILE}
+    if (card := folder / _CARD).is_file() and _FRONT in card.read_text(encoding="utf-8", errors="replace"):
+        own.add(_CARD)
     if (description := description_in(folder)) is not None:
         own |= {description.name, str(files.read_json(description).get("vocabulary"))}
     return sorted({path.name for path in folder.iterdir()} - own)
@@ -126,7 +130,7 @@ def _facts(loaded: "Loaded") -> dict[str, str]:
 
 def _card(loaded: "Loaded", task: dict[str, Any]) -> str:
     base = loaded.source.split("@")[0]
-    front = ["library_name: albert-tf", *([f"base_model: {base}"] if "/" in base and not Path(base).exists() else [])]
+    front = [_FRONT, *([f"base_model: {base}"] if "/" in base and not Path(base).exists() else [])]
     lines = ["---", *front, "---", "", "# A model of albert-tf", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in _facts(loaded).items()]
     lines += [f"| from | `{loaded.source}` |"] if loaded.source else []

@@ -1,4 +1,8 @@
-"""Scores answers to SQuAD as the official scripts do: `python -m albert_tf.score_squad --help`."""
+"""Scores answers to SQuAD as the official scripts do.
+
+python -m albert_tf.score_squad --data=dev-v1.1.json --predictions=squad/predictions/dev/predictions.json
+python -m albert_tf.score_squad --data=dev-v2.0.json --predictions=predictions.json --null_odds=null_odds.json
+"""
 
 import dataclasses
 import json

@@ -8,6 +8,7 @@ from typing import Any
 
 from albert_tf import model_files, published
 from albert_tf.checkpoints import sentence_folders
+from albert_tf.permutation import configuration as permutation
 from scripts.imports import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "folders.md"
@@ -22,8 +23,8 @@ is refused, or a warning names it. Written by
 
 def page() -> str:
     """Returns the text that docs/reference/folders.md should have."""
-    kinds = ", ".join(f"`{kind}`" for kind in (*published.DEFAULTS, "xlnet"))
-    fixed = published.MUST_EQUAL | published.XLNET_MUST_EQUAL | published.MPNET_MUST_EQUAL
+    kinds = ", ".join(f"`{kind}`" for kind in published.MODEL_TYPES)
+    fixed = published.MUST_EQUAL | permutation.MUST_EQUAL | published.MPNET_MUST_EQUAL
     values = {key: ", ".join(map(repr, fixed[key])) for key in sorted(fixed) if key != "model_type"}
     modules = {
         kind: f"{_code(sentence_folders.READ.get(kind, ()))} | {_others(keys)}"

@@ -28,7 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--output_dir", type=Path, default=DEFAULT_OUTPUT_DIR, help="where everything goes")
     parser.add_argument("--vocab_size", type=int, default=2000, help="pieces; more for Chinese, say 8000")
-    parser.add_argument("--steps", type=int, default=3000, help="training steps; fewer for a quicker look")
+    parser.add_argument("--steps", type=int, default=1500, help="training steps; fewer for a quicker look")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of measuring at each length")
     parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1; 0 takes a free one")
     parser.add_argument(
@@ -62,6 +62,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> str:
         [*python, "tfrecords.create_pretraining_data", f"--input={corpus}", f"--output_dir={work}/data"]
         + [f"--tokenizer={work}/tokenizer/spm.model", "--split_sentences", "--masking=dynamic", "--pair_task=sop"]
         + [
+            "--ngram=1",
             "--max_seq_length=64",
             "--max_predictions_per_seq=10",
             f"--dupe_factor={_passes(corpus)}",

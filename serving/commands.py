@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-from tfrecords.base.script import leave_a_closed_pipe, version_line
+from tfrecords.base import script
 
 # Name: module, and what it does.
 COMMANDS = {
@@ -25,12 +25,15 @@ COMMANDS = {
     "evaluate": ("albert_tf.run_evaluation", "measure a model on held-out data"),
     "ensemble": ("albert_tf.run_ensemble", "measure several fine-tuned models as one"),
     "score-squad": ("albert_tf.score_squad", "score a file of SQuAD predictions"),
+    "search": ("albert_tf.search", "find the texts nearest to a query"),
+    "mine-negatives": ("albert_tf.mine_negatives", "find hard negatives for training on pairs"),
     "compress": ("albert_tf.compress", "make a smaller model of a larger one"),
     "convert": ("albert_tf.convert_checkpoint", "convert weights between file formats"),
     "analyse": ("albert_tf.analysis", "count parameters and operations of configurations"),
     "layer-distances": ("albert_tf.analysis.layer_distances", "measure how each layer changes its input"),
     "equilibrium": ("albert_tf.analysis.equilibrium", "measure how depth converges"),
     "export": ("serving.export", "write a model for TensorFlow Serving"),
+    "export-again": ("serving.export_again", "write exports anew after an upgrade"),
     "litert": ("serving.litert", "write a model as one LiteRT file"),
     "start": ("serving.start", "start a model behind OpenAI's API, REST and gRPC"),
     "serve": ("serving.model_server", "serve exported models over gRPC and REST"),
@@ -103,13 +106,14 @@ def main(arguments: list[str]) -> None:
     if name in ("--help", "-h", "help"):
         print(help_text())
     elif name == "--version":
-        print(version_line())
+        print(script.version_line())
     elif name == "completion":
         _complete(rest)
     elif name in COMMANDS:
         module = COMMANDS[name][0]
         if importlib.util.find_spec(module).submodule_search_locations:
             module += ".__main__"
+        script.names |= {module: f"albert-tf {name}" for name, (module, _) in COMMANDS.items()}
         sys.argv = [f"albert-tf {name}", *rest]
         importlib.import_module(module).run()
     else:
@@ -134,7 +138,7 @@ def run() -> None:
     try:
         main(sys.argv[1:])
     except BrokenPipeError:
-        leave_a_closed_pipe()
+        script.leave_a_closed_pipe()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """CPU features that exports need, and an export's check for them on its server."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
@@ -53,19 +54,22 @@ def has_vnni(cpu_info: Path = OWN_CPU_INFO) -> bool:
 
 
 class CpuCheck(tf.saved_model.experimental.TrackableResource):
-    """Makes a SavedModel refuse to load on a CPU that would crash or answer wrong.
+    """Makes a SavedModel refuse to load where it would crash or answer wrong.
 
-    It fails to load, by core ops alone, on a CPU without the flags that `compute` needs. Every loader of SavedModels
-    initializes resources before warm-up, and gives up the version if that fails; a server's other models go on. Without
-    /proc/cpuinfo (macOS), nothing is checked.
+    It fails to load, by core ops alone, on a CPU without the flags that `compute` needs; then where a kernel that it
+    calls by name is missing or gives other numbers. Every loader of SavedModels initializes resources before warm-up,
+    and gives up the version if that fails; a server's other models go on. Without /proc/cpuinfo (macOS), no flags are
+    checked.
 
     Args:
-        compute: One of `NEEDS`.
+        compute: The arithmetic, which may be one of `NEEDS`.
+        trial: Of a float32 scalar 0: whether the kernels give the right numbers.
     """
 
-    def __init__(self, compute: str):
+    def __init__(self, compute: str, trial: Callable[[tf.Tensor], tf.Tensor]):
         super().__init__()
-        self.compute, self.path = compute, CPU_INFO
+        # A closure holds the trial, since attributes of a resource are saved.
+        self.compute, self.path, self._trial = compute, CPU_INFO, lambda zero: trial(zero)
 
     def _create_resource(self):
         # It stores nothing; a resource, because loaders initialize it.
@@ -74,12 +78,19 @@ class CpuCheck(tf.saved_model.experimental.TrackableResource):
     def _initialize(self):
         is_there = tf.size(tf.io.matching_files(self.path)) > 0
         text = tf.cond(is_there, lambda: tf.io.read_file(self.path), lambda: tf.constant(""))
-        found = [tf.reduce_all([_has(text, flag) for flag in flags]) for flags in NEEDS[self.compute]]
+        found = [tf.reduce_all([_has(text, flag) for flag in flags]) for flags in NEEDS.get(self.compute, ())]
         message = (
             f"this servable was exported for CPUs with {describe_needs(self.compute)}, which this machine has not; "
             "export it with --compute=float32 or int8"
         )
-        tf.debugging.Assert(tf.reduce_any([text == "", *found]), [message])
+        has_flags = tf.reduce_any([text == "", not found, *found])
+        with tf.control_dependencies([tf.debugging.Assert(has_flags, [message])]):
+            zero = tf.cast(tf.minimum(tf.strings.length(text), 0), tf.float32)
+        message = (
+            f"this TensorFlow computes {self.compute} otherwise than the one that this servable was exported with; "
+            "export it again with this TensorFlow, or with --compute=float32"
+        )
+        tf.debugging.Assert(self._trial(zero), [message])
 
 
 def _has(text: tf.Tensor, flag: str) -> tf.Tensor:

@@ -7,16 +7,19 @@ python -m serving.export --model=sst2 --output_dir=models/sst2 --inputs=text --c
 import dataclasses
 import datetime
 import errno
-import importlib.metadata
+import hashlib
+import logging
 import os
 import shlex
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.hub import check_model
 from serving.export_settings import ExportSettings, settings_of
+from serving.manifest import FORMAT_VERSION, MANIFEST, present_versions, read_manifest, whole_path
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -24,21 +27,25 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import check_tokenizer
 
 if TYPE_CHECKING:
+    import keras
+
     from albert_tf.loaded import Loaded
     from serving.exportable import Exportable, ExportOptions
 
-__all__ = ["MANIFEST", "ExportSettings", "export", "export_loaded", "save", "write_manifest"]
+__all__ = ["ExportSettings", "export", "export_loaded", "save", "write_manifest"]
 
-MANIFEST = "assets.extra/manifest.json"
+# The options that name what may lie on the disk.
+_PATHS = ("model", "tokenizer", "calibration_text")
 _CALIBRATION_ROWS = 64
 _WRITING = ".writing-"
 
 
-def export(settings: ExportSettings) -> Path:
+def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = lambda loaded: None) -> Path:
     """Writes a model as the next version of a servable, atomically for a polling server.
 
     Args:
         settings: Of the export.
+        check_loaded: Raises an error if the loaded model is not to be exported.
 
     Returns:
         The folder of the version.
@@ -57,7 +64,7 @@ def export(settings: ExportSettings) -> Path:
     >>> folder.cleanup()
     """
     _read_lengths(settings.warm_up_lengths)
-    check_model(settings.model)
+    check_model(settings.model, settings.allow_pickle)
     if settings.tokenizer:
         check_tokenizer(settings.tokenizer)
     _calibration_lines(settings.calibration_text)
@@ -69,6 +76,7 @@ def export(settings: ExportSettings) -> Path:
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
         settings.other_tokenizer,
     )  # fmt: skip
+    check_loaded(loaded)
     return _write(settings, loaded)
 
 
@@ -149,13 +157,19 @@ def save(exportable: "Exportable", path: Path) -> None:
 
     signatures = exportable.signatures()
     functions = {name: signature.concrete() for name, signature in signatures.items()}
-    tf.saved_model.save(exportable, str(path), signatures=functions)
-    # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
-    updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
-    for name, signature in signatures.items():
-        if signature.method != PREDICT:
-            updater.replace_method_name(name, signature.method, tags="serve")
-    updater.save()
+    log = tf.get_logger()
+    level = log.level
+    log.setLevel(max(level, logging.WARNING))  # It names a folder that is renamed at once.
+    try:
+        tf.saved_model.save(exportable, str(path), signatures=functions)
+        # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
+        for name, signature in signatures.items():
+            if signature.method != PREDICT:
+                updater.replace_method_name(name, signature.method, tags="serve")
+        updater.save()
+    finally:
+        log.setLevel(level)
 
 
 def write_manifest(
@@ -171,6 +185,7 @@ def write_manifest(
     path = version / MANIFEST
     path.parent.mkdir(exist_ok=True)
     description = {
+        "format_version": FORMAT_VERSION,
         "model": type(model).__name__,
         "parameters": model.count_params(),
         "config": exportable.encoder.config.to_dict(),
@@ -180,18 +195,29 @@ def write_manifest(
         "max_seq_length": options.max_seq_length,
         "compute": exportable.encoder.describe(),
         "advice": advise(exportable.encoder.options.compute),
+        "weights_sha256": weights_sha256(model),
         "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
         "signatures": {name: signature.describe() for name, signature in signatures.items()},
         "memory": exportable.encoder.memory if "stateful" in signatures else None,
         "check": differences,
-        "export": settings,
+        "export": settings | {name: whole_path(settings[name]) for name in _PATHS},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "tensorflow-text")},
+        "versions": present_versions(),
         "files_sha256": {
             str(file.relative_to(version)): files.sha256(file) for file in sorted(version.rglob("*")) if file.is_file()
         },
     }
     files.write_json(path, description)
+
+
+def weights_sha256(model: "keras.Model") -> str:
+    """Returns a hash of a model's weights, whatever their order and names."""
+    import numpy as np
+    from keras import ops
+
+    arrays = (np.ascontiguousarray(ops.convert_to_numpy(variable)) for variable in model.weights)
+    digests = sorted(hashlib.sha256(array.view(np.uint8)).hexdigest() for array in arrays)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list[str]) -> "ExportOptions":
@@ -302,7 +328,7 @@ def main(settings: ExportSettings) -> None:
 
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
-    manifest = files.read_json(target / MANIFEST)
+    manifest = read_manifest(target)
     if advice := manifest["advice"]:
         print(advice)
     if not can_run(manifest["compute"]["compute"]):

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from albert_tf.choices import DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
+from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
 from serving.choices import COMPUTE, ENGINES, PADDING, PERFORMANCE_HINTS
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.settings import CheckedSettings, setting
@@ -42,6 +42,7 @@ class ExportSettings(CheckedSettings):
     )
     tokenizer: str = setting("", help="vocabulary to use instead of the one in the model's folder")
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     lower_case: bool | None = setting(
         None, help="whether a published vocabulary lower-cases; left out: as the files next to it or its pieces say"
     )
@@ -127,7 +128,9 @@ class ExportSettings(CheckedSettings):
 
 
 # Those that `albert_tf.load` has answered.
-_OF_LOADING = ("model", "output_dir", "depth", "tokenizer", "other_tokenizer", "lower_case", "keep_accents")
+_OF_LOADING = (
+    *("model", "output_dir", "depth", "tokenizer", "other_tokenizer", "allow_pickle", "lower_case", "keep_accents"),
+)
 
 
 def settings_of(

@@ -1,6 +1,7 @@
 """Writes a model as one LiteRT (TensorFlow Lite) file.
 
 python -m serving.litert --model=sst2 --output=sst2.tflite
+python -m serving.litert --model=sst2 --output=sst2.tflite --max_seq_length=64
 """
 
 import dataclasses
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from albert_tf.choices import ALLOW_PICKLE_HELP
 from albert_tf.config import AlbertConfig
 from albert_tf.hub import check_model
 from tfrecords.base import files
@@ -27,6 +29,7 @@ class LiteRtSettings(CheckedSettings):
     compute: str = setting(
         "float32", help="int8: 8-bit weights, with activations quantized for each call", choices=("float32", "int8")
     )
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     max_seq_length: int = setting(0, help="length of every row in tokens; 0: chosen by each call", at_least=0)
 
 
@@ -38,7 +41,7 @@ def write(settings: LiteRtSettings) -> dict[str, float]:
     output, length = Path(settings.output), settings.max_seq_length
     if output.is_dir():
         raise UserError(f"--output={output} is a folder; name a file, such as {output / 'model.tflite'}")
-    check_model(settings.model)
+    check_model(settings.model, settings.allow_pickle)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.loading import load

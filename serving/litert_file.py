@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import Tensor
+from albert_tf.extension import setting_of
 from albert_tf.layers.block import MASKED_SCORE, Pairs, Step
-from albert_tf.registry import setting_of
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.base import KINDS
 from serving.inference import InferenceEncoder, InferenceOptions

@@ -4,6 +4,7 @@ python -m serving.start --model=sst2
 python -m serving.start --model=sentence-transformers/all-MiniLM-L6-v2 --port=8080
 """
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -18,12 +19,12 @@ from typing import Any
 
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
+from serving.manifest import MANIFEST, read_manifest, versions_of, whole_path
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import read_json
+from tfrecords.base.files import locked, make_output_dir
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 
-_MANIFEST = "assets.extra/manifest.json"
 _REAL = "tensorflow_model_server"
 _TERMINATION_S = 25
 
@@ -67,20 +68,35 @@ def find_servable(settings: StartSettings) -> Path:
         raise UserError(
             f"--model={given} is a version of an export; give its parent folder, '{given.resolve().parent}'"
         )
-    if _versions(given):
+    if versions_of(given):
         return given
     base = Path(settings.output_dir) / (settings.name or _name_of(settings.model))
     asked = ExportSettings(
-        model=_whole(settings.model),
+        model=whole_path(settings.model),
         output_dir=str(base),
         inputs="text",
         compute=settings.compute,
         max_seq_length=settings.max_seq_length,
     )
+    made = [folder for folder in (base, *base.parents) if not folder.exists()]
+    make_output_dir(base)
+    try:
+        # Of two first starts at the same moment, the second sees what the first exported.
+        with locked(base, wait=True):
+            return _exported(base, asked)
+    except BaseException:
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _exported(base: Path, asked: ExportSettings) -> Path:
+    """The base path, after an export unless its latest version is that export."""
     # A server answers by the latest version alone.
-    for version in _versions(base)[-1:]:
-        exported = _exported(version)
-        if _whole(exported.get("model", asked.model)) != asked.model:
+    for version in versions_of(base)[-1:]:
+        exported = read_manifest(version).get("export", {})
+        if whole_path(exported.get("model", asked.model)) != asked.model:
             raise UserError(
                 f"'{base}' holds an export of '{exported['model']}', which a server may be using; give another --name "
                 "or --output_dir"
@@ -92,17 +108,6 @@ def find_servable(settings: StartSettings) -> Path:
     return base
 
 
-def _versions(base: Path) -> list[Path]:
-    folders = (path for path in base.glob("*/") if path.name.isdigit() and (path / "saved_model.pb").is_file())
-    return sorted(folders, key=lambda path: int(path.name))
-
-
-def _exported(version: Path) -> dict[str, Any]:
-    """The settings that a version was exported with; {} where nothing says so."""
-    manifest = version / _MANIFEST
-    return read_json(manifest).get("export", {}) if manifest.is_file() else {}
-
-
 def _is_export_of(version: Path, exported: dict[str, Any], asked: ExportSettings) -> bool:
     """Returns whether a version was exported with these settings, after the model was last written or put there."""
     same = {name: value for name, value in dataclasses.asdict(asked).items() if name not in ("model", "output_dir")}
@@ -112,12 +117,7 @@ def _is_export_of(version: Path, exported: dict[str, Any], asked: ExportSettings
     states = [path.stat() for path in (place, *place.rglob("*"))] if place.exists() else []
     # A copy or a renamed folder keeps the first of these times.
     written = max((max(state.st_mtime, state.st_ctime) for state in states), default=0.0)
-    return written <= (version / _MANIFEST).stat().st_mtime
-
-
-def _whole(model: str) -> str:
-    """A model's path from the root, as it is from everywhere; a name of the hub as it is."""
-    return str(Path(model).resolve()) if Path(model).exists() else model
+    return written <= (version / MANIFEST).stat().st_mtime
 
 
 def _name_of(model: str) -> str:

@@ -17,6 +17,7 @@ GROUPS = {
     "experiments": ("tests/experiments", "tests/examples", "tests/benchmarks", "tests/scripts"),
     "clients": ("tests/clients",),
     # By their markers alone.
+    "served_docs": (),
     "browser": (),
     "jax": (),
     "folders": (),

@@ -3,6 +3,7 @@
 import json
 import shutil
 import tarfile
+import zipfile
 from pathlib import Path
 
 import keras
@@ -18,6 +19,9 @@ from albert_tf.training.pretraining import pretrain
 from serving.export import ExportSettings, export
 from tests.stored import extensions, make
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.manifest import read_manifest
+from tfrecords.tokenizers.loading import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 STORED = Path(__file__).parent / "stored"
@@ -145,6 +149,47 @@ def test_pretraining_curve_is_that_of_before(name, tmp_path):
 def test_finetuning_curve_is_that_of_before(name, tmp_path):
     run = finetune(make.finetuning_settings(STORED, tmp_path / "run", **make.FINETUNINGS[name]))
     _assert_curve(run, f"finetuning: {name}")
+
+
+def _model_of_later(folder: Path) -> None:
+    with zipfile.ZipFile(STORED / "classifier.keras") as stored, zipfile.ZipFile(folder / "model.keras", "w") as later:
+        for name in stored.namelist():
+            content = stored.read(name)
+            if name == "config.json":
+                values = json.loads(content)
+                values["config"]["format_version"] = 9
+                content = json.dumps(values)
+            later.writestr(name, content)
+
+
+def _json_of_later(name: str, values: dict):
+    return lambda folder: files.write_json(folder / name, values | {"format_version": 9})
+
+
+@pytest.mark.parametrize(
+    ("write", "read", "message"),
+    [
+        (
+            _model_of_later,
+            albert_tf.load,
+            "cannot read '.*model.keras' as a Keras model: it has format_version 9; albert",
+        ),
+        (
+            _json_of_later("albert_tokenizer.json", {}),
+            load_tokenizer,
+            "albert_tokenizer.json' has format_version 9; albert",
+        ),
+        (
+            _json_of_later("manifest.json", files.read_json(STORED / "static" / "manifest.json")),
+            read_manifest,
+            "manifest.json' has format_version 9; albert-tf .* reads up to 3: install a newer one",
+        ),
+    ],
+)
+def test_what_a_later_version_wrote_is_refused_by_its_number(tmp_path, write, read, message):
+    write(tmp_path)
+    with pytest.raises(UserError, match=message):
+        read(tmp_path)
 
 
 def test_every_extension_is_stored():

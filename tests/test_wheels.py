@@ -78,6 +78,8 @@ def test_metadata(wheel):
         *("test", "ray", "jax", "peers", "docs", "gateway", "parquet", "browser", "folders")
     }
     assert metadata["Version"] == VERSION
+    assert f"- name: {metadata['Author']}\n" in (ROOT / "CITATION.cff").read_text()
+    assert metadata.get_all("Project-URL") == ["Paper, https://arxiv.org/abs/1909.11942"]
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements/lowest.txt"])

@@ -19,13 +19,11 @@ from tfrecords.build_folder import BuildFolder, stamp_files
 from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.duplicates import count_also_in_training
-from tfrecords.manifest import SPLITS, read_folder
+from tfrecords.manifest import FORMAT_VERSION, SPLITS, read_folder
 from tfrecords.mask_share import COUNTS, describe_miss
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.worker import Worker, spill_path, too_many
 
-# 3: the documents' hashes are of their sentences; 2: of their bytes in the files, with which other ones are held out.
-_FORMAT_VERSION = 3
 _SEEK_BYTES = 1 << 16
 # Bytes that a process builds in about its start-up time.
 _SMALL_TEXT = 12_000_000
@@ -80,7 +78,7 @@ def build(
 def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
     """The manifest before the work: equal descriptions and inputs give equal bytes."""
     return {
-        "format_version": _FORMAT_VERSION,
+        "format_version": FORMAT_VERSION,
         **settings.described(),
         "vocab_size": tokenizer.vocab_size,
         "tokenizer_sha256": tokenizer.sha256,

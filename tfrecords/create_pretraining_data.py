@@ -32,7 +32,7 @@ class CreateSettings(BuildSettings):
 
     input: str = setting(help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_dir: str = setting(help="Folder for the records, the manifest and the tokenizer.")
-    tokenizer: str = setting(help="SentencePiece .model, WordPiece vocab .txt, or saved folder.")
+    tokenizer: str = setting(help="SentencePiece .model, WordPiece vocab .txt, folder, or a model on the hub.")
     lower_case: bool | None = setting(
         None, help="Lower-case the text, as the vocabulary was made; unset: as the tokenizer says, or else yes."
     )

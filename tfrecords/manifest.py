@@ -12,6 +12,9 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.words import PUBLISHED
 
 MANIFEST = "manifest.json"
+# 3: the documents' hashes are of their sentences; 2: of their bytes in the files, with which other ones are held out;
+# 1: reader.py reads the rows in another order.
+FORMAT_VERSION = 3
 SPLITS = ("train", "eval")
 # The folder of an unfinished build's parts.
 PARTS = ".parts"
@@ -171,4 +174,5 @@ def read_folder(folder: Path) -> dict[str, Any]:
         whole = False
     if not whole:
         raise UserError(f"'{folder / MANIFEST}' is not a manifest of records; remove it and build the folder anew")
+    files.check_format(f"'{folder / MANIFEST}'", manifest, FORMAT_VERSION)
     return manifest

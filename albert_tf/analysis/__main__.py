@@ -18,7 +18,9 @@ from tfrecords.base.settings import CheckedSettings, setting
 class CostSettings(CheckedSettings):
     """The command's flags."""
 
-    configs: str = setting(",".join(PAPER), help="Names of published configurations, or .json files, by commas.")
+    configs: str = setting(
+        ",".join(PAPER), help="Published configurations, models on the hub, or .json files, by commas."
+    )
     max_seq_length: int = setting(512, help="Tokens a row, for the GFLOP column.", at_least=1)
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
 

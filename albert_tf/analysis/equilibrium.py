@@ -1,6 +1,7 @@
 """Tests whether the repeated blocks of a model converge to a fixed point, to a cycle, or to neither.
 
 python -m albert_tf.analysis.equilibrium --model=a.keras --tokenizer=spm.model --text="A sentence." --output_dir=out
+python -m albert_tf.analysis.equilibrium --model=a.keras,b.keras --input=text.txt --steps=200 --output_dir=both
 
 The ALBERT paper's Figure 1 shows distances over the trained depth, which oscillate instead of converging. This goes on
 where the trained depth ends, and looks for the fixed point itself.
@@ -9,7 +10,7 @@ where the trained depth ends, and looks for the fixed point itself.
 import dataclasses
 
 from albert_tf.analysis.layer_distances import read_texts
-from albert_tf.choices import LONGEST_PERIOD, OTHER_TOKENIZER_HELP
+from albert_tf.choices import ALLOW_PICKLE_HELP, LONGEST_PERIOD, OTHER_TOKENIZER_HELP
 from albert_tf.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
@@ -30,6 +31,7 @@ class EquilibriumSettings(CheckedSettings):
         "", help="SentencePiece model, vocab.txt, or a folder; left out: the one in the model's folder"
     )
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     steps: int = setting(100, help="number of times that the repeated blocks run", at_least=4 * LONGEST_PERIOD)
     tolerance: float = setting(1e-3, help="relative residual at which a row has converged", at_least=1e-7)
     documents: int = setting(8, help="documents to read", at_least=1)
@@ -48,7 +50,7 @@ def main(settings: EquilibriumSettings) -> None:
         raise UserError('give either --text="a sentence" or --input=files')
     models = settings.model.split(",")
     for path in models:
-        check_model(path)
+        check_model(path, settings.allow_pickle)
     if settings.tokenizer:
         check_tokenizer(settings.tokenizer)
     texts = [settings.text] if settings.text else read_texts(settings.input, settings.documents)

@@ -1,6 +1,7 @@
 """Measures how far each layer moves what passes through it, as Figure 1 of the ALBERT paper does.
 
 python -m albert_tf.analysis.layer_distances --models=a.keras,b --input=text.txt --output_dir=out
+python -m albert_tf.analysis.layer_distances --models=albert_base --input=text.txt --depth=24 --output_dir=deep
 """
 
 import csv
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from albert_tf.choices import DEPTH_HELP, OTHER_TOKENIZER_HELP
+from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, OTHER_TOKENIZER_HELP
 from albert_tf.hub import check_model
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir, replacing
@@ -33,6 +34,7 @@ class LayerDistancesSettings(CheckedSettings):
     models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
     tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     input: str = setting(help="globs of text files, by commas")
     output_dir: str = setting(help="folder for distances.csv and distances.png")
     documents: int = setting(32, help="documents to read", at_least=1)
@@ -114,7 +116,7 @@ def main(settings: LayerDistancesSettings) -> None:
     """Measures every model on the same texts; writes and prints the distances."""
     models = settings.models.split(",")
     for path in models:
-        check_model(path)
+        check_model(path, settings.allow_pickle)
     if settings.tokenizer:
         check_tokenizer(settings.tokenizer)
     texts = read_texts(settings.input, settings.documents)

@@ -3,6 +3,7 @@
 `albert_tf.extension` defines extensions and their layers' descriptions.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -85,3 +86,49 @@ class ExtensionOwner:
             if one.name == extension
             for name, weight in weights.items()
         }
+
+
+class ExtendedEncoder(ExtensionOwner):
+    """An encoder's view of the extensions' layers, its own and those of its `halves`, and of their metrics.
+
+    Attributes:
+        unmeasured: the last call's values of metrics, by name.
+    """
+
+    unmeasured: Mapping[str, Any] = {}
+    _halves: Untracked
+
+    @property
+    def halves(self) -> dict[tuple[str, int], Any]:
+        """Returns the distinct halves of blocks by kind and number."""
+        return self._halves.value
+
+    @property
+    def means(self) -> list[keras.metrics.Metric]:
+        """Returns the extensions' metrics, which `measure` updates."""
+        return [mean for layer in self.own_extension_layers() for mean in layer.means]
+
+    def measure(self) -> None:
+        """Adds the last call's rows to the extensions' metrics, in the same graph or trace.
+
+        The models of this package do so. Your own model shows these metrics if its `compute_loss` calls this first.
+        """
+        values, self.unmeasured = self.unmeasured, {}
+        for mean in self.means:
+            if mean.name in values:
+                mean.update_state(values[mean.name])
+
+    def extension_layers(self) -> dict[str, ExtensionLayer]:
+        """Returns the extensions' layers by their names in `checkpoints`: "depth_..."."""
+        layers = {layer.name: layer for layer in self.own_extension_layers() if not layer.extension.published}
+        for (kind, i), half in sorted(self.halves.items()):
+            for layer in half.own_extension_layers():
+                if not layer.extension.published:
+                    name = layer.extension.name
+                    layers[f"{name}/{kind}_{i}/{layer.name.removeprefix(f'{name}_')}"] = layer
+        return layers
+
+    @property
+    def depth_variables(self) -> dict[str, keras.Variable]:
+        layers = self.extension_layers()
+        return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}

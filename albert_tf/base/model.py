@@ -14,11 +14,14 @@ from albert_tf.base.layers import NO_QUANTIZATION, plain
 from albert_tf.base.step_errors import explained
 from albert_tf.base.training_state import freeze_all_below, restore, training_state
 from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.files import check_format
 
 NO_TEXTS = (
     "texts are not read; call loaded.predict(texts) of what albert_tf.load returns, or "
     "albert_tf.Preprocessor(tokenizer)(texts)"
 )
+# Of .keras files.
+_FORMAT_VERSION = 1
 _HDF5 = (".h5", ".hdf5")
 
 
@@ -178,11 +181,13 @@ class BaseModel(keras.Model):
         raise UserError(f"quantize is not offered for these models; {NO_QUANTIZATION}")
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | training_state(self)
+        return {**super().get_config(), "format_version": _FORMAT_VERSION} | training_state(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         config = dict(config)
+        check_format("it", config, _FORMAT_VERSION)
+        config.pop("format_version", None)
         if "quantization" in config:
             raise UserError(
                 "its kernels were rounded by quantize before it was saved, which is not read any more; take the model "

@@ -132,6 +132,15 @@ def default_prompt(task: Mapping[str, Any]) -> str:
     return task.get("prompts", {}).get(task.get("default_prompt_name"), "")
 
 
+# The names of prompts that sentence-transformers' encode_query and encode_document look for, in turn.
+_PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+
+def prompt_name_of(prompts: Mapping[str, str], role: str) -> str:
+    """Returns the name of the prompt before each "query" or "document"; "" for none of its own."""
+    return next((name for name in _PROMPT_NAMES[role] if name in prompts), "")
+
+
 def make_embedder(
     encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:

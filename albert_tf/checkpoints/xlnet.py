@@ -11,7 +11,7 @@ import numpy as np
 
 from albert_tf.checkpoints.variables import Source, check_published, layer_sources
 from albert_tf.config import AlbertConfig
-from albert_tf.published import XLNET_NAMES
+from albert_tf.permutation.configuration import NAMES
 from tfrecords.base.errors import UserError
 
 _PROJECTIONS = {"query": "q", "key": "k", "value": "v", "output": "o", "relative": "r"}
@@ -130,7 +130,7 @@ def is_official(names: Any) -> bool:
 
 def config_values(config: AlbertConfig, where: str) -> dict[str, Any]:
     """Returns the configuration with XLNet's keys, for transformers or for its own code ("official")."""
-    fields = {ours: theirs for theirs, ours in XLNET_NAMES.items() if theirs not in ("n_token", "d_head")}
+    fields = {ours: theirs for theirs, ours in NAMES.items() if theirs not in ("n_token", "d_head")}
     if where == "official":
         if config.hidden_act not in ("gelu", "relu"):
             raise UserError(f"XLNet's code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'")

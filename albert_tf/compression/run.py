@@ -22,6 +22,7 @@ from albert_tf.compression.settings import CORPUS, CompressSettings
 from albert_tf.compression.start import Cut, TableRow, compress, cut_config, cut_of, row_of, table
 from albert_tf.compression.task_phase import TEXT_PHASE, TaskPhase
 from albert_tf.compression.text import Texts, count_pieces, make_rows, read_texts, split_texts, task_of
+from albert_tf.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import Loaded, load
 from albert_tf.model_files import MODEL_FILE, TASK_FILE
@@ -230,9 +231,11 @@ def _text_phase(
 
 def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, Any]:
     """Returns the compressed model's task.json with its own scores; call it just after scoring."""
-    own = {name: value for name, value in work.loaded.task.items() if name != "metrics"}
+    own = {name: value for name, value in work.loaded.task.items() if name not in ("metrics", "distilled_from")}
     if not work.is_trained:
-        return own
+        # Its vectors are like those of the whole model, in whose index it may search.
+        is_taught = resolved(settings, work.teacher).vectors_weight > 0 and settings.num_train_steps
+        return own | ({"distilled_from": identity(work.loaded)} if is_taught else {})
     assert work.quality.task is not None
     metrics = {name: value for name, value in row.scores.items() if name != "likeness"}
     # For answers that may be empty it includes the threshold that scoring determined.
@@ -254,7 +257,7 @@ def _write_model(model: Any, work: Work, task: dict[str, Any], folder: Path, dev
         save_keras(model, folder / MODEL_FILE, optimizer=False)
     work.tokenizer.save(folder)
     encoder_of(model).config.to_json(folder / "config.json")
-    if task.get("task"):
+    if task:
         files.write_json(folder / TASK_FILE, task)
     else:
         (folder / TASK_FILE).unlink(missing_ok=True)  # Of another model that was compressed into it.

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from albert_tf.choices import DTYPE_POLICIES, MAX_SEED, STRATEGIES
+from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, STRATEGIES
 from albert_tf.tasks.settings import STRATEGIES_HELP
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
@@ -18,7 +18,7 @@ LESSONS = ("vectors", "similarities", "states", "relations", "words")
 FREE_ON_RESUME = (
     *("model", "output_dir", "text", "data_dir", "table", "vocab_from", "cache_gb", "max_hours", "strategy"),
     *("eval_batch_size", "task_train_steps", "task_learning_rate", "task_distillation_weight"),
-    *("task_train_batch_size", "fused_attention"),
+    *("task_train_batch_size", "fused_attention", "allow_pickle"),
 )
 
 
@@ -39,6 +39,7 @@ class CompressSettings(CheckedSettings):
     model: str = setting(
         help="model to compress, which is also the teacher: folder, .keras file or published checkpoint"
     )
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     output_dir: str = setting(help="model folder to write: the compressed model, compress.json, compress.html")
     embedding_size: int = setting(
         -1,

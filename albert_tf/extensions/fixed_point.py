@@ -66,8 +66,9 @@ def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solu
     `function` maps float32 [tokens, width] to the same shape, in any float dtype; rows must not mix.
 
     >>> import numpy as np
-    >>> from albert_tf.layers.padded import RectangleRows
-    >>> rows = RectangleRows(np.ones((1, 1)))
+    >>> from albert_tf import AlbertConfig
+    >>> from albert_tf.layers.padded import PaddedRows
+    >>> rows = PaddedRows(AlbertConfig(), {"input_ids": np.ones((1, 1))}, None, "float32")
     >>> solution = solve(lambda z: 0.5 * z + 1.0, np.zeros((1, 3), "float32"), rows, Solver("anderson", 1e-5))
     >>> np.round(solution.state, 4).tolist(), int(solution.steps[0])
     ([[2.0, 2.0, 2.0]], 5)

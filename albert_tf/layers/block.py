@@ -18,33 +18,20 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """One depth step: its weights and its number.
+    """One depth step: its weights and its number."""
 
-    Attributes:
-        attention: index of its attention half in the encoder.
-        feed_forward: index of its feed-forward half.
-        phase: its place in the period of the extensions; see `Extension.period`.
-        number: index in the plan: an int, or a scalar tensor within a loop; 0 in a plan itself.
-        only_summary: whether it computes only the tokens that represent rows, as in some exports.
-    """
-
-    attention: int
-    feed_forward: int
-    phase: int = 0
-    number: Tensor = 0
-    only_summary: bool = False
+    attention: int  # index of its attention half
+    feed_forward: int  # index of its feed-forward half
+    phase: int = 0  # its place in the period of the extensions; see `Extension.period`
+    number: Tensor = 0  # index in the plan: an int, or a scalar tensor within a loop; 0 in a plan itself
+    only_summary: bool = False  # whether it computes only the tokens that represent rows, as in some exports
 
 
 class Kernels(Protocol):
-    """Multiplies by weights. `dense` and `query_key_value` may return forms that only `close` and rows can read.
+    """Multiplies by weights. What products return may have a form that only `add_to_residual` and rows can read."""
 
-    Attributes:
-        scale: the factor already applied to queries, and the factor still to be applied to scores.
-        is_gated: whether the feed-forward network has a gate.
-    """
-
-    scale: tuple[float, float]
-    is_gated: bool
+    scale: tuple[float, float]  # the factor already applied to queries, and the factor still to be applied to scores
+    is_gated: bool  # whether the feed-forward network has a gate
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         """Returns a half's input: normalized with pre-norm, otherwise unchanged."""
@@ -79,17 +66,13 @@ def block(kernels: Kernels, rows: "Rows", step: Step, hidden: Tensor) -> Tensor:
     return kernels.add_to_residual("feed_forward", step, inside, hidden)
 
 
+@dataclasses.dataclass
 class Pairs:
-    """The masks and features of query-key pairs, for rows in one rectangle.
+    """The masks and features of query-key pairs, for rows in one rectangle."""
 
-    Args:
-        bias: [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all.
-        features: by name, [rows or 1, queries, ...] of the queries and [rows or 1, keys, ...] of the keys.
-        summary: int32 [rows, 1], the queries' columns, where only summary tokens are queries; else None.
-    """
-
-    def __init__(self, bias: Tensor, features: dict[str, tuple[Tensor, Tensor]], summary: Tensor = None):
-        self.bias, self.features, self.summary = bias, features, summary
+    bias: Tensor  # [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all
+    features: dict[str, tuple[Tensor, Tensor]]  # [rows or 1, queries, ...] of the queries, the same of the keys
+    summary: Tensor = None  # int32 [rows, 1], the queries' columns, where only summary tokens are queries
 
     def masked(self, scores: Tensor) -> Tensor:
         """Returns scores [rows, heads, queries, keys] with the bias added."""
@@ -132,6 +115,7 @@ class Rows(Protocol):
 
     def restore(self, of_rows: Tensor) -> Tensor:
         """Returns [rows, ...] in the batch's order."""
+        return of_rows
 
 
 def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Step) -> Tensor:
@@ -160,25 +144,15 @@ def _multiply(first: Tensor, second: Tensor, transpose_b: bool = False) -> Tenso
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """How heads attend, as functions that extensions replace.
+    """How heads attend, as functions that extensions replace."""
 
-    Attributes:
-        softmax: of the kernels.
-        query_scale: the factor that queries have already; anything added to them needs it, too.
-        score_scale: the factor that scores still need.
-        rotate: a function of queries or keys and the pairs' feature "rotation"; None without rotation.
-        score: see `product_score`.
-        attend: see `attend_to_all`.
-        multiply: multiplies matrices, as tf.matmul does.
-    """
-
-    softmax: Callable
-    query_scale: float
-    score_scale: float
-    rotate: Callable | None = None
+    softmax: Callable  # of the kernels
+    query_scale: float  # the factor that queries have already; anything added to them needs it, too
+    score_scale: float  # the factor that scores still need
+    rotate: Callable | None = None  # of queries or keys, and their part of the pairs' feature "rotation"
     score: Callable = product_score
     attend: Callable = attend_to_all
-    multiply: Callable = _multiply
+    multiply: Callable = _multiply  # as tf.matmul
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step) -> Tensor:
         """Returns contexts [rows, heads, queries, head_size], from queries, keys and values of the same layout."""

@@ -24,11 +24,7 @@ class Segment(NamedTuple):
 
 
 def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
-    """Lists the steps in cycles that may repeat: one pass over a plan part's blocks, or a layer's inner groups.
-
-    A shared half belongs to the group `layer * groups // layers`. Integers: the float forms of google-research
-    and HuggingFace skip or repeat a group for some depths (22 layers in 22 groups is the first).
-    """
+    """Lists the steps in cycles that may repeat: one pass over a plan part's blocks, or a layer's inner groups."""
     own, sharing = itertools.count(), config.sharing
     numbered = [[(half, next(own)) for half in shared] for shared in _shared_cycles(config)]
     return [
@@ -40,23 +36,24 @@ def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
 def _shared_cycles(config: AlbertConfig) -> list[range]:
     inner, layers = config.inner_group_num, config.num_hidden_layers
     if not config.depth_plan:
+        # Integers: the float forms of google-research and HuggingFace err (22 layers in 22 groups is the first).
         groups = [layer * config.num_hidden_groups // layers for layer in range(layers)]
         return [range(group * inner, (group + 1) * inner) for group in groups]
-    result, first = list[range](), 0
+    result, first = [], 0
     for part in read_depth_plan(config.depth_plan):
         result += [range(first + row.start, first + row.stop, row.step) for row in part.cycles]
         first += part.blocks
     return result
 
 
-def plan(config: AlbertConfig) -> list[Step]:
-    """Lists the `config.num_steps` executed blocks in order."""
-    steps, period = [step for cycle in cycles(config) for step in cycle], _period(config)
-    return [step._replace(phase=number % period) for number, step in enumerate(steps)]
-
-
 def _period(config: AlbertConfig) -> int:
     return math.lcm(1, *(extension.period() for extension in config.extensions))
+
+
+def plan(config: AlbertConfig) -> list[Step]:
+    """Lists the `config.num_steps` executed blocks in order."""
+    steps, period = itertools.chain(*cycles(config)), _period(config)
+    return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
 
 def segments(config: AlbertConfig) -> list[Segment]:
@@ -92,48 +89,19 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
 
 
 class Runner:
-    """Runs steps: the core's runs blocks, an extension's wraps another runner.
+    """Wraps another runner: every method that it does not define is the inner runner's. `BlockRunner` lists them.
 
     A state is a tensor, or tensors in tuples. Axis 0 of each is the tokens, so that rows can leave a batch. Compute
     everything that depends on a weight within `step`: TensorFlow's recomputation finds no other gradients.
     """
 
-    config: AlbertConfig
-    rows: Any
+    inner: Any = None
 
     def __init__(self, inner: "Runner"):
-        self.inner, self.config, self.rows = inner, inner.config, inner.rows
+        self.inner = inner
 
-    def begin(self, hidden: Tensor) -> Any:
-        """Returns the state before the first step, from [tokens, hidden_size]."""
-        return self.inner.begin(hidden)
-
-    def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
-        """Returns the state after a step, and the input of its block."""
-        return self.inner.step(step, state)
-
-    def carried(self, state: Any) -> Tensor:
-        """Returns the output [tokens, hidden_size] if this state were the last and nothing stopped early."""
-        return self.inner.carried(state)
-
-    def result(self, state: Any) -> Tensor:
-        """Returns the last state's output [tokens, hidden_size]."""
-        return self.inner.result(state)
-
-    def is_open(self, state: Any) -> Tensor | bool:
-        """Returns whether any work remains; called by exports only."""
-        return self.inner.is_open(state)
-
-    def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
-        """Runs segment number `place` of the plan `segment.repeats` times; cycle(i, state) runs it for the i-th time.
-
-        States are those of the outermost runner: only that one may override its inner runner here.
-        """
-        return self.inner.repeat(place, segment, cycle, state, loop)
-
-    def report(self, state: Any) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
-        """Returns outputs, losses, and metric values by name, from the last state."""
-        return self.inner.report(state)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
 
 class BlockRunner(Runner):
@@ -142,29 +110,39 @@ class BlockRunner(Runner):
     def __init__(self, config: AlbertConfig, kernels: Kernels, rows: Rows):
         self.config, self.kernels, self.rows = config, kernels, rows
 
-    def begin(self, hidden: Tensor) -> Tensor:
+    def begin(self, hidden: Tensor) -> Any:
+        """Returns the state before the first step, from [tokens, hidden_size]."""
         return hidden
 
-    def step(self, step: Step, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
+        """Returns the state after a step, and the input of its block."""
         return block(self.kernels, self.rows, step, state), state
 
-    def carried(self, state: Tensor) -> Tensor:
+    def carried(self, state: Any) -> Tensor:
+        """Returns the output [tokens, hidden_size] if this state were the last and nothing stopped early."""
         return state
 
-    def result(self, state: Tensor) -> Tensor:
+    def result(self, state: Any) -> Tensor:
+        """Returns the last state's output [tokens, hidden_size]."""
         return state
 
-    def is_open(self, state: Tensor) -> bool:
+    def is_open(self, state: Any) -> Tensor | bool:
+        """Returns whether any work remains; called by exports only."""
         return True
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
+        """Runs segment number `place` of the plan `segment.repeats` times; cycle(i, state) runs it for the i-th time.
+
+        States are those of the outermost runner: only that one may override this method.
+        """
         if loop.kind == "loop" and segment.repeats > 1:
             return repeat(cycle, segment.repeats, state, goes_on=loop.runner.is_open if loop.stops else None)
         for i in range(segment.repeats):
             state = cycle(i, state)
         return state
 
-    def report(self, state: Tensor) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+    def report(self, state: Any) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
+        """Returns outputs, losses, and metric values by name, from the last state."""
         return {}, [], {}
 
 
@@ -184,17 +162,10 @@ class DepthLoop:
             step's input for the backward pass.
         stops: whether a loop ends when no work remains. Exports only: no gradient passes through it.
         observe: called with the state before each step, but not within a graph loop.
-        only_summary: whether the last step computes summary tokens alone.
     """
 
-    def __init__(
-        self,
-        kind: str = "unrolled",
-        stops: bool = False,
-        observe: Callable[[Any], None] | None = None,
-        only_summary: bool = False,
-    ):
-        self.kind, self.stops, self.observe, self.only_summary = kind, stops, observe, only_summary
+    def __init__(self, kind: str = "unrolled", stops: bool = False, observe: Callable[[Any], None] | None = None):
+        self.kind, self.stops, self.observe = kind, stops, observe
 
     def __call__(self, runner: Runner, state: Any) -> Any:
         for place, (segment, cycle) in enumerate(self.cycles(runner)):
@@ -204,33 +175,27 @@ class DepthLoop:
     def cycles(self, runner: Runner) -> list[tuple[Segment, Callable]]:
         """Returns the plan's segments, each with a function (i, state) that runs its steps for the i-th time."""
         self.runner, done, found = runner, 0, []
-        plan = segments(runner.config)
-        for segment in _without_last_step(plan) if self.only_summary else plan:
+        for segment in self.segments(runner.config):
 
             def cycle(i: Tensor, state: Any, segment: Segment = segment, done: int = done) -> Any:
                 first = i if len(segment.steps) == 1 else i * len(segment.steps)
                 for offset, step in enumerate(segment.steps, done):
-                    state = self._step(step._replace(number=first + offset if offset else first), state)
+                    state = self.step(step._replace(number=first + offset if offset else first), state)
                 return state
 
             found.append((segment, cycle))
             done += segment.repeats * len(segment.steps)
         return found
 
-    def _step(self, step: Step, state: Any) -> Any:
+    def segments(self, config: AlbertConfig) -> list[Segment]:
+        return segments(config)
+
+    def step(self, step: Step, state: Any) -> Any:
+        """Returns the state after a step."""
         if self.observe is not None:
             self.observe(state)
-        if self.only_summary and isinstance(step.number, int):
-            step = step._replace(only_summary=step.number == self.runner.config.num_steps - 1)
 
         def run(state: Any) -> Any:
             return self.runner.step(step, state)[0]
 
         return (keras.remat(run) if self.kind == "recompute" else run)(state)
-
-
-def _without_last_step(plan: list[Segment]) -> list[Segment]:
-    *others, last = plan
-    others += [Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []
-    others += [Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []
-    return [*others, Segment(last.steps[-1:], 1)]

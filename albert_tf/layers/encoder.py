@@ -7,18 +7,18 @@ import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.base.extensions import ExtensionLayer, ExtensionOwner
+from albert_tf.base.extensions import ExtendedEncoder
 from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import SeedInFiles
 from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
 from albert_tf.base.precision import warn_of_bfloat16
-from albert_tf.choices import WALKS
+from albert_tf.choices import PLAIN_WALKS, WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import ATTEND, Attention, attend_to_all
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
-from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features, check_values
+from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features
 from albert_tf.layers.weights import Embeddings, Half, TransformerBlock, collect, dense, norm
-from albert_tf.registry import Weights, resolve_walk
+from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
 # The dense layers that LoRA may adapt.
@@ -26,14 +26,14 @@ PROJECTIONS = ("query", "key", "value", "output")
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
+class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     """Turns token ids into contextual vectors.
 
     Args:
         config: an AlbertConfig, or its fields as a dict.
-        walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes one graph loop
-            of each run of equal layers, so the graph does not grow with depth; "recompute" stores only each block's
-            input for the backward pass; "equilibrium" requests the extension of that name, another model.
+        walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes a graph loop of
+            each run of equal layers; "recompute" stores only each block's input for the backward pass; "equilibrium"
+            requests the extension of that name, another model.
         pooler: whether there is a pooler; models that read every token need none.
         seed: of the dropout masks; random where None.
         **kwargs: for `keras.Model`, such as `dtype`.
@@ -62,8 +62,11 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         if walk not in WALKS:
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config
-        config, self.walk = resolve_walk(config, walk)
-        self.config, self.seed, self.steps = config, seed, tuple(plan(config))
+        if config.extensions or walk not in PLAIN_WALKS:
+            from albert_tf.extension import resolve_walk
+
+            config, walk = resolve_walk(config, walk)
+        self.config, self.walk, self.seed, self.steps = config, walk, seed, tuple(plan(config))
         own = {"dtype": self.dtype_policy}
         self.embeddings = Embeddings(config, name="embeddings", **own)
         self._halves = Untracked(self._make_halves())
@@ -88,17 +91,15 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         for i, half in enumerate(self.halves_of("attention")):
             put(self, f"attentions/{config.spec.attention_name}{f'_{i}' if i else ''}", half)
         self.name_on_disk()
-        self._unmeasured: dict[str, Tensor] = {}
         self.build((None, None))
 
     def _make_halves(self) -> dict[tuple[str, int], Half]:
-        halves = {}
+        runs = dict[tuple[str, int], list[int]]()
         for kind in ("attention", "feed_forward"):
-            numbers = [getattr(step, kind) for step in self.steps]
-            for i in dict.fromkeys(numbers):
-                steps = tuple(step for step, other in enumerate(numbers) if other == i)
-                halves[kind, i] = Half(self.config, kind, steps, dtype=self.dtype_policy, name=kind)
-        return halves
+            for number, step in enumerate(self.steps):
+                runs.setdefault((kind, getattr(step, kind)), []).append(number)
+        own = {"dtype": self.dtype_policy}
+        return {half: Half(self.config, half[0], tuple(steps), name=half[0], **own) for half, steps in runs.items()}
 
     def build(self, input_shape: Any = None) -> None:
         # Variables exist from the start: weights can be loaded, and counted, before any call.
@@ -125,12 +126,12 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
             features: input_ids alone, or a dict of int32 tensors. transformers' names attention_mask and token_type_ids
                 are accepted for input_mask and segment_ids; features of other models and extensions are ignored.
                 input_ids [batch, sequence];
-                input_mask [batch, sequence], 1 for tokens and 0 for padding (default: all 1);
-                segment_ids [batch, sequence] (default: all 0);
-                sequence_ids [batch, sequence], the number of each token's sequence in a packed row: tokens attend
-                within their sequence only, and positions restart (default: one sequence);
-                position_ids [batch, sequence], from 0 whatever position_offset is (default: 0, 1, ... within each
-                sequence; with an offset, padding is not counted);
+                input_mask, 1 for tokens and 0 for padding (default: all 1);
+                segment_ids (default: all 0);
+                sequence_ids, the number of each token's sequence in a packed row: tokens attend within their sequence
+                only, and positions restart (default: one sequence);
+                position_ids, from 0 whatever position_offset is (default: 0, 1, ... within each sequence; with an
+                offset, padding is not counted);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
             training: enables dropout and the random draws of extensions.
             output_hidden_states: None: unless `walk` is "loop" or the depth is random. True unrolls the loop, at full
@@ -151,13 +152,11 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
             UserError: unknown feature names, or hidden states or attentions that the encoder cannot return.
         """
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
-        shown, attentions = list[Tensor](), list[Tensor]()
-        asks = output_hidden_states or output_attentions
+        shown, attentions = list[Tensor](), list[Tensor]() if output_attentions else None
+        asks = bool(output_hidden_states or output_attentions)
         for one in self.config.extensions if asks else ():
             one.check_outputs(bool(output_hidden_states), output_attentions)
-        embedded, runner, state = self.begin(
-            features, seed, attentions if output_attentions else None, is_drawn=training and not asks
-        )
+        embedded, runner, state = self.begin(features, seed, attentions, is_drawn=training and not asks)
         rows = runner.rows
         is_listed = self.walk in ("unrolled", "recompute") and not self.is_exported
         shows = output_hidden_states or (output_hidden_states is None and is_listed)
@@ -165,10 +164,10 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         def show(state: Any) -> None:
             shown.append(self._finish(runner, runner.carried(state)))
 
-        state = DepthLoop(self._kind(bool(asks), output_attentions), observe=show if shows else None)(runner, state)
+        state = DepthLoop(self._kind(asks, output_attentions), observe=show if shows else None)(runner, state)
         if shows:
             show(state)
-        reported, losses, self._unmeasured = runner.report(state)
+        reported, losses, self.unmeasured = runner.report(state)
         for loss in losses:
             self.add_loss(loss)
         sequence = self._finish(runner, ops.cast(runner.result(state), self.compute_dtype))
@@ -177,7 +176,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
             outputs["pooled_output"] = self.pooler(rows.summaries(outputs["sequence_output"]))
         if shows:
             outputs["hidden_states"] = [rows.content(one) for one in shown]
-        if output_attentions:
+        if attentions is not None:
             outputs["attentions"] = [rows.probabilities(one) for one in attentions]
         return outputs
 
@@ -190,15 +189,14 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
     def begin(
         self, features: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None, is_drawn: bool = False
     ) -> tuple[Tensor, Runner, Any]:
-        """Prepares a batch, with the features of `call`, for the depth loop.
+        """Returns a batch's embeddings [batch, sequence, embedding_size], its runner, and its first state.
 
-        Returns the embeddings' output [batch, sequence, embedding_size], the step runner, and the state before the
-        first step. `seed` is uint32 [2] for dropout, None outside training. `probabilities` receives each step's
-        attention probabilities. `is_drawn` enables the extensions' random draws.
+        `seed` is uint32 [2] for dropout, None outside training. `probabilities` receives each step's attention
+        probabilities. `is_drawn` enables the extensions' random draws.
         """
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
-        kernels = self.kernels(seed, probabilities)
+        kernels = LayerKernels(self, seed, probabilities)
         # A fused kernel stores no probabilities.
         attend = ATTEND.get() if probabilities is None else attend_to_all
         query_scale, score_scale = kernels.scale
@@ -210,20 +208,10 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
             rows = one.rows(rows, features, weights[one.name])
             if self.walk in ("unrolled", "loop"):
                 one.hoist(rows, weights[one.name])
-        embedded, hidden = self.embeddings(
-            features["input_ids"], features.get("segment_ids"), rows.positions, seed=seed, rows=rows
-        )
+        ids, segments = features["input_ids"], features.get("segment_ids")
+        embedded, hidden = self.embeddings(ids, segments, rows.positions, seed=seed, rows=rows)
         runner = make_runner(self.config, kernels, rows, weights)
         return embedded, runner, runner.begin(ops.reshape(hidden, (-1, self.config.hidden_size)))
-
-    def kernels(self, seed: Tensor = None, probabilities: list[Tensor] | None = None) -> LayerKernels:
-        """Returns the kernels for one call; arguments as of `begin`."""
-        return LayerKernels(self, seed, probabilities)
-
-    @property
-    def halves(self) -> dict[tuple[str, int], Half]:
-        """Returns the distinct halves of blocks by kind and number."""
-        return self._halves.value
 
     def owners(self) -> dict[tuple[str, int], Any]:
         """Returns the layers that hold weights, by kind and number: the encoder itself, its embeddings, all halves."""
@@ -234,22 +222,9 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
         return runner.rows.rectangle(hidden if self.final_norm is None else self.final_norm(hidden))
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
+        from albert_tf.feature_values import check_values
+
         check_data(x, y, lambda features: check_values(features, self.config))
-
-    @property
-    def means(self) -> list[keras.metrics.Metric]:
-        """Returns the extensions' metrics, which `measure` updates."""
-        return [mean for layer in self.own_extension_layers() for mean in layer.means]
-
-    def measure(self) -> None:
-        """Adds the last call's rows to the extensions' metrics, in the same graph or trace.
-
-        The models of this package do so. Your own model shows these metrics if its `compute_loss` calls this first.
-        """
-        values, self._unmeasured = self._unmeasured, {}
-        for mean in self.means:
-            if mean.name in values:
-                mean.update_state(values[mean.name])
 
     def halves_of(self, kind: str) -> list[Half]:
         """Returns the distinct halves, "attention" or "feed_forward", in the order of their numbers in `Step`."""
@@ -259,26 +234,11 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtensionOwner):
     def extension_weights(self) -> dict[str, Weights]:
         return self._weights.value
 
-    def extension_layers(self) -> dict[str, ExtensionLayer]:
-        """Returns the extensions' layers by their names in `checkpoints`: "depth_..."."""
-        layers = {layer.name: layer for layer in self.own_extension_layers() if not layer.extension.published}
-        for (kind, i), half in sorted(self.halves.items()):
-            for layer in half.own_extension_layers():
-                if not layer.extension.published:
-                    name = layer.extension.name
-                    layers[f"{name}/{kind}_{i}/{layer.name.removeprefix(f'{name}_')}"] = layer
-        return layers
-
-    @property
-    def depth_variables(self) -> dict[str, keras.Variable]:
-        layers = self.extension_layers()
-        return {f"{name}/{variable.name}": variable for name, layer in layers.items() for variable in layer.weights}
-
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
         """Freezes the encoder and adds low-rank adapters to attention projections, as keras-hub's backbones do.
 
-        A head on the encoder still trains. Call it before `compile`. Saved files hold the adapters separately, to
-        resume training, and the kernels with the adapters added, for models without adapters.
+        A head on the encoder still trains. Call it before `compile`. Saved files hold the adapters, to resume training,
+        and the kernels with the adapters added.
 
         Args:
             rank: width of each adapter: rank * 2 * hidden_size weights a projection.

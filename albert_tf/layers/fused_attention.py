@@ -9,8 +9,8 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import setting_of
 from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
-from albert_tf.registry import setting_of
 from tfrecords.base.errors import UserError
 
 # Hopper's limit and divisor; Keras queries the GPU for the rest.

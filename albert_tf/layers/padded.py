@@ -14,18 +14,12 @@ from albert_tf.layers.weights import Half, check_length
 from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError
 
-# Numbers of dropouts: of the parts of a long row, beyond those of all steps; of a step's third one, short of those.
+# Numbers of dropouts: of the parts of a long row, above those of all steps; of a step's third one, below those.
 _PART_SITE, _INSIDE_SITE = 1 << 22, 1 << 17
 
 
 class LayerKernels(Kernels):
-    """Kernels over Keras layers, for one call.
-
-    Args:
-        encoder: an AlbertEncoder.
-        seed: uint32 [2] for dropout; None outside training.
-        probabilities: a list that receives each step's attention probabilities; None to discard them.
-    """
+    """Kernels over an AlbertEncoder's Keras layers, for one call; arguments as of `AlbertEncoder.begin`."""
 
     def __init__(self, encoder: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None):
         self.config = config = encoder.config
@@ -93,36 +87,11 @@ def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
     return ops.cast(ops.logical_not(allowed), dtype) * ops.cast(MASKED_SCORE, dtype)
 
 
-class RectangleRows(Rows):
-    """Rows of equal length; `weights` [rows, length] are 1 for tokens and 0 for padding."""
-
-    def __init__(self, weights: Tensor):
-        self.weights = ops.cast(weights, "float32")
-
-    def sum(self, values: Tensor) -> Tensor:
-        shape = (*values.shape[:-1], *ops.shape(self.weights))
-        return ops.sum(ops.reshape(values, shape) * self.weights, axis=-1)
-
-    def spread(self, values: Tensor) -> Tensor:
-        return ops.reshape(ops.broadcast_to(values[:, None], ops.shape(self.weights)), (-1,))
-
-
-class PaddedRows(RectangleRows):
+class PaddedRows(Rows):
     """The rows of a batch, padded to one length.
 
-    Args:
-        config: the encoder's.
-        features: of the batch, by this package's names.
-        attention: how heads attend.
-        dtype: of the encoder's computations.
-        seed: uint32 [2] for dropout; None outside training.
-        draw_seed: the same for the random draws of extensions; None for no draws.
-
-    Attributes:
-        length: tokens per row.
-        keys: tokens attended to: `length`, plus an extension's memory.
-        positions: int32 [batch, length]; None for 0, 1, ... in all rows.
-        pairs: masks and features for attention.
+    Seeds are uint32 [2] for dropout and for extensions' random draws; None for none. `keys` is the number of tokens
+    attended to: `length`, plus an extension's memory. `positions` is None for 0, 1, ... in all rows.
     """
 
     def __init__(
@@ -142,9 +111,17 @@ class PaddedRows(RectangleRows):
         self.pairs = Pairs(bias, {})
 
     @property
-    def weights(self) -> Tensor:  # type: ignore[override]
+    def weights(self) -> Tensor:
+        """Returns float32 [rows, length], 1 for tokens and 0 for padding."""
         mask = self.features.get("input_mask")
         return ops.cast(ops.ones_like(self.features["input_ids"]) if mask is None else mask, "float32")
+
+    def sum(self, values: Tensor) -> Tensor:
+        shape = (*values.shape[:-1], *ops.shape(self.weights))
+        return ops.sum(ops.reshape(values, shape) * self.weights, axis=-1)
+
+    def spread(self, values: Tensor) -> Tensor:
+        return ops.reshape(ops.broadcast_to(values[:, None], ops.shape(self.weights)), (-1,))
 
     def token_positions(self) -> Tensor:
         return ops.arange(self.length)[None] if self.positions is None else self.positions
@@ -178,9 +155,6 @@ class PaddedRows(RectangleRows):
 
     def rectangle(self, values: Tensor) -> Tensor:
         return ops.reshape(values, (-1, self.length, *values.shape[1:]))
-
-    def restore(self, of_rows: Tensor) -> Tensor:
-        return of_rows
 
     def content(self, rectangle: Tensor) -> Tensor:
         """Returns the batch's own columns of [batch, length, ...]."""
@@ -237,49 +211,20 @@ def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
                 raise plain(UserError(f"{name} is for an encoder with {entry.requested_by}; leave it out"))
 
 
-def check_values(features: Any, config: AlbertConfig) -> None:
-    """Raises UserError for known ids or positions out of range."""
-    features = by_name(features)
-    for name, (least, most) in _ranges(config, features["input_ids"].shape[-1]).items():
-        if name in features:
-            if "float" in str(features[name].dtype):
-                raise UserError(f"{name}: {features[name].dtype} is not read; give whole numbers, such as int32")
-            check_range(features[name], most, name, least)
-
-
-def _ranges(config: AlbertConfig, length: int) -> dict[str, tuple[int, int]]:
-    """Returns each feature's least value and exclusive upper limit."""
-    ranges = {"input_ids": (0, config.vocab_size), "masked_lm_ids": (0, config.vocab_size)}
-    ranges["next_sentence_labels"] = (0, 2)
-    positions = ("masked_lm_positions", "query_positions", "sequence_starts", "start_positions", "end_positions")
-    ranges |= dict.fromkeys(positions, (0, length))
-    if config.spec.has_types and config.type_vocab_size > 1:
-        ranges["segment_ids"] = (0, config.type_vocab_size)
-    if config.spec.has_positions:
-        ranges["position_ids"] = (-config.position_offset, config.max_seq_length)
-    return ranges
-
-
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
     """Returns every token's position, [batch, sequence], without position_offset; None if 0, 1, ... in all rows."""
-    positions = features.get("position_ids")
-    if positions is None and "sequence_ids" in features:
-        positions = _packed(features["sequence_ids"])
-    if positions is None and config.position_offset and "input_mask" in features:
-        check_length(ops.shape(features["input_mask"])[1], config)
-        positions = _unpadded(features["input_mask"])
-    return positions
-
-
-def _packed(sequence_ids: Tensor) -> Tensor:
-    """Returns each token's position in its packed sequence: the number of earlier tokens with the same id."""
-    same = ops.cast(ops.equal(sequence_ids[:, :, None], sequence_ids[:, None, :]), "int32")
-    return ops.sum(ops.tril(same, k=-1), axis=-1)
-
-
-def _unpadded(input_mask: Tensor) -> Tensor:
-    """Counts a row's tokens from 0; padding is -1, the row before the offset (modeling_roberta.py:142)."""
-    mask = ops.cast(ops.cast(input_mask, "bool"), "int32")
+    if features.get("position_ids") is not None:
+        return features["position_ids"]
+    if "sequence_ids" in features:
+        ids = features["sequence_ids"]
+        # The number of earlier tokens of the same sequence.
+        same = ops.cast(ops.equal(ids[:, :, None], ids[:, None, :]), "int32")
+        return ops.sum(ops.tril(same, k=-1), axis=-1)
+    if not config.position_offset or "input_mask" not in features:
+        return None
+    check_length(ops.shape(features["input_mask"])[1], config)
+    # Padding is -1, the row before the offset (modeling_roberta.py:142).
+    mask = ops.cast(ops.cast(features["input_mask"], "bool"), "int32")
     return ops.cumsum(mask, axis=1) * mask - 1
 
 
@@ -293,18 +238,12 @@ def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
 
 
 def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Returns each row's representing vector, [batch, hidden_size], or [batch, n, hidden_size] for packed sequences.
-
-    `features` need sequence_starts for packed rows.
-    """
-    starts = features.get("sequence_starts")
-    if starts is None and not config.spec.last_token:
-        return sequence_output[:, 0]
-    columns = summary_columns(features, config)[:, None] if starts is None else ops.cast(starts, "int32")
-    length = ops.shape(sequence_output)[1]
-    if starts is not None:
+    """Returns each row's representing vector, [batch, hidden_size]; with sequence_starts [batch, n, hidden_size]."""
+    if (starts := features.get("sequence_starts")) is not None:
+        length = ops.shape(sequence_output)[1]
         check_range(starts, length, "sequence_starts")
-    tokens = ops.take_along_axis(sequence_output, columns[:, :, None], axis=1)
-    if starts is None:
-        return tokens[:, 0]
-    return or_nan(tokens, columns[:, :, None], length)
+        columns = ops.cast(starts, "int32")[:, :, None]
+        return or_nan(ops.take_along_axis(sequence_output, columns, axis=1), columns, length)
+    if not config.spec.last_token:
+        return sequence_output[:, 0]
+    return ops.take_along_axis(sequence_output, summary_columns(features, config)[:, None, None], axis=1)[:, 0]

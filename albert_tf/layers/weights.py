@@ -26,11 +26,8 @@ def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -
 
 
 def residual_scale(config: AlbertConfig) -> float:
-    """Returns the initial `scale` of dense layers that add to the residual stream.
-
-    With pre-norm nothing normalizes the sum of the 2 * num_steps results; each starts smaller by the root of their
-    number (GPT-2: Radford et al. 2019, section 2.3), so that the stream has about the same size at any depth.
-    """
+    """Returns the initial `scale` of dense layers that add to the residual stream (GPT-2: Radford et al. 2019, 2.3)."""
+    # With pre-norm nothing normalizes the sum of the 2 * num_steps results.
     return (2 * config.num_steps) ** -0.5 if config.norm_position == "pre" else 1.0
 
 
@@ -44,15 +41,9 @@ def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
 class Half(keras.layers.Layer, ExtensionOwner):
     """Holds the weights of one half of a block: dense layers, a norm, extensions' layers. It computes nothing.
 
-    Args:
-        config: the encoder's.
-        kind: "attention", with the dense layers query, key, value and output; or "feed_forward", with intermediate,
-            gate where `feed_forward` is "glu", and output.
-        steps: numbers of the plan's steps that run it.
-        **kwargs: for `keras.layers.Layer`.
-
-    Attributes:
-        branch_scale: factor of its result before it is added to the residual.
+    `kind` is "attention", with the dense layers query, key, value and output, or "feed_forward", with intermediate,
+    gate (for "glu") and output. `steps` are the numbers of the plan's steps that run it. `branch_scale` is the factor
+    of its result before it is added to the residual.
     """
 
     def __init__(self, config: AlbertConfig, kind: str, steps: tuple[int, ...] = (), **kwargs: Any):
@@ -157,14 +148,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
         seed: Tensor = None,
         rows: Any = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embeds a batch; ids are int32 [batch, sequence].
-
-        Args:
-            input_ids: of words.
-            segment_ids: default: all 0.
-            position_ids: from 0 whatever `position_offset` is (default: 0, 1, ...).
-            seed: uint32 [2] for dropout; None outside training.
-            rows: the batch's PaddedRows, which may add words.
+        """Embeds a batch; ids are int32 [batch, sequence], seeds uint32 [2]. `rows`, the batch's, may add words.
 
         Returns:
             The normalized sum [batch, sequence, embedding_size] (hidden_size where only words are factorized), and
@@ -179,8 +163,8 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
             words = self.projection(words)
         others = []
         if self.token_type_embeddings is not None:
+            # RoBERTa has one type; rows may still mark their second text.
             if segment_ids is None or self.config.type_vocab_size == 1:
-                # RoBERTa has one type; rows may still mark their second text.
                 segment_ids = ops.zeros_like(input_ids)
             others.append(rows_at(self.token_type_embeddings, segment_ids, "segment_ids"))
         if self.position_embeddings is not None:

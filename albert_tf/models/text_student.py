@@ -10,6 +10,7 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import gather_positions
 from albert_tf.base.model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.layers.padded import LayerKernels
 from albert_tf.models.heads import mean_pool, unit_length
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
@@ -192,7 +193,7 @@ def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tenso
 def _values(encoder: AlbertEncoder, state: Tensor) -> Tensor:
     config, inputs = encoder.config, ops.reshape(state, (-1, encoder.config.hidden_size))
     last = encoder.steps[-1]._replace(number=config.num_steps - 1)
-    values = encoder.kernels().product("attention", "value", last, inputs)
+    values = LayerKernels(encoder).product("attention", "value", last, inputs)
     heads = (-1, ops.shape(state)[1], config.num_attention_heads, config.head_size)
     return ops.transpose(ops.reshape(values, heads), (0, 2, 1, 3))
 

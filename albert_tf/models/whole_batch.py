@@ -30,7 +30,8 @@ class Part(NamedTuple):
 
     Attributes:
         own: of the part, float32 scalars by name.
-        whole: of the whole batch, and the results of a model's `survey`, all rows in one array.
+        whole: of the whole batch; and the results of a model's `survey`, all rows in one array, with `first_row`, the
+            index of the part's first row there.
     """
 
     own: Divisors

@@ -21,6 +21,15 @@ LABEL_NAMES = (
     *("polarity", "y", "klasse", "kategorie", "stimmung", "thema", "sterne", "tags", "ner_tags"),
 )
 _ROLES = {"text": TEXT_NAMES, "label": LABEL_NAMES}
+# Of pairs of texts.
+_PAIR_ROLES = {
+    "anchor": ("anchor", "query", "question", "sentence1", "sentence_1", "sentence_a", "text1", "premise", "text"),
+    "positive": (
+        *("positive", "answer", "passage", "document", "sentence2", "sentence_2", "sentence_b", "text2"),
+        *("response", "hypothesis"),
+    ),
+    "score": ("score", "label", "similarity", "similarity_score", "relatedness_score"),
+}
 _NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])(\d+))?([eE][+-]?\d+)?\s*")
 
 
@@ -46,6 +55,18 @@ def find_column(path: Path, columns: Sequence[str], role: str) -> str:
     fix = separator or f"give {flag}, or put a line of names above the first row if there is none"
     like = ", ".join(names[1:5])
     raise UserError(f"'{path}' line 1: no column '{role}', nor {like} or the like; it has {there}; {fix}")
+
+
+def optional_column(path: Path, columns: Sequence[str], role: str, flag: str) -> str:
+    """Returns the column whose name marks it as the "anchor", "positive" or "score" of pairs; "" without one.
+
+    Raises:
+        UserError: several do.
+    """
+    found = [column for column in columns if column.strip().casefold() in _PAIR_ROLES[role]]
+    if len(found) > 1 and found[0].strip().casefold() != role:
+        raise UserError(f"'{path}' line 1: {' and '.join(map(repr, found))} may each be the {role}; give --{flag}=...")
+    return found[0] if found else ""
 
 
 class Labels(NamedTuple):

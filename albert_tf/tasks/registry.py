@@ -6,6 +6,7 @@ from typing import Any
 
 from albert_tf.tasks.glue import GLUE, glue_task
 from albert_tf.tasks.own_data import own_task
+from albert_tf.tasks.pairs import pairs_task
 from albert_tf.tasks.race import RaceTask
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
 from albert_tf.tasks.squad.task import SquadTask
@@ -18,6 +19,7 @@ TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
         name: lambda settings: SquadTask(settings.task, settings.data_dir, settings.span_head, settings.exclude_ids)
         for name in ("squad1", "squad2")
     },
+    "pairs": pairs_task,
     "race": lambda settings: RaceTask(Path(settings.data_dir)),
     **dict.fromkeys(OWN_KINDS, own_task),
 }

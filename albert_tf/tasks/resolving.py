@@ -7,6 +7,7 @@ from typing import Any
 
 from albert_tf.tasks.columns import find_column, kind_of_labels
 from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile, FileOptions, check_columns, columns_of, open_data_file
+from albert_tf.tasks.pair_file import PairData, open_pairs
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings
 from albert_tf.tasks.table_files import find_table, train_file
 from albert_tf.tasks.tables import read_table
@@ -15,7 +16,7 @@ from tfrecords.base.errors import UserError
 
 def resolve_data(
     settings: FinetuningSettings, trained: Mapping[str, Any] | None = None
-) -> tuple[FinetuningSettings, DataFile | None]:
+) -> tuple[FinetuningSettings, DataFile | PairData | None]:
     """Returns the settings with task and columns filled in from the user's tables, and the --data_file if set.
 
     It finds all errors of --data_file. `trained` is task.json of a model that only predicts.
@@ -23,11 +24,14 @@ def resolve_data(
     Raises:
         UserError: as `open_data_file` and `find_column`.
     """
+    if settings.task == "pairs" and trained is None:
+        pairs = open_pairs(settings)
+        return dataclasses.replace(settings, loss=pairs.loss), pairs
     if settings.task not in ("", *OWN_KINDS):
         if settings.data_file:
             raise UserError(
-                f"--data_file={settings.data_file} is for {', '.join(OWN_KINDS)}; give --task={settings.task} "
-                "the folder of its files by --data_dir"
+                f"--data_file={settings.data_file} is for {', '.join(OWN_KINDS)} and pairs; give "
+                f"--task={settings.task} the folder of its files by --data_dir"
             )
         columns = {"text_column": settings.text_column or "text", "label_column": settings.label_column or "label"}
         return dataclasses.replace(settings, **columns), None

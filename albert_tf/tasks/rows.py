@@ -72,13 +72,14 @@ class FeatureRows:
     """Rows of features; a row is one example, or one window of one.
 
     Attributes:
-        tokens: by feature name, an array [length] or [choices, length] a row, int32; all features of a row are equally
-            long. `input_ids`, `input_mask` and `segment_ids` are always present.
+        tokens: by feature name, an array [length] or [choices, length] a row, int32. `input_ids`, `input_mask` and
+            `segment_ids` are always present and equally long.
         values: by feature name, an array [rows, ...].
         pad_id: pads `input_ids`; 0 pads all others.
         target: the feature that `fit` gets as `y`; None if the loss reads its labels from the features.
         weight: the feature that weights the loss, [rows] or [rows, length].
         truncation: the text that is in no row.
+        keys: of each row's texts, int64 [rows, texts]; rows that share one share no training batch.
     """
 
     tokens: Mapping[str, RaggedArray]
@@ -87,6 +88,7 @@ class FeatureRows:
     target: str | None = None
     weight: str | None = None
     truncation: Truncation = dataclasses.field(default_factory=Truncation)
+    keys: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.tokens["input_ids"])
@@ -94,22 +96,33 @@ class FeatureRows:
     @property
     def lengths(self) -> np.ndarray:
         """The number of tokens of each row, int64 [rows]."""
-        return np.diff(self.tokens["input_ids"].splits)
+        return self.lengths_of("input_ids")
 
-    def batch(self, indices: Sequence[int], length: int) -> tuple:
-        """Returns some rows, padded to `length` columns.
+    def lengths_of(self, name: str) -> np.ndarray:
+        """Returns the number of tokens of each row in a feature, int64 [rows]."""
+        return np.diff(self.tokens[name].splits)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The number of tokens of all texts of each row, padding between texts included, int64 [rows]."""
+        names = [name for name in self.tokens if name.endswith("input_ids")]
+        return sum(math.prod(self.tokens[name].lead) * self.lengths_of(name) for name in names)
+
+    def batch(self, indices: Sequence[int], length: int | Mapping[str, int]) -> tuple:
+        """Returns some rows, padded to `length` columns, or each feature to its own.
 
         Returns:
             (features,), (features, target) or (features, target, weight); features are [batch, ..., length] or [batch,
             ...].
         """
-        features = {name: self._padded(name, rows, indices, length) for name, rows in self.tokens.items()}
+        columns = length if isinstance(length, Mapping) else dict.fromkeys(self.tokens, length)
+        features = {name: self._padded(name, rows, indices, columns[name]) for name, rows in self.tokens.items()}
         features |= {name: values[indices] for name, values in self.values.items()}
         roles = [features.pop(name) for name in (self.target, self.weight) if name is not None]
         return (features, *roles)
 
     def _padded(self, name: str, rows: RaggedArray, indices: Sequence[int], length: int) -> np.ndarray:
-        fill = self.pad_id if name == "input_ids" else 0
+        fill = self.pad_id if name.endswith("input_ids") else 0
         dtype = rows.dtype if np.issubdtype(rows.dtype, np.floating) else np.int32
         padded = np.full((len(indices), *rows.lead, length), fill, dtype)
         for number, index in enumerate(indices):
@@ -167,25 +180,31 @@ def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
     Raises:
         UserError: there are no rows, or the temporary folder lacks the space.
     """
-    chunk, files, lengths, values, truncation = None, {}, [], [], Truncation()
+    chunk, files, lengths, values, keys, truncation = None, {}, [], [], [], Truncation()
     for chunk in chunks:
         with _room():
             files = files or {name: tempfile.TemporaryFile(dir=_folder()) for name in chunk.tokens}  # noqa: SIM115
             for name, arrays in chunk.tokens.items():
                 for block in arrays.blocks():
                     files[name].write(block)
-        lengths.append(chunk.lengths)
+        lengths.append({name: chunk.lengths_of(name) for name in chunk.tokens})
         values.append(chunk.values)
+        keys.append(chunk.keys)
         truncation += chunk.truncation
     if chunk is None:
         raise UserError("no example is left to train on; give a training file with at least one")
     with _room():
         for file in files.values():
             file.flush()
-    splits = np.cumsum(np.concatenate([[0], *lengths]))
-    tokens = {name: StoredArray(file, splits, chunk.tokens[name].lead) for name, file in files.items()}
+    tokens, splits = dict[str, RaggedArray](), list[np.ndarray]()
+    for name, file in files.items():
+        own = np.cumsum(np.concatenate([[0], *(part[name] for part in lengths)]))
+        # Most features of a row are equally long: one array for all.
+        splits.append(next((other for other in splits if np.array_equal(own, other)), own))
+        tokens[name] = StoredArray(file, splits[-1], chunk.tokens[name].lead)
     joined = {name: np.concatenate([part[name] for part in values]) for name in chunk.values}
-    return FeatureRows(tokens, joined, chunk.pad_id, chunk.target, chunk.weight, truncation)
+    held = None if chunk.keys is None else np.concatenate(keys)
+    return FeatureRows(tokens, joined, chunk.pad_id, chunk.target, chunk.weight, truncation, held)
 
 
 def chunked(examples: Iterable, size: int) -> Iterator[list]:

@@ -1,10 +1,11 @@
 """The settings of fine-tuning and of ensembles."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from albert_tf.choices import DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, STRATEGIES
+from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, PAIR_LOSSES, STRATEGIES
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -17,10 +18,16 @@ STRATEGIES_HELP = (
 )
 # Tasks of a user's own data.
 OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
+# Settings of --task=pairs alone, and of all tasks but this.
+_OF_PAIRS = ("loss", "symmetric", "margin", "matryoshka_dims", "negative_columns", "query_prompt", "document_prompt")
+_NOT_OF_PAIRS = (
+    *("keep_head", "early_exit", "learned_exit", "class_weights", "classifier_dropout", "distillation_weight"),
+    *("span_head", "exclude_ids"),
+)
 # Settings of a flag alone.
 _OF_FLAG = {
     "data_file": ("dev_fraction", "split_seed", "encoding"),
-    "teacher": ("distillation_weight", "temperature"),
+    "teacher": ("distillation_weight",),
     "learned_exit": ("exit_prior", "exit_beta"),
 }
 
@@ -39,6 +46,9 @@ class FinetuningSettings(CheckedSettings):
             "learning_rate train_batch_size num_train_epochs num_train_steps num_warmup_steps early_stopping "
             "class_weights max_hours seed seeds dryrun"
         ),
+        "Pairs of texts": (
+            "loss temperature symmetric margin matryoshka_dims negative_columns query_prompt document_prompt"
+        ),
         "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile strategy",
     }
 
@@ -51,7 +61,7 @@ class FinetuningSettings(CheckedSettings):
     task: str = setting(
         "",
         help="a GLUE task such as sst2, or squad1, squad2, race; for your own data classification, multilabel, "
-        "regression or tagging; empty: found from the labels of your data",
+        "regression, tagging or pairs; empty: found from the labels of your data",
     )
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
     init_from: str = setting("", help="run folder, .keras file or published checkpoint to take the encoder from")
@@ -67,11 +77,15 @@ class FinetuningSettings(CheckedSettings):
         help="draw the number of layers for each batch, at least this many; 0: none, -1: as --init_from or --config",
         at_least=-1,
     )
-    config: str = setting("", help="configuration of an encoder to train from scratch, instead of --init_from")
+    config: str = setting(
+        "",
+        help="name or file of a configuration to train from scratch, or a model on the hub; instead of --init_from",
+    )
     tokenizer: str = setting(
-        "", help="a .model, vocab .txt or folder; empty: the tokenizer in the folder of --init_from"
+        "", help="a .model, vocab .txt, folder or name on the hub; empty: the tokenizer in the folder of --init_from"
     )
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     lower_case: bool | None = setting(
         None, help="whether a published vocabulary lower-cases; left out: as the files next to it or its pieces say"
     )
@@ -181,15 +195,34 @@ class FinetuningSettings(CheckedSettings):
         "", help="head for squad1 and squad2, plain or joint; empty: plain for squad1, joint for squad2"
     )
     exclude_ids: str = setting("", help="file with a JSON list of question ids that squad1 and squad2 do not train on")
-    teacher: str = setting("", help="folder of a fine-tuned, larger model of the same task to learn from")
+    teacher: str = setting(
+        "", help="folder of a fine-tuned, larger model of the same task to learn from; for pairs any embedder"
+    )
     distillation_weight: float = setting(
         0.5, help="weight of the answers of --teacher in the loss; the labels have the rest", at_least=0, at_most=1
     )
     temperature: float = setting(
-        2.0,
-        help="number that the logits of the model and of --teacher are divided by before they are compared",
-        above=0,
+        0.0,
+        help="number that the logits of the model and of --teacher are divided by before they are compared, or the "
+        "cosines of pairs; 0: 2, of pairs 0.05",
+        at_least=0,
     )
+    loss: str = setting(
+        "",
+        help="loss on pairs; empty: mse with --teacher, cosent with scores, else multiple_negatives_ranking, whose "
+        "--gradient_accumulation_steps are exact (GradCache)",
+        choices=("", *PAIR_LOSSES),
+    )
+    symmetric: bool = setting(False, help="multiple_negatives_ranking also looks for the anchor of each positive")
+    margin: float = setting(1.0, help="distance that triplet asks for between positive and negative", at_least=0)
+    matryoshka_dims: str = setting(
+        "", help="widths at which vectors shall be usable, such as 384,128,64: the loss is added up over them"
+    )
+    negative_columns: str = setting(
+        "", help="columns of texts that do not belong to the anchor, by commas; empty: those named negative..."
+    )
+    query_prompt: str | None = setting(None, help="text before every anchor; left out: the model's own for queries")
+    document_prompt: str | None = setting(None, help="text before every other text; left out: the model's own")
 
     def __post_init__(self):
         super().__post_init__()
@@ -210,7 +243,25 @@ class FinetuningSettings(CheckedSettings):
         for flag, names in _OF_FLAG.items():
             if not getattr(self, flag) and (given := self.given(names)):
                 raise UserError(f"{given} is for --{flag}; leave it out")
+        self._check_pairs()
         self.seed_list()
+
+    def _check_pairs(self) -> None:
+        if self.task != "pairs":
+            if given := self.given(_OF_PAIRS):
+                raise UserError(f"{given} is for --task=pairs; leave it out")
+            # A run without a teacher has the tasks' own, 2, once it is resolved.
+            if not self.teacher and self.temperature not in (0.0, 2.0):
+                raise UserError(f"--temperature={self.temperature} is for --teacher, or --task=pairs; leave it out")
+            return
+        if given := self.given(_NOT_OF_PAIRS):
+            raise UserError(f"{given} has no effect on --task=pairs; leave it out")
+        options = PAIR_LOSSES[self.loss].options if self.loss else ()
+        of_loss = [name for name in ("temperature", "symmetric", "margin", "matryoshka_dims") if name not in options]
+        if self.loss and (given := self.given(of_loss)):
+            raise UserError(f"{given} has no effect on --loss={self.loss}; leave it out")
+        if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", self.matryoshka_dims):
+            raise UserError(f"--matryoshka_dims={self.matryoshka_dims} must be widths such as 384,128,64")
 
     @property
     def exits(self) -> "bool | LearnedExit":

@@ -12,7 +12,7 @@ from tfrecords.base.text_files import JSON_LINES, ending, is_gzipped
 
 SUFFIXES = (".tsv", ".csv", *JSON_LINES)
 # Files that accompany data sets without effect on results.
-_DESCRIPTIONS = re.compile(
+DESCRIPTIONS = re.compile(
     r"\..*|(readme|licen[cs]e|citation|changelog|notice|dataset_infos?)\b.*|.*\.(md|py|ipynb|sh)", re.I
 )
 
@@ -80,7 +80,7 @@ def train_file(folder: Path) -> Path:
 def warn_of_unused(used: Sequence[Path]) -> None:
     """Warns of files next to those in use that are no known descriptions."""
     names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}
-    if unused := [name for name in sorted(names) if not _DESCRIPTIONS.fullmatch(name)]:
+    if unused := [name for name in sorted(names) if not DESCRIPTIONS.fullmatch(name)]:
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
         logging.warning(
             "'%s': nothing reads %s%s; docs/guide/data.md says how each task's files are named",

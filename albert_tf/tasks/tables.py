@@ -277,9 +277,9 @@ def _checked(path: Path, rows: Iterator[Row], columns: tuple[str, ...] | None = 
 
 
 def write_table(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> Path:
-    """Writes a TSV atomically; cells with a tab, a quote or a line feed are quoted."""
+    """Writes a TSV, or a CSV by its name, atomically; cells with a separator, a quote or a line feed are quoted."""
     with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer = csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t", lineterminator="\n")
         writer.writerow(header)
         writer.writerows(lines)
     return path

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class Hyperparameters:
     max_seq_length: int = 512
     albert_dropout: float = 0.0
     classifier_dropout: float = 0.1
+    temperature: float = 2.0
 
 
 class Task(abc.ABC):
@@ -35,9 +36,10 @@ class Task(abc.ABC):
 
     Attributes:
         name: the value of --task.
-        kind: "classification", "multilabel", "regression", "spans", "multiple_choice" or "tagging".
+        kind: "classification", "multilabel", "regression", "spans", "multiple_choice", "tagging" or "pairs".
         inputs: names of an example's texts, as a client sends them.
         labels: names of the classes by number, or None.
+        keeps_head: whether training starts from the whole model of --init_from, without --keep_head.
         main_metric: the key of `score` that selects the best checkpoint; higher is better.
         evaluation_splits, test_splits: scored during training; predicted at the end if present.
     """
@@ -49,12 +51,25 @@ class Task(abc.ABC):
     main_metric: str
     defaults: Hyperparameters
     needs_pooler: bool = True
+    keeps_head: bool = False
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
 
     def files(self) -> list[Path]:
         """Returns the files that the task reads; none if it reads folders."""
         return []
+
+    def begun_from(self, model: keras.Model | None, task: Mapping[str, Any]) -> "Task":
+        """Returns the task with what the starting model and its task.json determine; `model` is None from scratch."""
+        return self
+
+    def saved(self, model: keras.Model) -> keras.Model:
+        """Returns the part of a trained model that is saved."""
+        return model
+
+    def answering(self, model: keras.Model) -> keras.Model:
+        """Returns the model whose outputs `score` reads, of a saved one."""
+        return model
 
     @abc.abstractmethod
     def read(self, split: str) -> list[Any] | None:

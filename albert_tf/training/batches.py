@@ -6,6 +6,7 @@ Rows of similar length share a batch, which saves padding. A training batch is a
 training can resume after any batch.
 """
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.tasks.rows import FeatureRows, padded_length
+from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
 from tfrecords.randomness import derive
 
@@ -24,26 +26,67 @@ POOL = 64
 _GRAPHS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def epoch_order(lengths: np.ndarray, batch_size: int, seed: int, epoch: int, bucketed: bool = True) -> np.ndarray:
+def epoch_order(
+    lengths: np.ndarray, batch_size: int, seed: int, epoch: int, bucketed: bool = True, keys: np.ndarray | None = None
+) -> np.ndarray:
     """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
-    Rows that do not fill a batch are dropped, other ones each epoch; too few rows make one smaller batch.
+    Rows that do not fill a batch are dropped, other ones each epoch; too few rows make one smaller batch. Rows of a
+    batch share none of their `keys`, [rows, n].
     """
     random = np.random.default_rng(int(derive(seed, epoch)))
     order = random.permutation(len(lengths))
     size = min(batch_size, len(order))
-    batches = len(order) // size
-    order = order[: batches * size]
-    if not bucketed:
-        return order.reshape(batches, size)
-    pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
-    order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
-    return random.permutation(order.reshape(batches, size))
+    order = order if keys is not None else order[: len(order) // size * size]
+    if bucketed:
+        pools = [order[start : start + POOL * size] for start in range(0, len(order), POOL * size)]
+        order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
+    batches = order.reshape(-1, size) if keys is None else _without_repeats(order, keys, size)
+    return random.permutation(batches) if bucketed else batches
+
+
+def _without_repeats(order: np.ndarray, keys: np.ndarray, size: int) -> np.ndarray:
+    """Fills batches in order; a row that shares a key with its batch waits for the next."""
+    rows, waiting, batches = iter(order.tolist()), list[int](), list[list[int]]()
+    texts = keys.tolist()
+    while True:
+        batch, seen, later = list[int](), set[int](), list[int]()
+        candidates = itertools.chain(waiting, rows)
+        for row in candidates:
+            if seen.isdisjoint(texts[row]):
+                batch.append(row)
+                seen.update(texts[row])
+            else:
+                later.append(row)
+            # So many rows without enough different ones among them: the rest is like them.
+            if len(batch) == size or len(later) > POOL * size:
+                break
+        if len(batch) < size:
+            return np.array(batches, np.int64).reshape(-1, size)
+        batches.append(batch)
+        waiting = later + waiting[len(batch) + len(later) :]
 
 
 def batches_per_epoch(rows: FeatureRows, batch_size: int) -> int:
-    """Returns the number of batches of `epoch_order`."""
-    return max(1, len(rows) // batch_size)
+    """Returns the number of batches of `epoch_order`; of rows with keys that of one epoch, others may have one less.
+
+    Raises:
+        UserError: too many rows share a key for a single batch.
+    """
+    if rows.keys is None:
+        return max(1, len(rows) // batch_size)
+    if found := len(epoch_order(rows.sizes, batch_size, 0, 0, keys=rows.keys)):
+        return found
+    raise UserError(
+        f"no {min(batch_size, len(rows))} of {len(rows)} rows have different texts, as a batch needs; give rows with "
+        "more different texts, or a lower --train_batch_size"
+    )
+
+
+def padding(rows: FeatureRows, limit: int, jit_compile: bool = False) -> Callable[[np.ndarray], dict[str, int]]:
+    """Returns a function from row numbers to the columns of each feature of their batch; see `columns`."""
+    lengths = {name: rows.lengths_of(name) for name in rows.tokens}
+    return lambda batch: {name: columns(found[batch], limit, jit_compile) for name, found in lengths.items()}
 
 
 def training_batches(
@@ -64,16 +107,17 @@ def training_batches(
     `bucketed`: rows of similar length share a batch, padded to its longest; otherwise to `max_seq_length`.
     `jit_compile`: XLA compiles a step for each shape, as always under JAX; then there are few shapes.
     """
-    lengths = rows.lengths
+    sizes, padded = rows.sizes, padding(rows, max_seq_length, jit_compile)
 
     def generate() -> Iterator[tuple]:
-        epoch, skip = divmod(first_batch, batches_per_epoch(rows, batch_size))
-        while True:
-            for batch in epoch_order(lengths, batch_size, seed, epoch, bucketed)[skip:]:
-                length = columns(lengths[batch], max_seq_length, jit_compile) if bucketed else max_seq_length
+        skip = first_batch
+        for epoch in itertools.count():
+            batches = epoch_order(sizes, batch_size, seed, epoch, bucketed, rows.keys)
+            for batch in batches[skip:]:
+                length = padded(batch) if bucketed else max_seq_length
                 for part in np.split(batch, parts * workers)[worker::workers]:
                     yield rows.batch(part, length)
-            epoch, skip = epoch + 1, 0
+            skip = max(0, skip - len(batches))
 
     dataset = tf.data.Dataset.from_generator(
         generate, output_signature=signature(rows, None if bucketed else max_seq_length)
@@ -108,12 +152,12 @@ def evaluation_batches(
 
     `full` fills up a smaller last batch with its last row, to avoid compiling another shape.
     """
-    lengths = rows.lengths
-    order = np.argsort(-lengths, kind="stable")
+    padded = padding(rows, max_seq_length, full)
+    order = np.argsort(-rows.sizes, kind="stable")
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
         filled = np.pad(batch, (0, batch_size - len(batch)), mode="edge") if full and start else batch
-        yield batch, rows.batch(filled, columns(lengths[batch], max_seq_length, full))[0]
+        yield batch, rows.batch(filled, padded(batch))[0]
 
 
 def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
@@ -134,7 +178,7 @@ def signature(rows: FeatureRows, length: int | None = None) -> tuple:
             shape[-1] = length
         return tf.TensorSpec(shape, array.dtype)
 
-    features, *roles = rows.batch([0], int(rows.lengths[0]))
+    features, *roles = rows.batch([0], padding(rows, 0)(np.arange(1)))
     names = [name for name in (rows.target, rows.weight) if name is not None]
     specs = {name: spec(name, array) for name, array in features.items()}
     return (specs, *(spec(name, array) for name, array in zip(names, roles)))

@@ -38,7 +38,7 @@ _SUMMARY = "summary.json"
 FREE_ON_RESUME = (
     *("output_dir", "data_dir", "data_file", "encoding", "tokenizer", "lower_case", "keep_accents", "config"),
     *("max_unknown_share", "exclude_ids", "eval_batch_size", "strategy", "max_hours", "seeds"),
-    *("fused_attention", "dryrun"),
+    *("fused_attention", "dryrun", "allow_pickle"),
 )
 
 
@@ -156,7 +156,8 @@ class Finetuning(Training):
         )
         model = self.task.create_model(encoder, settings.classifier_dropout, settings.exits)
         if self.inputs.source is not None:
-            fresh = copy_weights(self.inputs.source, model if settings.keep_head else encoder)
+            keeps_head = settings.keep_head or self.task.keeps_head
+            fresh = copy_weights(self.inputs.source, model if keeps_head else encoder)
             if settings.keep_head and self.devices.is_chief:
                 print(f"Weights and head of {settings.init_from}; initialised anew: {', '.join(fresh) or 'nothing'}")
         optimizer = create_optimizer(
@@ -175,10 +176,13 @@ class Finetuning(Training):
         settings, model = self.settings, self.model
         # Metrics and losses make their variables here, outside the steps' graphs.
         model._symbolic_build(data_batch=self.inputs.train.batch([0], settings.max_seq_length))
-        if settings.teacher:
+        if settings.teacher and settings.task != "pairs":
             labels = self.task.describe()["labels"]
             teacher = load_teacher(settings.teacher, model, self.tokenizer, settings.max_seq_length, labels)
             distil(model, teacher, settings.distillation_weight, settings.temperature)
+
+    def kept_model(self) -> keras.Model:
+        return self.task.saved(self.model)
 
     def remark(self) -> str:
         rows, share = len(self.inputs.train), self.inputs.unknown_share
@@ -221,7 +225,7 @@ class Finetuning(Training):
     def write_predictions(self) -> None:
         """Writes the selected model's predictions of evaluation and test splits, and its scores if missing."""
         with self.devices.alone():
-            model = load_keras(self.folder / MODEL_FILE)
+            model = self.task.answering(load_keras(self.folder / MODEL_FILE))
             folder = files.make_output_dir(self.folder / PREDICTIONS)
             # A dev file may have been added since the training.
             is_measured = bool((load_task(self.folder) or {}).get("metrics"))

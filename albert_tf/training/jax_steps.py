@@ -63,8 +63,11 @@ class JaxSteps:
             self._state = [[variable.value for variable in group] for group in self._groups()]
         if self._sums is None and self.parts > 1:
             self._sums = [keras.ops.zeros_like(variable) for variable in self._state[0]]
-        whole = self._whole(parts) if len(parts) > 1 else {}
+        whole, first_row = self._whole(parts) if len(parts) > 1 else {}, 0
         for number, part in enumerate(parts, 1):
+            if self._surveys:
+                whole["first_row"] = first_row
+                first_row += self.shape(part)[0]
             step = self._add if number < len(parts) else self._update
             self._state, self._sums = step(self._state, self._sums, part, whole)
 

@@ -80,6 +80,18 @@ def draw_numbers(path: Path, labels: np.ndarray, predictions: np.ndarray) -> Non
     _save(figure, path)
 
 
+def draw_bars(path: Path, values: Mapping[str, float], label: str) -> None:
+    """Draws a horizontal bar, with its number, for each named value."""
+    with fonts_for(values):
+        figure = _figure(7, 1.2 + 0.35 * len(values))
+        axes = figure.subplots()
+        bars = axes.barh([wrapped(name) for name in values], list(values.values()))
+        axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9)
+        axes.invert_yaxis()
+        _style(axes, label, "")
+        _save(figure, path)
+
+
 def _figure(width: float, height: float = 4.5):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -97,6 +97,7 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
         settings.depth,
         settings.other_tokenizer,
     )
+    task = task.begun_from(start.model, start.task)
     config, tokenizer = start.config, needed_tokenizer(start, settings.init_from)
     check_length(settings.max_seq_length, config, settings.init_from, "--max_seq_length")
     settings = _resolve(settings, task.defaults, config.max_seq_length)
@@ -155,7 +156,7 @@ def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEnc
     if start.model is None:
         return None
     if not settings.keep_head:
-        return encoder_of(start.model)
+        return start.model if task.keeps_head else encoder_of(start.model)
     trained, asked = start.task, task.describe()
     if getattr(start.model, "multi_label", False) != (asked["kind"] == "multilabel"):
         raise UserError(
@@ -206,6 +207,7 @@ def _resolve(settings: FinetuningSettings, own: Hyperparameters, positions: int)
         changes[name] = getattr(settings, name) or getattr(own, name)
     for name in ("albert_dropout", "classifier_dropout"):
         changes[name] = getattr(own, name) if getattr(settings, name) == -1 else getattr(settings, name)
+    changes["temperature"] = settings.temperature or own.temperature
     parts = settings.gradient_accumulation_steps
     if changes["train_batch_size"] % parts:
         raise UserError(

@@ -9,12 +9,12 @@ from typing import Any
 import keras
 
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import resolve_walk
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.permutation import objective as permutation
-from albert_tf.registry import resolve_walk
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.loop import Training

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import DTYPE_POLICIES, GRADIENT_NORMS, MAX_SEED, OPTIMIZERS, STRATEGIES, WALKS
+from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, GRADIENT_NORMS, MAX_SEED, OPTIMIZERS, STRATEGIES, WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.tasks.settings import STRATEGIES_HELP
 from tfrecords.base.errors import UserError
@@ -15,7 +15,7 @@ _OF_PERMUTATION = ("memory_length", "perm_size")
 # Settings that a resumed run may change: none affects which examples give which update.
 FREE_ON_RESUME = (
     "output_dir", "log_steps", "max_hours", "max_skipped_updates", "strategy", "memory_gb", "pack_rows",
-    "fused_attention", "dryrun",
+    "fused_attention", "dryrun", "allow_pickle",
 )  # fmt: skip
 
 
@@ -40,7 +40,9 @@ class PretrainingSettings(CheckedSettings):
 
     train_data: str = setting(help="file pattern of training records, e.g. 'data/train-*.tfrecord*'")
     output_dir: str = setting(help="folder of the run: checkpoints, history.csv, TensorBoard logs")
-    config: str = setting("", help="a published configuration's name, e.g. albert_base_v2, or an albert_config.json")
+    config: str = setting(
+        "", help="a published configuration, e.g. albert_base_v2, a model on the hub, or an albert_config.json"
+    )
     init_from: str = setting(
         "",
         help="run folder, .keras file or published checkpoint to continue training from; --config may then be left out",
@@ -53,6 +55,7 @@ class PretrainingSettings(CheckedSettings):
     former_tokenizer: str = setting(
         "", help="with --tokenizer: the tokenizer that --init_from was trained with, if it is not in the same folder"
     )
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     objective: str = setting(
         "masked",
         help="masked: predict masked words; permutation: predict words in a random order, from records in the "

@@ -8,10 +8,11 @@ import keras
 from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.config import AlbertConfig, begins_plain, is_free, read_config
+from albert_tf.config import AlbertConfig, begins_plain, read_config
 from albert_tf.hub import find_model
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.own_tokenizer import difference_from_own
+from albert_tf.registry import KEYS, owner_of
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.carrying import carry_over
@@ -155,6 +156,10 @@ def longer_command(path: str | os.PathLike, length: int) -> str:
     )
 
 
+def _is_free(key: str) -> bool:
+    return key in KEYS and key in owner_of(key)[1].free
+
+
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     """Returns the weights' configuration with the changes that `config` may make."""
     said, set_before = read_config(config), weights.to_dict()
@@ -162,7 +167,7 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     free = [
         name
         for name in names
-        if is_free(name) or name.endswith("dropout_prob") or (begins_plain(name) and name not in set_before)
+        if _is_free(name) or name.endswith("dropout_prob") or (begins_plain(name) and name not in set_before)
     ]
     ignored = {"vocab_size", "initializer_range", "gate_init", *free}
     different = [

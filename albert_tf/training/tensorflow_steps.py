@@ -55,7 +55,9 @@ class TensorFlowSteps:
             dataset = self.strategy.distribute_datasets_from_function(of_worker)
         if training:
             known = {"divisors": tf.TensorSpec([None])} if self.parts > 1 else {}
-            known |= dict.fromkeys(self.model.surveyed, tf.TensorSpec([None, None])) if self._surveys else {}
+            if self._surveys:
+                known |= dict.fromkeys(self.model.surveyed, tf.TensorSpec([None, None]))
+                known["first_row"] = tf.TensorSpec([], tf.int32)
             self._add, self._update = (
                 self._compiled(step, dataset.element_spec, known) for step in (self._add_replica, self._update_replica)
             )
@@ -67,10 +69,13 @@ class TensorFlowSteps:
         return lambda: iter(dataset)
 
     def train(self, *parts: Any) -> None:
-        known = self._known(parts)
-        for part in parts[:-1]:
-            self._add(part, known)
-        self._update(parts[-1], known)
+        known, first_row = self._known(parts), 0
+        for number, part in enumerate(parts, 1):
+            if self._surveys:
+                known["first_row"] = tf.constant(first_row)
+                first_row += self.shape(part)[0]
+            step = self._add if number < len(parts) else self._update
+            step(part, known)
 
     def _known(self, parts: tuple) -> dict[str, tf.Tensor]:
         """Returns what the parts' losses read of the whole batch; no divisors for a single part."""
@@ -143,6 +148,9 @@ class TensorFlowSteps:
             return self._gradients(batch, {})
         counted = self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
         names, surveyed = sorted(counted), {name: value for name, value in known.items() if name != "divisors"}
+        if surveyed:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            surveyed["first_row"] += replica * tf.cast(counted["rows"], tf.int32)
         if "divisors" in known:
             divisors = dict(zip(names, tf.unstack(known["divisors"], len(names))))
         else:

@@ -51,6 +51,11 @@ _PARTS = {
     "numba": "building examples",
 }  # fmt: skip
 
+_FORMATS = {
+    "MODEL_FORMAT": "albert_tf/base/model.py", "TOKENIZER_FORMAT": "tfrecords/tokenizers/base.py",
+    "RECORDS_FORMAT": "tfrecords/manifest.py", "EXPORT_FORMAT": "serving/manifest.py",
+}  # fmt: skip
+
 
 def pages() -> dict[str, str]:
     """Returns the pages by their paths below docs/reference."""
@@ -82,4 +87,7 @@ def _compatibility() -> str:
     extras = sorted(project["tool"]["setuptools"]["dynamic"]["optional-dependencies"])
     lines = [table(("package", "range", "tested", "for"), rows), f"Extras: {', '.join(map(code, extras))}."]
     template = Path(__file__).with_name("compatibility.md").read_text("utf-8")
+    for name, path in _FORMATS.items():
+        number = re.search(r"^\w+_(?:VERSION|FORMAT) = (\d+)$", (ROOT / path).read_text("utf-8"), re.MULTILINE)
+        template = template.replace(name, number[1])
     return template.replace("PACKAGES", "\n\n".join(lines)).replace("PYTHON", project["project"]["requires-python"])

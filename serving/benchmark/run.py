@@ -20,6 +20,7 @@ from serving.client.client import Client
 from serving.client.errors import ServingError
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
+from tfrecords.base.started import stop_insisting
 
 SCHEMA = 1
 INTERRUPTED = "interrupted"
@@ -125,6 +126,7 @@ class Benchmark:
         except (UserError, KeyboardInterrupt) as error:
             if not self.points:
                 raise
+            stop_insisting()
             self.ended_early = str(error) or INTERRUPTED
 
     def _lengths(self) -> list[int | None]:

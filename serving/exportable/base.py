@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.layers.padded import summary_columns
 from albert_tf.models.early_exit import EarlyExitModel, check_exit
-from serving.cpu import NEEDS, CpuCheck
+from serving.cpu import CpuCheck
 from serving.exportable.decoding import Decoder
 from serving.exportable.inputs import (
     PREDICT,
@@ -25,7 +25,7 @@ from serving.exportable.inputs import (
 )
 from serving.exportable.options import ExportOptions
 from serving.exportable.samples import Arrays, as_array
-from serving.inference import ExitRule, InferenceEncoder, make_encoder
+from serving.inference import ExitRule, InferenceEncoder, make_encoder, onednn
 from tfrecords.base.errors import UserError
 from tfrecords.framing import FramedRows, TextFramer, TokenBatch, encode
 
@@ -118,8 +118,9 @@ class Exportable(tf.Module, abc.ABC):
         super().__init__()
         self.options = options
         self.encoder = encoder or make_encoder(model, options.inference, options.calibration, options.max_seq_length)
-        compute = self.encoder.options.compute
-        self.cpu_check = CpuCheck(compute) if compute in NEEDS else None
+        inference, act = self.encoder.options, self.encoder.config.hidden_act
+        trial = functools.partial(onednn.trial, inference.compute, inference.performance_hint == "throughput", act)
+        self.cpu_check = None if inference.compute == "float32" else CpuCheck(inference.compute, trial)
         self.framer = None
         if options.tokenizer is not None:
             self.framer = TextFramer(options.tokenizer, options.max_seq_length)

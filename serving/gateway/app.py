@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import time
 import zlib
 from collections.abc import Awaitable
@@ -217,10 +218,13 @@ class _Get(_Endpoint):
         self._draw = page.draw
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        reply = self._draw(self._gateway.service, **scope["path_params"])
-        if self._path == "/docs" and scope["slash"]:
+        if self._path != "/docs":
+            return self._draw(self._gateway.service, **scope["path_params"])
+        host = headers.get("host") or "HOST:PORT"
+        reply = self._draw(self._gateway.service, f"{scope['scheme']}://{host}")
+        if scope["slash"]:
             # Its links are relative to its address.
-            reply = reply._replace(body=reply.body.replace(b'href="', b'href="../'))
+            reply = reply._replace(body=re.sub(b'href="(?!data:)', b'href="../', reply.body))
         return reply
 
 

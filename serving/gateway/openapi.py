@@ -3,12 +3,17 @@
 import html
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from serving.gateway.routes import ROUTES, Route
+from serving.gateway.routes import ROUTES, Route, first_path
 
+_FOLDER = Path(__file__).with_name("page")
+_STYLE = (_FOLDER / "style.css").read_text("utf-8")
+# An answer to each route's example, with short vectors.
+ANSWERS = json.loads((_FOLDER / "answers.json").read_text("utf-8"))
 STATUSES = {
     400: "The request is wrong; the message says how to fix it.",
     401: "No key, or one that does not open.",
@@ -57,47 +62,66 @@ def document(root_path: str = "") -> dict[str, Any]:
 def _operation(route: Route) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
     content = {"application/json": {"schema": schema, "example": route.example}}
+    answer = {"application/json": {"example": ANSWERS[route.path]}}
     answers = {str(status): {"description": text} for status, text in STATUSES.items()}
     return {
         "summary": route.summary,
         "requestBody": {"required": True, "content": content},
-        "responses": {"200": {"description": "The answer."}} | answers,
+        "responses": {"200": {"description": "The answer.", "content": answer}} | answers,
     }
 
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Gateway to TensorFlow Serving</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem }}
-pre {{ overflow-x: auto; padding: .6rem; border: 1px solid #8888; border-radius: .3rem }}
-td, th {{ text-align: left; vertical-align: top; padding: .1rem .8rem .1rem 0 }}
-</style>
-<h1>Gateway to TensorFlow Serving</h1>
-<p>Models: {models}. Every field: <a href="openapi.json">openapi.json</a>.</p>
+<title>API of the gateway</title>
+<link rel="icon" href="data:,">
+<style>{style}</style>
+<header><h1>API</h1><p>{models}</p><a href=".">Try it</a> <a href="openapi.json">openapi.json</a></header>
+<main class="docs">
+<p>The address is <code>{address}</code>. {key}Without the field <code>model</code>, the first model that can
+answers. Vectors in the example answers are shortened to three numbers.</p>
 {routes}
-<h2>Also</h2><table>{gets}</table>
-<h2>What else may be answered</h2><table>{statuses}</table>
+<section><h2>Other routes</h2><table>{gets}</table></section>
+<section><h2>Errors</h2><table>{statuses}</table></section>
+</main>
 </html>
 """
+_KEY = "Every request needs one of the gateway's keys in the header <code>Authorization</code>. "
 
 
-def page(models: Mapping[str, tuple[str, ...]]) -> str:
-    """Returns the HTML page; `models`: names and tasks."""
-    said = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there'})" for name, tasks in models.items())
-    gets = "".join(f"<tr><td><code>GET {path}</code><td>{html.escape(text)}" for path, text in GETS.items())
-    statuses = "".join(f"<tr><td>{status}<td>{html.escape(text)}" for status, text in STATUSES.items())
-    routes = "".join(_section(route, models) for route in ROUTES)
-    return _PAGE.format(models="; ".join(said), routes=routes, gets=gets, statuses=statuses)
+def page(models: Mapping[str, tuple[str, ...]], address: str, needs_key: bool) -> str:
+    """Returns the HTML page of the routes that a model answers.
+
+    Args:
+        models: Names and tasks.
+        address: Of the gateway, as the reader's client reaches it.
+        needs_key: Whether the examples send a key.
+    """
+    names = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there yet'})" for name, tasks in models.items())
+    rows = "<tr><td><code>{}</code><td>{}".format
+    base = f"curl {html.escape(address)}{{}}" + " \\\n  -H 'Authorization: Bearer YOUR_KEY'" * needs_key
+    return _PAGE.format(
+        style=_STYLE,
+        models="; ".join(names),
+        address=html.escape(address),
+        key=_KEY * needs_key,
+        routes="".join(_section(route, models, base) for route in ROUTES) or "<p>No model is there yet.</p>",
+        gets="".join(rows(f"GET {path}", html.escape(text)) for path, text in GETS.items()),
+        statuses="".join(rows(status, html.escape(text)) for status, text in STATUSES.items()),
+    )
 
 
-def _section(route: Route, models: Mapping[str, tuple[str, ...]]) -> str:
+def _section(route: Route, models: Mapping[str, tuple[str, ...]], base: str) -> str:
     answering = [name for name, tasks in models.items() if route.is_for(tasks)]
+    if not answering:
+        return ""
     fields = ", ".join(f"<code>{one.name}</code>" for one in msgspec.structs.fields(route.body))
-    by = f"answered by {html.escape(', '.join(answering))}" if answering else "no model here can"
-    command = f"curl -d '{json.dumps(route.example)}' http://HOST:PORT{route.path}"
+    path = first_path(models[answering[0]]) if route.path == "/" else route.path
+    example = {one.path: one.example for one in ROUTES}[path]
+    body, answer = (html.escape(json.dumps(one), quote=False) for one in (example, ANSWERS[path]))
     return (
-        f"<h2><code>POST {route.path}</code></h2><p>{html.escape(route.summary)} ({by})<br>Fields: {fields}</p>"
-        f"<pre>{html.escape(command)}</pre>"
+        f"<section><h2><code>POST {route.path}</code></h2><p>{html.escape(route.summary)}</p>"
+        f"<p class=soft>Models: {html.escape(', '.join(answering))}. Fields: {fields}</p>"
+        f"<pre>{base.format(route.path)} \\\n  -d '{body}'</pre>"
+        f"<p class=soft>Example answer</p><pre>{answer}</pre></section>"
     )

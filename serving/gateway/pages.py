@@ -30,7 +30,10 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """A page for GET. Names in braces in `path` are arguments of `draw`; `is_open`: it needs no key."""
+    """A page for GET. Names in braces in `path` are arguments of `draw`; `is_open`: it needs no key.
+
+    `draw` of /docs takes the gateway's address as its client wrote it.
+    """
 
     path: str
     is_open: bool
@@ -114,9 +117,10 @@ def _described(model: Model) -> dict[str, Any]:
     }
 
 
-def _docs(service: Service) -> Reply:
+def _docs(service: Service, address: str) -> Reply:
     models = {name: tuple(model.tasks) for name, model in service.models.items()}
-    return Reply(openapi.page(models).encode(), _HTML)
+    page = openapi.page(models, address + service.options.root_path, service.options.keys is not None)
+    return Reply(page.encode(), _HTML)
 
 
 def _metrics(service: Service) -> Reply:

@@ -58,6 +58,13 @@ _FIRST = {
     "answer": "/pipeline/question-answering", "tag": "/pipeline/token-classification",
     "fill_mask": "/pipeline/fill-mask", "embed_sparse": "/embed_sparse", "tokenize": "/tokenize",
 }  # fmt: skip
+
+
+def first_path(tasks: Collection[str]) -> str:
+    """Returns the path whose body and answer the route / takes for a model with these tasks."""
+    return next((path for task, path in _FIRST.items() if task in tasks), "/")
+
+
 _QUESTION = {"question": "Where is Paris?", "context": "Paris is in France."}
 _SENTENCES = {"source_sentence": "a fine film", "sentences": ["a good film", "a dull one"]}
 ROUTES = (

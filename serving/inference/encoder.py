@@ -7,15 +7,15 @@ from typing import Any
 import tensorflow as tf
 
 from albert_tf.base import Tensor
-from albert_tf.layers.block import Attention
-from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.block import Attention, Step
+from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
 from serving.cpu import describe_needs
 from serving.inference.calibration import quantize_encoder
 from serving.inference.compiled import FLAG, CompiledSteps
 from serving.inference.early_exit import Gate, exit_early
-from serving.inference.int8 import check_kernels
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, Settings, exported_extensions
 from serving.inference.layers import Embeddings, dense, norm, norm_in_one_pass
 from serving.inference.options import InferenceOptions, check_runs_here
@@ -60,6 +60,20 @@ def make_encoder(
     return made
 
 
+class SummaryLoop(DepthLoop):
+    """A depth loop whose last step computes summary tokens only."""
+
+    def segments(self, config: AlbertConfig) -> list[Segment]:
+        *others, last = segments(config)
+        others += [Segment(last.steps, last.repeats - 1)] if last.repeats > 1 else []
+        others += [Segment(last.steps[:-1], 1)] if len(last.steps) > 1 else []
+        return [*others, Segment(last.steps[-1:], 1)]
+
+    def step(self, step: Step, state: Any) -> Any:
+        is_last = isinstance(step.number, int) and step.number == self.runner.config.num_steps - 1
+        return super().step(step._replace(only_summary=is_last), state)
+
+
 class InferenceEncoder(tf.Module):
     """An encoder with AlbertEncoder's numbers at every real token; see `make_encoder`.
 
@@ -77,7 +91,7 @@ class InferenceEncoder(tf.Module):
     ):
         super().__init__()
         self.config, self.options = encoder.config, options
-        check_runs_here(options)
+        check_runs_here(options, self.config.hidden_act)
         dtype = options.dtype
         # Of the vectors that go from step to step. With pre-norm they are sums over all steps, which nothing normalizes
         # on the way: in bfloat16 each step would round what all before it gave.
@@ -95,8 +109,6 @@ class InferenceEncoder(tf.Module):
         )
         self.kernels = FloatKernels(self.config, self.attentions, self.feed_forwards)
         if options.is_quantized:
-            if not options.other_cpu:
-                check_kernels()
             self.kernels = quantize_encoder(self, calibration, vnni=options.compute == "int8_vnni")
         halves = self.attentions, self.feed_forwards
         is_compiled = options.engine == "xla"
@@ -148,7 +160,7 @@ class InferenceEncoder(tf.Module):
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
 
     def _pooled(self, runner: Runner, state: Any) -> Tensor:
-        state = DepthLoop("loop", stops=True, only_summary=True)(runner, state)
+        state = SummaryLoop("loop", stops=True)(runner, state)
         return self._pool(runner, self.finish(runner.result(state)))
 
     @property

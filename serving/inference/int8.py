@@ -181,12 +181,6 @@ def check_int8(hidden_act: str, feed_forward: str = "mlp") -> None:
         raise UserError(f"int8 knows the hidden_act {', '.join(LOWEST)}; this model has '{hidden_act}'")
 
 
-def check_kernels() -> None:
-    """Raises UserError if TensorFlow lacks oneDNN's 8-bit kernels."""
-    probe = QuantizedDense(np.eye(8, dtype=np.float32), np.zeros(8, np.float32))
-    onednn.require("int8", lambda: probe(quantize(tf.eye(8), tf.constant(1.0)), tf.constant(1.0), tf.float32))
-
-
 _ACTIVATIONS = {fused: name for name, fused in onednn.FUSED_ACTIVATIONS.items()}
 
 

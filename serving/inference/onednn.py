@@ -5,6 +5,8 @@ them once (12 feed-forward layers of ALBERT-base in bfloat16: 32 tokens 11.9 -> 
 loading copies constants several times for each signature. These ops take a variable that the caller must not change.
 """
 
+import re
+
 import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
@@ -99,11 +101,52 @@ def quantized_matmul(
     return tf.nest.flatten(results)[0]
 
 
-def require(compute: str, probe) -> None:
-    """Raises UserError if `probe`, which calls the ops above, fails on this machine."""
+def trial(compute: str, throughput: bool, hidden_act: str, zero: Tensor) -> Tensor:
+    """Returns whether every kernel that an export calls answers a tiny call as it did when this was written.
+
+    Args:
+        compute: "bfloat16", "int8" or "int8_vnni".
+        throughput: whether the export has oneDNN's layer norms.
+        hidden_act: of the model.
+        zero: float32 scalar 0, no constant: TensorFlow would compute the calls before anything else.
+    """
+    function, eye = FUSED_ACTIVATIONS.get(hidden_act), tf.eye(8)
+    inputs = tf.concat([4 * eye, 4 * eye[::-1]], axis=0) + zero
+    # A kernel that moves each number to the right; with 5 added, the activation functions change none.
+    matrix, moved, back = tf.roll(eye, 1, 1), tf.roll(inputs, 1, 1), tf.roll(inputs, -1, 1)
+    pairs = [(layer_norm(inputs, tf.ones(8), tf.zeros(8), 1e-12), (inputs - 0.5) / 1.75**0.5)] if throughput else []
+    if compute == "bfloat16":
+        values, kernel, bias = (tf.cast(one, tf.bfloat16) for one in (inputs, matrix, tf.fill([8], 5.0)))
+        pairs += [(matmul(values, kernel, bias, function), moved + 5)]
+        pairs += [(matmul(values, kernel, bias, residual=values), moved + inputs + 5)]
+    else:
+        numbers = tf.bitcast(tf.cast(tf.round(inputs * (255 / 4)), tf.uint8), tf.quint8)
+        kernel, bias = tf.bitcast(tf.cast(127 * matrix, tf.int8), tf.qint8), tf.fill([8], 5.0)
+        bounds = [tf.constant(-4.0), tf.constant(4.0), tf.fill([8], -1.0), tf.fill([8], 1.0)]
+        pairs += [(quantized_matmul(numbers, kernel, bias, bounds, tf.float32, residual=inputs), moved + inputs + 5)]
+        if function is not None:
+            bounds += [tf.constant(0.0), tf.constant(9.0)]
+            rounded = quantized_matmul(numbers, kernel, bias, bounds, tf.quint8, function)
+            pairs += [(tf.cast(tf.bitcast(rounded, tf.uint8), tf.float32) * (9 / 255), moved + 5)]
+        pairs += [(batch_matmul(inputs[None], matrix[None]), moved[None])]
+        pairs += [(batch_matmul(inputs[None], matrix[None], transpose_b=True), back[None])]
+    right = [tf.reduce_max(tf.abs(tf.cast(found, tf.float32) - expected)) < 0.1 for found, expected in pairs]
+    return tf.reduce_all(right)
+
+
+def require(compute: str, throughput: bool, hidden_act: str) -> None:
+    """Raises UserError if a kernel is missing from this TensorFlow, or gives other numbers."""
+    signature = [tf.TensorSpec([], tf.float32)]
+    function = tf.function(lambda zero: trial(compute, throughput, hidden_act, zero), signature, autograph=False)
+    cause = None
     try:
-        tf.function(probe, autograph=False)()
+        if function(0.0):
+            return
+        reason = "a kernel of this TensorFlow gives other numbers than those that exports were written for"
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        reason = "this TensorFlow has not the kernels; it needs a build for x86 with oneDNN"
-        more = "" if compute == "bfloat16" else " and TF_ENABLE_ONEDNN_OPTS not 0"
-        raise UserError(f"{compute} cannot run here: {reason}{more}; choose float32") from error
+        cause, name = error, re.search(r"_\w*(MatMul|LayerNorm)\w*", str(error))
+        reason = (
+            f"this TensorFlow has not the kernel{f' {name[0]}' if name else 's'}; it needs a build for x86 with oneDNN"
+        )
+        reason += "" if compute == "bfloat16" else " and TF_ENABLE_ONEDNN_OPTS not 0"
+    raise UserError(f"{compute} cannot run here: {reason}; choose float32") from cause

@@ -76,20 +76,16 @@ class InferenceOptions:
         return self.compute in ("int8", "int8_vnni")
 
 
-def check_runs_here(options: InferenceOptions) -> None:
-    """Raises UserError if the options cannot run here, unless they are for another CPU."""
-    if options.other_cpu:
+def check_runs_here(options: InferenceOptions, hidden_act: str) -> None:
+    """Raises UserError if the options cannot run here, unless they are for another CPU.
+
+    The CPU comes first: without AVX-512 a bfloat16 product ends the process.
+    """
+    if options.compute == "float32" or options.other_cpu:
         return
-    if options.compute == "bfloat16":
-        _check_bfloat16()
+    if options.compute == "bfloat16" and not has_avx512():
+        raise UserError(f"bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8{_OTHER_CPU}")
     if options.compute == "int8_vnni" and not has_vnni():
         reason = "this CPU has neither avx512_vnni nor avx_vnni"
         raise UserError(f"int8_vnni cannot run here: {reason}; choose int8{_OTHER_CPU}")
-
-
-def _check_bfloat16() -> None:
-    """Raises UserError if bfloat16 cannot run. Checks the CPU first: without AVX-512 the product ends the process."""
-    if not has_avx512():
-        raise UserError(f"bfloat16 cannot run here: this CPU has no AVX-512; choose float32 or int8{_OTHER_CPU}")
-    weights, bias = tf.zeros([32, 32], tf.bfloat16), tf.zeros([32], tf.bfloat16)
-    onednn.require("bfloat16", lambda: onednn.matmul(weights, weights, bias))
+    onednn.require(options.compute, options.performance_hint == "throughput", hidden_act)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tfrecords.base.help_text import help_text
+from tfrecords.base.script import command_name
 from tfrecords.base.settings import setting
 
 CPUS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -174,7 +175,7 @@ def _value(field: dataclasses.Field, text: str) -> Any:
 
 _KINDS = {int: "a whole number", float: "a number"}
 
-_COMMAND = "python -m serving.model_server"
+_MODULE = "serving.model_server"
 _ABOUT = f"""\
 Serves exported models over gRPC and REST, with the flags and the answers of tensorflow_model_server.
 
@@ -183,18 +184,18 @@ In production run the real tensorflow_model_server with the same flags (serving/
 on the loopback address unless --bind_address is given, has no profiler service and no remote file systems, and
 answers from Python, which costs a fraction of a millisecond per request.
 
-{_COMMAND} --port=8500 --rest_api_port=8501 --model_name=sst2 --model_base_path=$PWD/models/sst2
-{_COMMAND} --model_config_file=models.config --gateway_port=8080"""
+python -m {_MODULE} --port=8500 --rest_api_port=8501 --model_name=sst2 --model_base_path=$PWD/models/sst2
+python -m {_MODULE} --model_config_file=models.config --gateway_port=8080"""
 
 
 def usage(wrong: str = "") -> str:
     """Returns one line that says how the server is started, and the flag that `wrong` may have been meant to be."""
     near = difflib.get_close_matches(wrong.lstrip("-").partition("=")[0], _FIELDS, n=1)
     advice = f"did you mean --{near[0]}? " if near else ""
-    line = f"usage: {_COMMAND} --model_name=NAME --model_base_path=/ABSOLUTE/FOLDER [--flag=value ...]"
+    line = f"usage: {command_name(_MODULE)} --model_name=NAME --model_base_path=/ABSOLUTE/FOLDER [--flag=value ...]"
     return f"{line} ({advice}--help lists the flags)"
 
 
 def full_help(full: bool) -> str:
     """Returns the text of --help, or of --helpfull."""
-    return help_text(Options, _COMMAND, _ABOUT, full, switches=False)
+    return help_text(Options, command_name(_MODULE), _ABOUT, full, switches=False)

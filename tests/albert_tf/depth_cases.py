@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from albert_tf import AlbertConfig, AlbertEncoder
+from albert_tf.layers.padded import PaddedRows
 
 RNG = np.random.default_rng(3)
 LENGTH = 12
@@ -70,6 +71,11 @@ INPUTS = {"modern block, packed": PACKED, "distance buckets, packed": PACKED, "r
 def small(**changes) -> AlbertConfig:
     sizes = dict(vocab_size=40, embedding_size=8, hidden_size=16, num_hidden_layers=4, num_attention_heads=2)
     return AlbertConfig(**sizes | dict(intermediate_size=24, max_position_embeddings=16) | changes)
+
+
+def rows_of(mask) -> PaddedRows:
+    """Rows of a mask [rows, length]."""
+    return PaddedRows(small(), {"input_ids": mask, "input_mask": mask}, None, "float32")
 
 
 def weights_like(model, seed: int = 7) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ from albert_tf.extensions.fixed_point import (
     solve,
     spectral_radius,
 )
-from albert_tf.layers.padded import RectangleRows
+from tests.albert_tf.depth_cases import rows_of
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
@@ -30,8 +30,8 @@ def linear(radius: float, width: int = 6, rows: int = 3, seed: int = 0):
     return lambda z: ops.matmul(z, kernel) + x, x, x @ np.linalg.inv(np.eye(width) - matrix), matrix
 
 
-def each_its_own(count: int) -> RectangleRows:
-    return RectangleRows(np.ones((count, 1), "float32"))
+def each_its_own(count: int):
+    return rows_of(np.ones((count, 1), "float32"))
 
 
 @pytest.mark.parametrize("kind", SOLVERS)
@@ -103,7 +103,7 @@ def test_anderson_is_that_of_a_reference_in_numpy():
         seen.append(np.asarray(z))
         return ops.tanh(ops.matmul(z, kernel.astype("float32")) + x.astype("float32"))
 
-    solve(function, x.astype("float32"), RectangleRows(np.ones((rows, length))), Solver("anderson", 0.0, 9))
+    solve(function, x.astype("float32"), rows_of(np.ones((rows, length))), Solver("anderson", 0.0, 9))
     for row in range(rows):
         own = slice(row * length, (row + 1) * length)
         for step in (1, 2, 4, 8):
@@ -160,7 +160,7 @@ def test_a_row_has_the_same_answer_alone_and_beside_others(kind):
         def function(z):
             return ops.tanh(ops.matmul(z, kernel)) + x[rows]
 
-        return solve(function, x[rows], RectangleRows(weights[rows.start // 3 : rows.stop // 3]), Solver(kind, 1e-4))
+        return solve(function, x[rows], rows_of(weights[rows.start // 3 : rows.stop // 3]), Solver(kind, 1e-4))
 
     both, first = found(slice(0, 6)), found(slice(0, 3))
     np.testing.assert_array_equal(np.asarray(both.state)[:3], first.state)
@@ -172,7 +172,7 @@ def test_padding_is_not_asked_whether_it_has_converged():
         return ops.concatenate([0.1 * z[:1] + 1, -z[1:]])
 
     x = np.ones((2, 3), "float32")
-    solution = solve(function, x, RectangleRows(np.array([[1.0, 0.0]])), Solver("fixed_point", 1e-3, 20))
+    solution = solve(function, x, rows_of(np.array([[1.0, 0.0]])), Solver("fixed_point", 1e-3, 20))
     assert np.asarray(solution.residual)[0] < 1e-3 and np.asarray(solution.steps)[0] < 20
 
 

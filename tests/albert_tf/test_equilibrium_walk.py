@@ -11,9 +11,8 @@ from keras import ops
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.analysis.recurrence import Recurrence, Run, recur, report, write_csv, write_plot
 from albert_tf.extensions.equilibrium import recurrence
-from albert_tf.layers.padded import RectangleRows
 from tests.albert_tf.depth_cases import FEATURES as ROWS
-from tests.albert_tf.depth_cases import small
+from tests.albert_tf.depth_cases import rows_of, small
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -207,7 +206,7 @@ def test_a_turning_state_is_told_by_its_period(angle, scale, verdict, monkeypatc
 
     def turning(encoder, features):
         start = np.array([[3.0, 0.0], [0.0, 2.0]], "float32")
-        return lambda z: ops.matmul(z - 1.0, turn) + 1.0, start, RectangleRows(np.ones((2, 1)))
+        return lambda z: ops.matmul(z - 1.0, turn) + 1.0, start, rows_of(np.ones((2, 1)))
 
     monkeypatch.setattr("albert_tf.analysis.recurrence.recurrence", turning)
     assert recur(AlbertEncoder(PLAIN), {}).verdict().startswith(verdict)

@@ -27,6 +27,8 @@ TEXTS = ["a b", "b", ""]
 def place(tmp_path_factory):
     """Folders: a classifier of ours, the same truncated, an encoder of transformers' form, and one without files."""
     folder = tmp_path_factory.mktemp("door")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "README.md").write_text("# Mine")
     for name in ("classifier", "short", "hf", "hf_short", "empty"):
         (folder / name).mkdir()
         (folder / name / "vocab.txt").write_text(VOCABULARY)
@@ -191,6 +193,7 @@ def test_a_model_in_memory_is_loaded_with_a_tokenizer(place):
     model = AlbertClassifier(small(vocab_size=8), 2)
     loaded = loading.load(model, tokenizer=str(place / "hf"), labels=["x", "y"])
     assert loaded.model is model and loaded.predict("a b")["label"] in ("x", "y")
+    assert loading.load(model, tokenizer=loaded.tokenizer).tokenizer.sha256 == loaded.tokenizer.sha256
 
 
 def test_export_is_one_call_and_equal_to_the_command(place, classifier, tmp_path):
@@ -302,7 +305,14 @@ PLACES = {
     "two revisions": (lambda p: loading.load("a/b@v1", revision="v2"), "names a revision, and revision='v2' another"),
     "a label twice": (lambda p: loading.load(p / "classifier", labels=["a", "a"]), "labels name a class twice: a, a"),
     "too few labels": (lambda p: loading.load(p / "classifier", labels=["a"]), "1 labels for 2 classes"),
-    "labels as text": (lambda p: loading.load(p / "classifier", labels="ab"), "labels='ab' is one string"),
+    "labels as text": (lambda p: loading.load(p / "classifier", labels="ab"), "labels='ab' is a str; give a list"),
+    "labels as a number": (lambda p: loading.load(p / "classifier", labels=3), "labels=3 is a int; give"),
+    "a tokenizer as a number": (lambda p: loading.load(p / "hf", tokenizer=3), "tokenizer=3 must be a path, a name of"),
+    "rules of a tokenizer in memory": (
+        lambda p: loading.load(p / "hf", loading.load(p / "hf").tokenizer, lower_case=True),
+        "tokenizer is one loaded already",
+    ),
+    "saved over a user's README": (lambda p: loading.load(p / "hf").save(p / "notes", overwrite=True), "README.md"),
     "labels of an encoder": (lambda p: loading.load(p / "hf", labels=["a"]), "labels name classes, and the"),
     "no such prompt": (lambda p: loading.load(p / "hf").encode("a", prompt_name="q"), "'q' is no prompt of the model"),
     "vectors of two lengths": (lambda p: loading.load(p / "hf").similarity("a", np.ones((2, 3), "f")), "cannot be c"),

@@ -11,12 +11,15 @@ import pytest
 from safetensors.numpy import save_file
 
 from albert_tf import hub, loading
+from albert_tf.config import read_config
 from albert_tf.convert_checkpoint import convert
-from albert_tf.hub import find_model
+from albert_tf.hub import check_model, find_model
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
 from tests.albert_tf.test_loading import PIECES, encoder, write_modules, written
+from tfrecords.base import hub as base_hub
 from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
 
 VOCABULARY = "".join(f"{piece}\n" for piece in PIECES)
 WEIGHTS = {"weight": np.arange(200_000, dtype="float32")}
@@ -25,14 +28,15 @@ NAMES = "me/model"
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    hub._download.cache_clear()
+    base_hub._download.cache_clear()
+    monkeypatch.setattr(hub, "_permitted", set())
     monkeypatch.chdir(tmp_path)
     with hub_server.running() as found:
         monkeypatch.setenv("HF_ENDPOINT", found.url)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         yield found
-    hub._download.cache_clear()
+    base_hub._download.cache_clear()
 
 
 def publish(server, *files: str, name: str = NAMES, **configuration) -> Path:
@@ -74,7 +78,7 @@ def test_only_the_files_that_are_read_are_downloaded_and_once(server, files, exp
     assert folder.name == COMMIT and folder.is_relative_to(Path("cache").resolve())
     count = len(server.requests)
     assert find_model(NAMES) == folder and len(server.requests) == count
-    hub._download.cache_clear()
+    base_hub._download.cache_clear()
     assert find_model(NAMES) == folder
     # The next process asks which commit it is, and for no file.
     assert [line.split("?")[0] for line in server.requests[count:]] == [f"GET /api/models/{NAMES}"]
@@ -132,23 +136,23 @@ def test_without_network_the_cache_answers_where_it_is_whole(server, monkeypatch
     publish(server, "model.safetensors")
     folder = find_model(NAMES)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    hub._download.cache_clear()
+    base_hub._download.cache_clear()
     assert find_model(NAMES) == folder
     assert f"from the cache, since the hub cannot be asked: commit {COMMIT}" in caplog.text
     assert "may lack" not in caplog.text
-    hub._download.cache_clear()
+    base_hub._download.cache_clear()
     assert find_model(f"{NAMES}@{COMMIT}") == folder
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    hub._download.cache_clear()
+    base_hub._download.cache_clear()
     assert find_model(NAMES) == folder
     # What another program left may lack the list of modules, of which the cache then knows nothing.
     shutil.rmtree(Path("cache") / "models--me--model" / ".no_exist")
-    hub._download.cache_clear()
+    base_hub._download.cache_clear()
     assert find_model(NAMES) == folder and "may lack files that its page has (modules.json)" in caplog.text
     # A part alone is no model.
     (folder / "model.safetensors").unlink()
-    hub._download.cache_clear()
+    base_hub._download.cache_clear()
     with pytest.raises(UserError, match=r"not in the cache .* and http://127.0.0.1:9 cannot be reached"):
         find_model(NAMES)
 
@@ -198,7 +202,39 @@ def test_what_cannot_be_had_is_said_in_one_line(server, case):
 
 def test_a_pickle_comes_when_it_is_asked_for(server):
     prepare_redirected_pickle(server)
-    assert "pytorch_model.bin" in downloaded(find_model(NAMES, allow_pickle=True))
+    with pytest.raises(UserError, match="add --allow_pickle"):
+        check_model(NAMES)
+    check_model(NAMES, allow_pickle=True)
+    # What reads the model later in the same process need not be told again.
+    assert "pytorch_model.bin" in downloaded(find_model(NAMES))
+
+
+@pytest.mark.parametrize("inside", ["", "0_Transformer"])
+def test_a_tokenizer_and_a_configuration_come_by_name_without_weights(server, monkeypatch, inside):
+    folder = Path("published") / NAMES
+    written(folder / inside, 8, VOCABULARY)
+    write_modules(folder, "pooling_mode_cls_token", path=inside)
+    server.folders[NAMES] = folder.resolve()
+    expected = read_tokenizer(folder / inside)
+    assert read_tokenizer(NAMES).sha256 == load_tokenizer(folder).sha256 == expected.sha256
+    assert read_config(NAMES) == read_config(str(folder)) == loading.load(folder).model.encoder.config
+    assert not [line for line in server.requests if "/cdn/" in line]
+    base_hub._download.cache_clear()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert read_tokenizer(NAMES).sha256 == expected.sha256 and read_config(NAMES).vocab_size == 8
+    # A part of a model is none.
+    with pytest.raises(UserError, match="cannot be reached"):
+        find_model(NAMES)
+
+
+def test_what_has_no_tokenizer_or_configuration_is_one_line(server):
+    folder = publish(server, "model.safetensors")
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(UserError, match=r"'me/model' has no tokenizer that is read here; it has config.json"):
+        read_tokenizer(NAMES)
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match=r"'me/model' has no configuration that is read here; it has model.saf"):
+        read_config(NAMES)
 
 
 def test_without_network_or_with_it_forbidden_one_line_says_so(server, monkeypatch):

@@ -154,7 +154,7 @@ def test_the_page_asks_under_the_prefix_in_a_browser(proxied, address, tmp_path)
     drawn = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
     # The names come from /info, which the script asks.
     assert all(f">{name}<" in drawn for name in MODELS), drawn[-2000:]
-    (link,) = re.findall(r'<a href="([^"]+)">All routes', drawn)
+    (link,) = re.findall(r'<a href="([^"]+)">API', drawn)
     # As a browser finds it: from where the page was after nginx's redirects.
     page = proxied.get(address, follow_redirects=True).url
     found = proxied.get(page.join(link))

@@ -9,6 +9,12 @@ ROOT = Path(__file__).parents[2]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES += [f"{mark}{one}" for mark in ("", "##") for one in string.ascii_lowercase + string.digits] + list(".,?!'-%")
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+RERANKER = "cross-encoder/ms-marco-MiniLM-L6-v2"
+
+
+CORPUS = ROOT / "tests" / "stored" / "corpus.txt"
+NARROW = {"embedding_size": 16, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+NARROW |= {"max_position_embeddings": 256}
 
 
 def write_models(place: Path) -> None:
@@ -16,10 +22,7 @@ def write_models(place: Path) -> None:
     from albert_tf import AlbertConfig, AlbertEncoder
     from albert_tf.checkpoints import save_huggingface
 
-    config = AlbertConfig.named("bert_base_uncased").replace(
-        vocab_size=len(PIECES), embedding_size=16, hidden_size=16, num_hidden_layers=6, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=64,
-    )  # fmt: skip
+    config = AlbertConfig.named("bert_base_uncased").replace(vocab_size=len(PIECES), num_hidden_layers=6, **NARROW)
     encoder = AlbertEncoder(config)
     for folder in (place / MINILM, place / "minilm"):
         save_huggingface(encoder, folder)
@@ -31,14 +34,44 @@ def write_models(place: Path) -> None:
         (folder / "modules.json").write_text(json.dumps(modules))
 
 
+def write_other_models(place: Path) -> None:
+    """Writes the other models that guides name, untrained and narrow, and narrow configurations as small/NAME.json."""
+    from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
+    from albert_tf.checkpoints import save_huggingface
+    from albert_tf.models.classifiers import AlbertRegressor
+    from tfrecords.tokenizers.training import train_bpe, train_tokenizer
+
+    lines = CORPUS.read_text("utf-8").splitlines()
+    pieces = train_tokenizer(lines, 150, hard_vocab_limit=False)
+    for folder, name, head, file, vocabulary, size, layers in (
+        ("albert/albert-base-v2", "albert_base_v2", AlbertPretrainer, "spiece.model", pieces, 150, 7),
+        ("xlnet/xlnet-base-cased", "xlnet_base", None, "spiece.model", pieces, 150, 2),
+        ("FacebookAI/roberta-base", "roberta_base", None, "tokenizer.json", train_bpe(lines, 300), 300, 2),
+        (RERANKER, "bert_base_uncased", AlbertRegressor, "vocab.txt", "\n".join(PIECES).encode(), len(PIECES), 2),
+    ):
+        encoder = AlbertEncoder(AlbertConfig.named(name).replace(vocab_size=size, num_hidden_layers=layers, **NARROW))
+        save_huggingface(head(encoder) if head else encoder, place / folder)
+        (place / folder / file).write_bytes(vocabulary)
+    for folder, name in (("dbmdz", "bert-base-german-uncased"), ("intfloat", "multilingual-e5-small")):
+        (place / folder).mkdir()
+        (place / folder / name).symlink_to(Path("..") / MINILM)
+    (place / "small").mkdir()
+    for name in ("albert_base_v2", "albert_tiny_zh", "albert_xlnet_base", "roberta_base"):
+        config = AlbertConfig.named(name).replace(vocab_size=300, num_hidden_layers=3, **NARROW)
+        config.to_json(place / "small" / f"{name}.json")
+
+
 def write_texts(place: Path) -> None:
     """Writes the texts, tables and questions that the guides name."""
-    paragraphs = (ROOT / "tests" / "stored" / "corpus.txt").read_text("utf-8")
+    paragraphs = CORPUS.read_text("utf-8")
     for folder, name in (("corpus", "a.txt"), ("german", "a.txt"), ("notes", "a.txt")):
         (place / folder).mkdir()
         (place / folder / name).write_text(paragraphs, "utf-8")
+    (place / "chinese").mkdir()
+    sentences = ["".join(chr(0x4E00 + (7 * n + k) % 80) for k in range(12)) + "\u3002" for n in range(69)]
+    rows = [json.dumps({"text": "\n".join(sentences[n : n + 9])}) for n in range(60)]
+    (place / "chinese" / "a.jsonl").write_text("\n".join(rows))
     (place / "texts.txt").write_text("Where is my parcel?\nThe invoice is wrong.\n")
-    (place / "passages.txt").write_text("The river ends in the sea.\nThe road ends here.\n")
     (place / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     (place / "rows").mkdir()
     (place / "rows" / "a.jsonl").write_text('{"text": "Where is my parcel?"}\n')
@@ -59,15 +92,16 @@ def write_texts(place: Path) -> None:
         )
     question = {"id": "1", "question": "Who wrote it?", "answers": [{"text": "Ann", "answer_start": 0}]}
     question |= {"is_impossible": False}
+    without = {"id": "2", "question": "Who read it?", "answers": [], "is_impossible": True}
     squad = {
         "version": "v2.0",
-        "data": [{"title": "t", "paragraphs": [{"context": "Ann wrote it in May.", "qas": [question]}]}],
+        "data": [{"title": "t", "paragraphs": [{"context": "Ann wrote it in May.", "qas": [question, without]}]}],
     }
     (place / "squad").mkdir()
     for name in ("squad/train-v2.0.json", "squad/dev-v2.0.json", "dev-v2.0.json"):
         (place / name).write_text(json.dumps(squad))
-    (place / "predictions.json").write_text('{"1": "Ann"}')
-    (place / "null_odds.json").write_text('{"1": 0.0}')
+    (place / "predictions.json").write_text('{"1": "Ann", "2": ""}')
+    (place / "null_odds.json").write_text('{"1": 0.0, "2": 1.0}')
     for name in ("examples", "serving", "recipes", "scripts"):
         (place / name).symlink_to(ROOT / name)
 
@@ -75,4 +109,5 @@ def write_texts(place: Path) -> None:
 def write_place(place: Path) -> None:
     """Writes models and texts, all that a guide may name."""
     write_models(place)
+    write_other_models(place)
     write_texts(place)

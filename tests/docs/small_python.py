@@ -4,13 +4,17 @@ The values of flags that a guide gives are replaced by those of SMALL; flags of 
 """
 
 import os
+import re
 import sys
 
 SMALL = {
-    "tfrecords.train_tokenizer": {"vocab_size": "150", "max_words": "5"},
+    "tfrecords.train_tokenizer": {"vocab_size": "300", "max_words": "5"},
     "tfrecords.create_pretraining_data": {"max_seq_length": "48", "held_out_fraction": "0.2"},
-    "albert_tf.run_pretraining": {"num_train_steps": "2", "learning_rate": "0.001", "memory_gb": "4"},
-    "albert_tf.run_finetuning": {"num_train_epochs": "0", "max_seq_length": "96", "seeds": "2"},
+    "albert_tf.run_pretraining": {
+        **{"num_train_steps": "2", "learning_rate": "0.001", "memory_gb": "4"},
+        **{"second_from_step": "1", "second_train_batch_size": "4"},
+    },
+    "albert_tf.run_finetuning": {"num_train_epochs": "0", "max_seq_length": "96"},
     "albert_tf.compress": {
         **{"embedding_size": "8", "lora_rank": "2", "vocab_size": "60", "max_seq_length": "32"},
         **{"num_train_steps": "2", "task_train_steps": "2"},
@@ -26,6 +30,7 @@ ADDED = {
     "albert_tf.run_evaluation": [],
     "albert_tf.compress": ["--train_batch_size=4"],
     "serving.benchmark": ["--warmup_seconds=0.1"],
+    "experiments.run": ["--rows=plain,lora"],
 }  # fmt: skip
 
 
@@ -40,10 +45,10 @@ def small(arguments: list[str]) -> list[str]:
     module, values = arguments[1], SMALL.get(arguments[1], {})
     given = [argument.partition("=")[0].removeprefix("--") for argument in arguments]
     changed = [f"--{n}={values[n]}" if n in values else argument for n, argument in zip(given, arguments)]
-    added = ADDED[module] if "--config=albert_base_v2" not in arguments else [*ADDED[module], "--config=small.json"]
-    return changed + [
-        flag for flag in added if flag.partition("=")[0].removeprefix("--") not in given or "config" in flag
-    ]
+    changed = [re.sub(r"--config=(\w+)$", r"--config=small/\1.json", argument) for argument in changed]
+    # A vocabulary that is extended has no limit.
+    added = [] if "add_to" in given else ADDED[module]
+    return changed + [flag for flag in added if flag.partition("=")[0].removeprefix("--") not in given]
 
 
 if __name__ == "__main__":

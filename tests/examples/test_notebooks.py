@@ -38,6 +38,32 @@ def printed(outputs):
     return "".join(output.get("text", "") for output in outputs)
 
 
+@pytest.fixture
+def tiny(tmp_path):
+    """A folder of an embedder of two layers, as one would download it."""
+    from albert_tf import AlbertSentenceEmbedder, loading
+    from tests.albert_tf.test_loading import VOCABULARY
+    from tests.albert_tf.tiny import small
+
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_text(VOCABULARY)
+    loading.load(AlbertSentenceEmbedder(small(vocab_size=8)), tokenizer=vocabulary).save(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+# Notebooks start a kernel and TensorFlow: half a minute each.
+@pytest.mark.slow
+def test_a_classifier_to_its_end(execute, tiny, tmp_path):
+    outputs = execute("classifier.ipynb", MODEL=tiny, CSV=ROOT / "examples" / "tickets.csv")
+    text = printed(outputs)
+    assert "64 rows to train on, 16 held out" in text and "held-out accuracy " in text
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert "the same answers: True" in text and "exported version 1 of tickets" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny", "vocab.txt"]
+    # What is written to stderr is shown in red.
+    assert not [output["text"] for output in outputs if output.get("name") == "stderr"]
+
+
 @pytest.mark.slow
 def test_finetune_to_its_end(execute, tmp_path):
     outputs = execute("finetune.ipynb", replaced=[("epochs=16", "epochs=1")])
@@ -48,15 +74,8 @@ def test_finetune_to_its_end(execute, tmp_path):
 
 # It searches with a model of five layers' size: half a minute.
 @pytest.mark.slow
-def test_semantic_search_to_its_end(execute, tmp_path):
-    from albert_tf import AlbertSentenceEmbedder, loading
-    from tests.albert_tf.test_loading import VOCABULARY
-    from tests.albert_tf.tiny import small
-
-    (tmp_path / "vocab.txt").write_text(VOCABULARY)
-    model = AlbertSentenceEmbedder(small(vocab_size=8))
-    loading.load(model, tokenizer=str(tmp_path / "vocab.txt")).save(tmp_path / "tiny")
-    text = printed(execute("semantic_search.ipynb", MODEL=tmp_path / "tiny"))
+def test_semantic_search_to_its_end(execute, tiny, tmp_path):
+    text = printed(execute("semantic_search.ipynb", MODEL=tiny))
     assert "the same vectors: True" in text and "exported version 1 of search" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny", "vocab.txt"]
 
@@ -79,53 +98,3 @@ def test_finetune_learns(execute):
     accuracy = float(printed(outputs).split("held-out accuracy ")[1].split()[0])
     # Whoever only counts words is right three times in four at most.
     assert accuracy > 0.85
-
-
-@pytest.mark.slow
-def test_finetune_checkpoint_without_anything_downloaded(execute, tmp_path):
-    # Nowhere: the fall-backs, whatever this machine has installed.
-    outputs = execute("finetune_checkpoint.ipynb", DATA="nowhere", CHECKPOINT="nowhere", ROWS=960, EPOCHS=8)
-    text = printed(outputs)
-    assert "made-up sentences instead" in text
-    assert float(text.split("epoch 8: dev accuracy ")[1].split()[0]) > 0.9
-    assert (tmp_path / "reviews-sst2" / "task.json").is_file()
-
-
-@pytest.fixture(scope="module")
-def huggingface_folder(tmp_path_factory):
-    """A checkpoint as one would download it: a tiny encoder with its SentencePiece model."""
-    from albert_tf import AlbertConfig, AlbertEncoder
-    from albert_tf.checkpoints import save_huggingface
-    from tfrecords.tokenizers.loading import load_tokenizer
-    from tfrecords.tokenizers.training import train_tokenizer
-
-    folder = tmp_path_factory.mktemp("downloaded")
-    texts = ["a fine film", "a dull film", "the quick brown fox jumps over the lazy dog"]
-    (folder / "spiece.model").write_bytes(
-        train_tokenizer(texts, vocab_size=60, lower_case=True, hard_vocab_limit=False)
-    )
-    tokenizer = load_tokenizer(folder / "spiece.model")
-    sizes = {"embedding_size": 16, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.1,
-        **sizes,
-    )
-    save_huggingface(AlbertEncoder(config), folder)
-    return folder
-
-
-@pytest.mark.slow
-def test_finetune_checkpoint_from_a_downloaded_folder_and_glue(execute, huggingface_folder, tmp_path):
-    data = tmp_path / "SST-2"
-    data.mkdir()
-    for split, rows in {"train": 64, "dev": 16}.items():
-        lines = [f'a {"fine" if row % 2 else "dull"} film with "quotes\t{row % 2}' for row in range(rows)]
-        (data / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
-    outputs = execute("finetune_checkpoint.ipynb", DATA=data, CHECKPOINT=huggingface_folder, ROWS=64, EPOCHS=1)
-    text = printed(outputs)
-    assert "instead" not in text
-    assert "64 training and 16 dev sentences" in text and "2 layers of 32" in text
-    assert "kept in reviews-sst2 and read back" in text

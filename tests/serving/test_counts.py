@@ -35,9 +35,9 @@ HELP = {
     "serving.model_server": (set(), 12),
     "serving.client": ({"grpc", "numpy"}, 21),
     "serving.gateway": ({"grpc", "numpy"}, 22),
-    "serving.export": ({"numpy"}, 26),
-    "albert_tf.run_pretraining": ({"numpy", "numba"}, 41),
-    "albert_tf.run_finetuning": ({"numpy"}, 42),
+    "serving.export": ({"numpy"}, 28),
+    "albert_tf.run_pretraining": ({"numpy", "numba"}, 43),
+    "albert_tf.run_finetuning": ({"numpy"}, 44),
     "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 41),
 }
 

@@ -6,6 +6,7 @@ No graph is built: `saved` stands in for the SavedModel. What is really saved, o
 import dataclasses
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.models.base import EncoderModel
-from serving.export import MANIFEST, ExportSettings, export, main
+from serving import export_again
+from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
+from serving.manifest import MANIFEST
 from tfrecords.base.errors import UserError
 
 
@@ -195,10 +198,10 @@ def test_impossible_exports_are_named(write, tmp_path, change, message):
 def test_for_another_cpu_is_written_what_this_one_cannot_run(
     settings, write, saved, tmp_path, monkeypatch, capsys, compute, refusal, dtypes
 ):
-    def probed():
+    def probed(*arguments):
         raise UserError("no kernels")
 
-    monkeypatch.setattr("serving.inference.encoder.check_kernels", probed)
+    monkeypatch.setattr("serving.inference.onednn.require", probed)
     for name in ("has_avx512", "has_vnni"):
         monkeypatch.setattr(f"serving.inference.options.{name}", lambda: False)
     monkeypatch.setattr("serving.cpu.can_run", lambda compute, *_: compute == "float32")
@@ -246,3 +249,62 @@ class Headless(EncoderModel):
 def test_an_unknown_head_is_refused(make_model):
     with pytest.raises(UserError, match=r"a Headless cannot be exported; these can: AlbertClassifier, .*AlbertEncoder"):
         make_exportable(Headless(make_model("encoder")), ExportOptions(48))
+
+
+@pytest.fixture
+def servable(write, saved, tmp_path, models):
+    """A servable of a copy of a model, and a function that changes its latest manifest."""
+    shutil.copytree(models[1], tmp_path / "model", ignore=shutil.ignore_patterns("exported"))
+    version = write(model=str(tmp_path / "model"), inputs="text", max_seq_length=20, version=4)
+
+    def change(**entries):
+        (version / MANIFEST).write_text(json.dumps(manifest_of(version) | entries))
+
+    return version.parent, change
+
+
+def test_servables_are_exported_again_as_they_were(servable, tmp_path, capsys):
+    base, change = servable
+    settings = export_again.AgainSettings(folder=str(tmp_path))
+    export_again.main(settings)
+    change(versions={"tensorflow": "2.20.0"})
+    export_again.main(settings)
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"{base}: is of these versions already", f"{base}: exported {base}/5"]
+    before, now = (manifest_of(base / name) for name in "45")
+    assert now["export"] == before["export"] | {"version": 0} and now["export"]["max_seq_length"] == 20
+    assert now["weights_sha256"] == before["weights_sha256"] and now["task"]["inputs"] == ["sentence1", "sentence2"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=f"no servable in '{tmp_path}/empty'"):
+        export_again.main(export_again.AgainSettings(folder=str(tmp_path / "empty")))
+
+
+@pytest.mark.parametrize(
+    ("entries", "message", "is_change"),
+    [
+        ({"weights_sha256": "0"}, "'.*/model' has other weights than on 20..-..-..; .* or add --changed", True),
+        ({"tokenizer_sha256": "0"}, "has another tokenizer than on", True),
+        ({"task": {"inputs": ["text"]}}, r"has another task than on .*: inputs was \['text'\]", True),
+        ({"config": {"hidden_size": 3}}, "has another config than on .*: hidden_size was 3", True),
+        ({"format_version": 1, "weights_sha256": None}, "may have changed: .* albert-tf 0.1, which did not say", True),
+        ({"export": {}}, "does not say how it was exported", False),
+        (
+            {"export": {"model": "m", "colour": "red"}},
+            "was exported with 'colour', which albert-tf export has not",
+            False,
+        ),
+        ({"export": {"model": "/gone", "output_dir": "o"}}, "'/gone', from which '.*/4' was exported, is gone", False),
+        ({"format_version": 3}, "has format_version 3; albert-tf .* reads up to 2: install a newer one", False),
+    ],
+)
+def test_a_servable_of_another_model_is_not_exported_again(servable, capsys, entries, message, is_change):
+    base, change = servable
+    change(versions={}, **entries)
+    with pytest.raises(UserError, match="1 of 1 servables were not exported again"):
+        export_again.main(export_again.AgainSettings(folder=str(base)))
+    said = capsys.readouterr().out
+    assert re.search(f"{base}: not exported: .*{message}", said) and said.count("\n") == 1
+    assert [path.name for path in base.iterdir()] == ["4"]
+    if is_change:
+        export_again.main(export_again.AgainSettings(folder=str(base), changed=True))
+        assert (base / "5").is_dir()

@@ -90,6 +90,37 @@ def test_models_of_one_name_are_not_taken_for_each_other(settings, tmp_path, mon
     assert len(exports) == 2
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_of_two_first_starts_at_once_one_exports(settings, tmp_path, monkeypatch, same, capfd):
+    settings, exports = settings
+    write, goes_on = start.export, threading.Event()
+    monkeypatch.setattr(start, "export", lambda asked: goes_on.wait(30) and write(asked))
+    other = tmp_path / "elsewhere" / "film"
+    other.mkdir(parents=True)
+    first = threading.Thread(target=start.find_servable, args=(settings,))
+    first.start()
+    while not (tmp_path / "out" / "film").exists():
+        time.sleep(0.01)
+    threading.Timer(0.3, goes_on.set).start()
+    if same:
+        assert start.find_servable(settings) == tmp_path / "out" / "film"
+    else:
+        with pytest.raises(UserError, match=f"holds an export of '{tmp_path}/film', .*; give another --name"):
+            start.find_servable(dataclasses.replace(settings, model=str(other)))
+    first.join()
+    assert len(exports) == 1 and "another process is at work in" in capfd.readouterr().err
+
+
+def test_a_first_start_that_fails_leaves_no_folder(settings, tmp_path, monkeypatch):
+    def fail(asked):
+        raise UserError("no tokenizer")
+
+    monkeypatch.setattr(start, "export", fail)
+    with pytest.raises(UserError, match="no tokenizer"):
+        start.find_servable(settings[0])
+    assert not (tmp_path / "out").exists()
+
+
 def test_two_servers_have_two_ports(settings):
     for ports, message in (
         ({"port": 8501}, "--port and --rest_api_port are both 8501"),

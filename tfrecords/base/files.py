@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.version import VERSION
 
 
 @contextlib.contextmanager
@@ -112,6 +113,15 @@ def read_json(path: str | os.PathLike) -> Any:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"'{path}' is not JSON: {error}") from error
+
+
+def check_format(what: str, values: dict[str, Any], newest: int) -> None:
+    """Raises UserError if `values`, which `what` holds, have a later "format_version" than `newest`; none means 1."""
+    found = values.get("format_version", 1)
+    if not isinstance(found, int) or found > newest:
+        raise UserError(
+            f"{what} has format_version {found}; albert-tf {VERSION} reads up to {newest}: install a newer one"
+        )
 
 
 _POINTER = b"version https://git-lfs.github.com/spec/"

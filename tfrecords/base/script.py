@@ -19,6 +19,7 @@ from absl import logging as absl_logging
 from tfrecords.base.errors import UserError
 from tfrecords.base.help_text import help_text
 from tfrecords.base.settings import define_flags, read_flags
+from tfrecords.base.started import insist_when_interrupted, stop_insisting
 from tfrecords.base.version import VERSION
 
 # The flags that `run_main` defines belong to the command, as those of `define_flags`.
@@ -48,12 +49,14 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
     for sentence in find_collisions():
         print(f"warning: {sentence}", file=sys.stderr)
+    insist_when_interrupted()
     try:
         app.run(checked, flags_parser=lambda arguments: _parse(arguments, main.__module__, settings_class))
     except UserError as error:
         # One line: a traceback would bury the sentence that says how to go on.
         _end(f"error: {error}", 1)
     except KeyboardInterrupt:
+        stop_insisting()
         with contextlib.suppress(SystemExit):
             _end("interrupted", 130)
         # TensorFlow's threads may still run; an interpreter that is taken down around them crashes now and then.
@@ -78,7 +81,7 @@ def leave_a_closed_pipe() -> NoReturn:
 def _end(message: str, status: int) -> NoReturn:
     for bar in list(_bars):
         bar.close()
-    print(message, file=sys.stderr)
+    print(_by_name(message), file=sys.stderr)
     sys.exit(status)
 
 
@@ -100,7 +103,16 @@ def progress_bar(iterable: Iterable | None = None, **options):
 
 def say_next(command: str) -> None:
     """Prints the next command on stderr, where no program reads it."""
-    print(f"next: {command}", file=sys.stderr)
+    print(f"next: {_by_name(command)}", file=sys.stderr)
+
+
+# By module, the names of the command `albert-tf`, which fills it.
+names: dict[str, str] = {}
+
+
+def _by_name(text: str) -> str:
+    """Commands in a text as somebody types them who typed albert-tf."""
+    return re.sub(r"python -m ([\w.]+)", lambda found: names.get(found[1], found[0]), text)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -19,6 +19,7 @@ from tfrecords.tokenizers.added_tokens import AddedToken
 
 # The name until version 0.2 is also that of a file of the `tokenizers` library.
 DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE = "albert_tokenizer.json", "tokenizer.json"
+DESCRIPTION_FORMAT = 1
 
 BY_IDS = "tokenize with transformers, and ask the model by ids"
 
@@ -219,7 +220,7 @@ class Tokenizer(abc.ABC):
         former = description_in(folder)
         with files.replacing(folder / self.file_name) as temporary:
             temporary.write_bytes(self.vocabulary)
-        files.write_json(folder / DESCRIPTION_FILE, self.description())
+        files.write_json(folder / DESCRIPTION_FILE, {"format_version": DESCRIPTION_FORMAT} | self.description())
         if former not in (None, folder / DESCRIPTION_FILE, folder / self.file_name):
             former.unlink()
 

@@ -5,7 +5,9 @@ missing keys; for a class without steps of its own, such as PreTrainedTokenizerF
 (transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
 """
 
+import fnmatch
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,12 @@ from tfrecords.tokenizers.added_tokens import AddedToken
 
 # The tokenizers library's file. Until 0.2 this library's description of a tokenizer had its name.
 TOKENIZERS_FILE = "tokenizer.json"
-_CONFIG, _MAP, _ADDED, _MODEL = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json"
+_CONFIG, _MAP, _ADDED, MODEL = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json"
+# The files of published folders that a tokenizer is read from, and the vocabularies among them.
+FILES = """tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt vocab.json
+    merges.txt spiece.model 30k-clean.model sentencepiece.bpe.model albert_tokenizer.json preprocessor.json"""
+_VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*spiece.model", "30k-clean.model", "*.bpe.model")
+_OF_KERAS = "assets/tokenizer/*"
 ROLES = {"cls": ("cls_token", "bos_token"), "sep": ("sep_token", "eos_token")} | {
     role: (f"{role}_token",) for role in ("pad", "unk", "mask")
 }
@@ -55,7 +62,7 @@ class FolderFiles:
     def __init__(self, folder: Path, described: dict[str, Any] | None = None, where: str = ""):
         self.folder, self.where = folder, where or str(folder / TOKENIZERS_FILE)
         self._config, self._map, self._added, model, own = (
-            read_object(folder / name) for name in (_CONFIG, _MAP, _ADDED, _MODEL, TOKENIZERS_FILE)
+            read_object(folder / name) for name in (_CONFIG, _MAP, _ADDED, MODEL, TOKENIZERS_FILE)
         )
         self.settings = self._config | self._map
         self.described = (own if "model" in own else {}) if described is None else described
@@ -164,6 +171,19 @@ def added_token(token: dict[str, Any], number: int) -> AddedToken:
 
 def _content(token: str | dict[str, Any]) -> str:
     return token["content"] if isinstance(token, dict) else token
+
+
+def tokenizer_files(names: Iterable[str]) -> list[str]:
+    """Chooses the files that a tokenizer is read from among those of a published folder."""
+    names = list(names)
+    found = [name for name in names if _matches(name, (*FILES.split(), _OF_KERAS))]
+    if not any(_matches(name, (*_VOCABULARIES, _OF_KERAS)) for name in found):
+        found += [name for name in names if "/" not in name and _matches(name, ("*.model", "*vocab*.txt"))]
+    return found
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
 def lowers_first(folder: Path) -> bool:

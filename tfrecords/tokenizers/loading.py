@@ -5,13 +5,23 @@ Supported are google-research's and brightmart's vocabularies, folders of transf
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import download_hint
-from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer, description_in
-from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first, read_file
+from tfrecords.base.hub import MODULES, Fetch, Part, find, inner_folder
+from tfrecords.tokenizers.base import DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer, description_in
+from tfrecords.tokenizers.folder_files import (
+    FILES,
+    MODEL,
+    TOKENIZERS_FILE,
+    FolderFiles,
+    lowers_first,
+    read_file,
+    tokenizer_files,
+)
+from tfrecords.tokenizers.other_files import SENTENCE_FILES
 from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
 from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
 
@@ -30,7 +40,7 @@ _BPE_VOCABULARIES = ("vocab.json", "assets/tokenizer/vocabulary.json")
 def load_tokenizer(
     path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer:
-    """Loads a SentencePiece .model, a WordPiece vocab .txt, a BPE's .json, or a folder with one of them.
+    """Loads a SentencePiece .model, a WordPiece vocab .txt, a BPE's .json, a folder with one of them, or a hub's name.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vocab.txt"
@@ -54,8 +64,7 @@ def load_tokenizer(
         UserError: for anything else, for a folder with another vocabulary than it was saved with, and for a case or
             accents that differ from the stored ones.
     """
-    path = Path(path)
-    check_tokenizer(path)
+    path = check_tokenizer(path)
     if path.is_dir():
         if description_in(path) is None:
             return read_tokenizer(path, lower_case, keep_accents)
@@ -72,17 +81,38 @@ def load_tokenizer(
     return make_tokenizer(kind, read_file(path), lower_case, keep_accents, path)
 
 
-def check_tokenizer(path: str | os.PathLike) -> None:
-    """Raises UserError if nothing at `path` can be a tokenizer."""
-    if not Path(path).exists():
-        mend = download_hint(path) or "give a .model, a vocab .txt, a BPE's .json or a folder with one of them"
-        raise UserError(f"tokenizer '{path}' does not exist; {mend}")
+def check_tokenizer(path: str | os.PathLike) -> Path:
+    """Returns where a tokenizer is: `path`, or for a name of the hub the folder with its files, once downloaded.
+
+    Raises UserError if nothing there can be a tokenizer.
+    """
+    found = find(path, _PART)
+    if not found.exists():
+        raise UserError(
+            f"tokenizer '{path}' does not exist; give a .model, a vocab .txt, a BPE's .json, a folder with one of them,"
+            " or the whole name of a model of the Hugging Face hub, such as albert/albert-base-v2"
+        )
+    return found / inner_folder(os.listdir(found), found.joinpath) if found.is_dir() else found
+
+
+def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch) -> Path:
+    inside = inner_folder(listed, fetch)
+    here = [file.removeprefix(inside) for file in listed if file.startswith(inside)]
+    if not (wanted := tokenizer_files(here)):
+        found = ", ".join(file for file in listed if not file.startswith("."))[:200]
+        raise UserError(f"'{name}' has no tokenizer that is read here; it has {found or 'no files'}")
+    wanted += [file for file in here if file == MODEL or file in SENTENCE_FILES]
+    return [fetch(f"{inside}{file}").parents[f"{inside}{file}".count("/")] for file in wanted][-1]
+
+
+_PART = Part((MODULES, MODEL, *FILES.split(), *SENTENCE_FILES), _fetch_all)
 
 
 def _load_folder(folder: Path) -> Tokenizer:
     described = description_in(folder)
     description = files.read_json(described)
     try:
+        files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
         path, kind = folder / description["vocabulary"], description["kind"]
         if kind == "bpe":
             from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
@@ -98,7 +128,7 @@ def _load_folder(folder: Path) -> Tokenizer:
     except UnknownTokenizer as error:
         # Saved tokenizers are always supported.
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again") from error
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"'{described}' is not a tokenizer's description; save it again") from error
     except OSError as error:
         raise UserError(f"cannot read the vocabulary of '{folder}': {error.strerror}") from error
@@ -120,7 +150,7 @@ def read_tokenizer(
     Raises UserError if there is no tokenizer or more than one, it is damaged, of an unknown kind (UnknownTokenizer), or
     `lower_case` differs from a stored value.
     """
-    path = Path(path)
+    path = check_tokenizer(path)
     if path.is_dir():
         found = tokenizer_in(path, lower_case, keep_accents)
         if found is None:
@@ -156,7 +186,6 @@ def own_sha256(folder: str | os.PathLike) -> str | None:
 
 
 def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, folder: Path | None = None) -> Tokenizer:
-    check_tokenizer(path)
     folder = folder or path.parent
     try:
         if path.suffix != ".json":

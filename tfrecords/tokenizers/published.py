@@ -56,8 +56,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     if kind == "Unigram":
         if not {"[CLS]", "<cls>", "<s>"} & {piece for piece, _ in values["model"]["vocab"]}:
             raise UnknownTokenizer(
-                f"'{path}' holds a unigram vocabulary without ALBERT's [CLS], XLNet's <cls> or XLM-RoBERTa's <s>, which"
-                f" is not known here; {BY_IDS}"
+                f"'{path}' holds a unigram vocabulary without [CLS], <cls> or <s>, which is not known here; {BY_IDS}"
             )
         return _unigram(near, lower_case, keep_accents, path)
     if kind != "WordPiece":

@@ -209,7 +209,7 @@ class RelatedRows(PaddedRows):
             self.length = self.length + relations.queries
 
     @property
-    def weights(self) -> Tensor:  # type: ignore[override]
+    def weights(self) -> Tensor:
         weights, queries = super().weights, self.relations.queries
         if queries is None:
             return weights

@@ -44,20 +44,6 @@ const row = (model, task, asked) => (pair(model, task) ? [asked.text, asked.seco
 
 // What a model may do: the fields that it needs, what is asked of which route, and how the answer is drawn.
 const TASKS = {
-  tokenize: {
-    title: "Pieces and ids", route: "tokenize", wide: true,
-    fields: (model) => ("answer" in model.inputs ? ["text", "context"] : ["text"]),
-    body: (model, asked) => ({ inputs: "answer" in model.inputs ? [asked.text, asked.context] : [asked.text] }),
-    draw(answer, model, asked) {
-      const chips = (tokens) => tokens.map((one) => node("li", { className: one.special ? "special" : "" }, one.text || "␣", node("small", {}, String(one.id))));
-      const limit = model.max_input_length ? ` of ${model.max_input_length}` : "";
-      const masked = model.mask && asked.text.includes(model.mask) ? `; where words are guessed, ${model.mask} is one piece` : "";
-      return answer.flatMap((tokens) => [
-        node("ol", { className: "pieces", "aria-label": "Pieces, each with its id" }, ...chips(tokens)),
-        node("p", { className: "soft" }, `${tokens.length}${limit} tokens${masked}`),
-      ]);
-    },
-  },
   fill_mask: {
     title: "Masked words", route: "fill_mask",
     fields: () => ["text"],
@@ -68,39 +54,39 @@ const TASKS = {
             answer.length > 1 ? node("h3", {}, `Mask ${number + 1}`) : null,
             bars(mask.map((one) => [one.text, percent(one.score), one.score])),
           ])
-        : [node("p", { className: "soft" }, `Write ${model.mask || "[MASK]"} in the text for a word to be guessed.`)],
+        : [node("p", { className: "soft" }, `Write ${model.mask || "[MASK]"} in the text, and the model predicts that word.`)],
   },
   classify: {
-    title: "Class", route: "predict",
+    title: "Classes", route: "predict",
     fields: (model) => (pair(model, "classify") ? ["text", "second"] : ["text"]),
     body: (model, asked) => ({ inputs: [row(model, "classify", asked)] }),
     draw: (answer) => [classes(answer[0])],
   },
   sentence_order: {
-    title: "Order of the two texts", route: "sentence_order",
+    title: "Sentence order", route: "sentence_order",
     fields: () => ["text", "second"],
     body: (model, asked) => ({ inputs: [asked.text, asked.second] }),
     draw: (answer) => [classes(answer)],
   },
   answer: {
-    title: "Answer in the context", route: "answer", wide: true,
+    title: "Answer", route: "answer", wide: true,
     fields: () => ["text", "context"],
     body: (model, asked) => ({ inputs: { question: asked.text, context: asked.context } }),
     draw: (answer, model, asked) => [
       passage(asked.context, answer.answer ? [answer] : []),
-      answer.answer ? null : node("p", {}, "The context holds no answer, says the model."),
+      answer.answer ? null : node("p", {}, "The model finds no answer in the context."),
       bars(answer.answers.map((one) => [one.answer, percent(one.score), one.score])),
-      node("p", { className: "soft" }, `Score of there being no answer: ${answer.no_answer_score.toFixed(2)}`),
+      node("p", { className: "soft" }, `No-answer score: ${answer.no_answer_score.toFixed(2)}`),
     ],
   },
   tag: {
-    title: "Words and their classes", route: "tag", wide: true,
+    title: "Tagged words", route: "tag", wide: true,
     fields: () => ["text"],
     body: (model, asked) => ({ inputs: asked.text }),
     draw: (answer, model, asked) => [passage(asked.text, answer)],
   },
   embed: {
-    title: "Similar sentences", route: "embed",
+    title: "Similarity", route: "embed",
     fields: () => ["text", "sentences"],
     body: (model, asked) => ({ inputs: [asked.text, ...asked.sentences] }),
     draw([first, ...vectors], model, asked) {
@@ -109,25 +95,25 @@ const TASKS = {
       found.sort((one, other) => other[1] - one[1]);
       return [
         bars(found.map(([text, score]) => [text, score.toFixed(3), score])),
-        node("p", { className: "soft" }, `Cosine of vectors of ${first.length} numbers`),
+        node("p", { className: "soft" }, `Cosine similarity of embeddings with ${first.length} dimensions`),
       ];
     },
   },
   rerank: {
-    title: "Sentences by how well they answer the text", route: "rerank",
+    title: "Reranked sentences", route: "rerank",
     fields: () => ["text", "sentences"],
     body: (model, asked) => ({ query: asked.text, texts: asked.sentences }),
     draw: (answer, model, asked) => [bars(answer.map((one) => [asked.sentences[one.index], one.score.toFixed(3), one.score]))],
   },
   embed_sparse: {
-    title: "Terms that weigh most", route: "embed_sparse",
+    title: "Sparse vector", route: "embed_sparse",
     fields: () => ["text"],
     body: (model, asked) => ({ inputs: [asked.text] }),
     draw([terms]) {
       const best = terms.slice(0, 12), most = best.length ? best[0].value : 1;
       return [
         bars(best.map((one) => [one.text, one.value.toFixed(2), one.value / most])),
-        node("p", { className: "soft" }, `${terms.length} terms weigh something`),
+        node("p", { className: "soft" }, `The largest of ${terms.length} weights that are not zero`),
       ];
     },
   },
@@ -145,10 +131,24 @@ const TASKS = {
         const text = place ? asked.sentences[place - 1] : asked.text;
         const label = found ? ` as ${found[0].label === "value" ? found[0].score.toFixed(3) : found[0].label}` : "";
         return node("li", {}, text, node("br"),
-          node("span", { className: "soft" }, `left at step ${steps} of ${total}${label}: ${saved} of the steps saved`),
+          node("span", { className: "soft" }, `${steps} of ${total} layers computed${label}: ${saved} saved`),
           node("div", { className: "cells", "aria-hidden": "true" }, ...cells));
       };
       return [node("ol", { className: "steps" }, ...answer.map(one))];
+    },
+  },
+  tokenize: {
+    title: "Tokens", route: "tokenize", wide: true,
+    fields: (model) => ("answer" in model.inputs ? ["text", "context"] : ["text"]),
+    body: (model, asked) => ({ inputs: "answer" in model.inputs ? [asked.text, asked.context] : [asked.text] }),
+    draw(answer, model, asked) {
+      const chips = (tokens) => tokens.map((one) => node("li", { className: one.special ? "special" : "" }, one.text || "␣", node("small", {}, String(one.id))));
+      const limit = model.max_input_length ? ` of ${model.max_input_length}` : "";
+      const masked = model.mask && asked.text.includes(model.mask) ? `; as a masked word, ${model.mask} is one token` : "";
+      return answer.flatMap((tokens) => [
+        node("ol", { className: "pieces", "aria-label": "Tokens, each with its id" }, ...chips(tokens)),
+        node("p", { className: "soft" }, `${tokens.length}${limit} tokens${masked}`),
+      ]);
     },
   },
 };
@@ -189,7 +189,7 @@ function section(title, ...children) {
   return node("section", { "aria-labelledby": id }, node("h2", { id }, title), ...children);
 }
 
-const STAGES = { queue: "Queue", model: "Model", gateway: "Gateway", rest: "Network and browser" };
+const STAGES = { queue: "Queue", model: "Model", gateway: "Gateway", rest: "Network" };
 
 function times(rows) {
   const heads = Object.entries(STAGES).map(([key, name]) => node("th", { scope: "col" }, node("span", { className: "key " + key, "aria-hidden": "true" }), name));
@@ -197,13 +197,13 @@ function times(rows) {
     node("tr", {}, node("th", { scope: "row" }, title), ...Object.keys(STAGES).map((key) => node("td", {}, of[key].toFixed(1))),
       node("td", {}, trip.toFixed(1)),
       node("td", { "aria-hidden": "true" }, node("div", { className: "stack" }, ...Object.keys(STAGES).map((key) => node("i", { className: key, share: of[key] })))));
-  const head = node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "Question"), ...heads, node("th", { scope: "col" }, "All"), node("td", { "aria-hidden": "true" })));
-  const table = node("table", {}, head, node("tbody", {}, ...rows.map(line)));
-  return section("Milliseconds by stage", node("div", { className: "scroll", tabIndex: 0, role: "group", "aria-label": "Table of times" }, table));
+  const head = node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "Task"), ...heads, node("th", { scope: "col" }, "Total"), node("td", { "aria-hidden": "true" })));
+  const table = node("table", { className: "times" }, head, node("tbody", {}, ...rows.map(line)));
+  return section("Time in milliseconds", node("div", { className: "scroll", tabIndex: 0, role: "group", "aria-label": "Time by stage" }, table));
 }
 
 const offered = (model) => Object.keys(TASKS).filter((task) => model.can.includes(task));
-const silent = (model) => (offered(model).length || model.version === null ? "" : "This model answers no question that this page can ask; its routes are those of the model server.");
+const silent = (model) => (offered(model).length || model.version === null ? "" : "This page has no form for this model; ask the model server.");
 
 function show(model) {
   shown = model;
@@ -211,14 +211,14 @@ function show(model) {
   for (const name of ["text", "second", "context", "sentences", "threshold"]) $(name + "-field").hidden = !fields.has(name);
   $("send").hidden = !fields.size;
   $("text-label").textContent = fields.has("context") ? "Question" : fields.has("second") ? "First text" : "Text";
-  $("text-hint").textContent = model.can.includes("fill_mask") ? `${model.mask || "[MASK]"} stands for a word to be guessed.` : "";
+  $("text-hint").textContent = model.can.includes("fill_mask") ? `The model predicts the word at ${model.mask || "[MASK]"}.` : "";
   const { lowest, highest } = model.steps;
-  $("threshold-hint").textContent = lowest === undefined ? "" : highest > lowest ? "The larger, the deeper rows go." : "The smaller, the deeper rows go.";
+  $("threshold-hint").textContent = lowest === undefined ? "" : highest > lowest ? "A larger threshold computes more layers." : "A smaller threshold computes more layers.";
   if (!$("threshold").value) $("threshold").value = highest > lowest ? 0.9 : 0.1;
   const examples = { ...EXAMPLES, text: fields.has("context") ? "Which river runs through Paris?" : model.can.includes("fill_mask") ? `The cat sat on the ${model.mask || "[MASK]"}.` : "The cat sat on the mat." };
   for (const [name, text] of Object.entries(examples)) if (!$(name).dataset.own) $(name).value = text;
-  const limit = model.max_input_length ? `, rows of up to ${model.max_input_length} tokens` : "";
-  $("about").textContent = model.version === null ? `${model.id} is not there yet` : `${model.id}, version ${model.version}${limit}${model.live ? "" : ", at present gone"}`;
+  const limit = model.max_input_length ? `, longest input ${model.max_input_length} tokens` : "";
+  $("about").textContent = model.version === null ? `${model.id} is not loaded yet` : `${model.id}, version ${model.version}${limit}${model.live ? "" : ", not available now"}`;
   $("status").textContent = silent(model);
 }
 
@@ -256,11 +256,11 @@ async function askAll() {
   // Before the first look that succeeded, there was no model to choose and no field to fill in.
   const asked = first.model ? first : { ...form(), key: first.key };
   const model = known.find((one) => one.id === asked.model);
-  if (!model) throw new Error(`The model ${asked.model} is no longer there.`);
-  const wide = [], narrow = [], rows = [];
+  if (!model) throw new Error(`The model ${asked.model} is no longer served.`);
+  const sections = [], rows = [];
   for (const name of offered(model)) {
     const task = TASKS[name];
-    $("status").textContent = `Asking: ${task.title}`;
+    $("status").textContent = `Waiting for: ${task.title}`;
     let children;
     // One after another: each is timed by itself.
     try {
@@ -271,12 +271,13 @@ async function askAll() {
       if (error.status === 401) throw error;
       children = [node("p", { className: "alarm" }, error.message)];
     }
-    (task.wide ? wide : narrow).push(section(task.title, ...children));
+    sections.push(section(task.title, ...children));
+    if (task.wide) sections.at(-1).className = "wide";
   }
-  const count = wide.length + narrow.length;
-  $("results").replaceChildren(...wide, node("div", { className: "columns" }, ...narrow), ...(rows.length ? [times(rows)] : []));
+  const count = sections.length;
+  $("results").replaceChildren(node("div", { className: "columns" }, ...sections), ...(rows.length ? [times(rows)] : []));
   $("results").hidden = !count;
-  $("status").textContent = count ? `${rows.length} of ${count} questions answered by ${model.id}, version ${model.version}.` : silent(model);
+  $("status").textContent = count ? `${rows.length} of ${count} tasks answered by ${model.id}, version ${model.version}.` : silent(model);
 }
 
 let busy = false;

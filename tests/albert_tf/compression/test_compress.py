@@ -18,6 +18,7 @@ from albert_tf.compression.distillation import digest_of, lessons_of
 from albert_tf.compression.report import milliseconds, worse_than_start
 from albert_tf.compression.taught import taught
 from albert_tf.compression.text import task_of
+from albert_tf.index import identity
 from albert_tf.loading import load
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from tests.albert_tf.compression.tiny import CONFIG, PIECES, UNREAD, WORDS, report_of, write
@@ -32,8 +33,9 @@ def straight(settings, tmp_path_factory):
     return running.run(changed(settings, f"--output_dir={tmp_path_factory.mktemp('straight')}"))
 
 
-def test_an_ordinary_model_folder_and_its_report(straight):
+def test_an_ordinary_model_folder_and_its_report(straight, settings):
     loaded = load(straight)
+    assert loaded.task == {"distilled_from": identity(load(settings.model))}
     config = loaded.model.encoder.config
     assert (config.embedding_size, config.depth_plan, config.depth_lora_rank) == (8, "1x2", 2)
     assert loaded.predict(["a fine film"]).shape == (1, 16)

@@ -23,6 +23,13 @@ def write_classes(folder, rows=40):
     (folder / "test.tsv").write_text("text\na good value\nbad\n")
 
 
+def write_pairs(folder, rows=40):
+    """Anchors and positives with a number in common; each anchor has two rows, and each positive."""
+    texts = [f"{number // 2}\t{WORDS[number % 4]} {number // 2}" for number in range(rows)]
+    for split, part in (("train", texts[:-8]), ("dev", texts[-8:])):
+        (folder / f"{split}.tsv").write_text("anchor\tpositive\n" + "\n".join(part) + "\n")
+
+
 def write_other_task(folder, name):
     if name == "tagging":
         rows = [{"text": ["the", "class", "runs"], "label": ["O", "B-X", "O"]}] * 9

@@ -18,6 +18,8 @@ from albert_tf import (
     AlbertTokenClassifier,
 )
 from albert_tf.models.early_exit import LearnedExit
+from albert_tf.models.pair_losses import PairLoss
+from albert_tf.models.pair_trainer import PairTrainer
 from albert_tf.models.text_student import TextStudent
 from albert_tf.permutation.pretrainer import XlnetPretrainer
 from albert_tf.training.devices import Devices
@@ -61,6 +63,10 @@ PACKED = WORDS | {
 SPANS = X | {name: (CLASSES % 2).astype("int32") for name in ("start_positions", "end_positions")}
 SPANS["is_impossible"] = (CLASSES > 1).astype("int32")
 CHOICES = {name: np.stack([value, value[::-1]], axis=1) for name, value in X.items()}
+TEXT_PAIRS = X | {
+    f"document_{name}": np.stack([value[::-1], value[[3, 4, 5, 6, 7, 0, 1, 2]]], axis=1) for name, value in X.items()
+}
+SCORED = TEXT_PAIRS | {"targets": np.array([[3, 1, 4, 1, 5, 9, 2, 6]], "float32").T}
 VECTORS = RANDOM.normal(size=(ROWS, 16)).astype("float32")
 
 
@@ -98,6 +104,10 @@ def student():
     return model
 
 
+def trainer(loss):
+    return lambda: PairTrainer(AlbertSentenceEmbedder(CONFIG), loss)
+
+
 def sums():
     model = classifier()
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum"))
@@ -132,6 +142,9 @@ KINDS = {
     ),
     "embedder": (lambda: AlbertSentenceEmbedder(CONFIG), (X, VECTORS)),
     "student": (student, (WORDS,)),
+    "text pairs": (trainer(PairLoss(symmetric=True, dims=(16, 4))), (TEXT_PAIRS,)),
+    "scored text pairs": (trainer(PairLoss("cosent")), (SCORED,)),
+    "triplets": (trainer(PairLoss("triplet")), (TEXT_PAIRS,)),
 }
 
 

@@ -20,7 +20,8 @@ KILLS = {"kill -9": 2, "SIGTERM": 3, "Ctrl-C": 3, "damaged": 2, "failed evaluati
 DEFAULT = {
     ("masked", "SIGTERM"), ("masked", "damaged"), ("two phases", "SIGTERM"),
     ("permutation", "kill -9"), ("packed", "failed evaluation"), ("fine-tuning", "SIGTERM"),
-    ("distillation", "kill -9"), ("compression, text", "Ctrl-C"), ("compression, task", "kill -9"),
+    ("distillation", "kill -9"), ("pairs", "kill -9"),
+    ("compression, text", "Ctrl-C"), ("compression, task", "kill -9"),
 }  # fmt: skip
 CASES = [
     pytest.param(name, kill, marks=[pytest.mark.slow] * ((name, kill) not in DEFAULT), id=f"{name}-{kill}")

@@ -18,7 +18,7 @@ from albert_tf.compression.settings import CompressSettings
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning, loop, pretraining, utilisation
 from albert_tf.training.pretraining_settings import PretrainingSettings
-from tests.albert_tf.training.classes import write_classes
+from tests.albert_tf.training.classes import write_classes, write_pairs
 from tfrecords import create_pretraining_data
 
 
@@ -34,7 +34,7 @@ MASKED = Kind(pretraining.pretrain, pretraining.Pretraining)
 TUNED = Kind(finetuning.finetune, finetuning.Finetuning)
 KINDS = {
     **dict.fromkeys(("masked", "two phases", "permutation", "packed"), MASKED),
-    **dict.fromkeys(("fine-tuning", "parts of fine-tuning", "distillation"), TUNED),
+    **dict.fromkeys(("fine-tuning", "parts of fine-tuning", "distillation", "pairs"), TUNED),
     "compression, text": Kind(compression.run, TextDistillation, "text_phase"),
     "compression, task": Kind(compression.run, finetuning.Finetuning, "task_phase"),
 }
@@ -73,6 +73,8 @@ def make_place(name: str, folder: Path, topics: Path, words: Path) -> None:
     elif name == "classes":
         write_classes(folder)
         (folder / "text.txt").write_text(topics.read_text()[:4000])
+    elif name == "pairs":
+        write_pairs(folder)
     elif name in BUILT:
         few = folder.parent / f"{folder.name}.txt"
         few.write_text(topics.read_text()[:100_000])
@@ -109,6 +111,9 @@ def settings_of(name: str, place, trained) -> Any:
             ) | changes,
         )  # fmt: skip
     task = dict(task="classification", data_dir=str(place("classes")), output_dir="", num_train_steps=4)
+    if name == "pairs":
+        # In two parts, whose vectors are compared; most texts are in several rows.
+        task |= dict(task="pairs", data_dir=str(place("pairs")), gradient_accumulation_steps=2, symmetric=True)
     if name.startswith("compression"):
         return CompressSettings(
             model=str(trained("fine-tuning")), vocab_from="corpus", table=False, held_out_rows=16,
@@ -120,8 +125,8 @@ def settings_of(name: str, place, trained) -> Any:
     changes |= {"teacher": str(trained("fine-tuning"))} if name == "distillation" else {}
     # Two batches an epoch: a run goes on at the begin of an epoch, or within one.
     return FinetuningSettings(
-        init_from=str(trained("masked")), learning_rate=1e-3, train_batch_size=16, save_checkpoints_steps=2,
-        max_seq_length=32, albert_dropout=0.1, **task, **changes,
+        init_from=str(trained("masked")), learning_rate=1e-3, train_batch_size=8 if name == "pairs" else 16,
+        save_checkpoints_steps=2, max_seq_length=32, albert_dropout=0.1, **task, **changes,
     )  # fmt: skip
 
 

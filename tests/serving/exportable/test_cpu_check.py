@@ -1,4 +1,4 @@
-"""A servable for another CPU is refused by whatever loads it, and where nothing is known of the CPU it is taken."""
+"""A servable for another CPU, or for other kernels, is refused by whatever loads it."""
 
 import shutil
 
@@ -31,11 +31,11 @@ def cpu_info(tmp_path_factory):
 class Tiny(tf.Module):
     """Asks for more than float32 does; its signatures halve numbers."""
 
-    def __init__(self, cpu_info):
+    def __init__(self, cpu_info, trial=lambda zero: tf.equal(zero, 0.0)):
         super().__init__()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("serving.cpu.CPU_INFO", str(cpu_info))
-            self.cpu_check = cpu.CpuCheck("float32")
+            self.cpu_check = cpu.CpuCheck("float32", trial)
 
     def signatures(self):
         halves = lambda x: {"y": x / 2}  # noqa: E731
@@ -116,4 +116,28 @@ def test_a_refusing_servable_answers_as_others_do(version, cpu_info):
 @pytest.mark.parametrize("compute", ["float32", "int8", pytest.param("bfloat16", marks=needs_avx512)])
 def test_only_what_needs_more_asks(make_model, compute):
     servable = make_exportable(make_model("encoder"), ExportOptions(48, inference=InferenceOptions(compute)))
-    assert (servable.cpu_check is not None) == (compute == "bfloat16")
+    assert (servable.cpu_check is not None) == (compute != "float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "message"),
+    [
+        # As where TensorFlow knows an operation no more, has no kernel of it, or one that cannot do all.
+        (b"_MklBatchMatMulV2", b"_MklBatchMatMulV9", "Op type not registered '_MklBatchMatMulV9'"),
+        (b"MklNameChangeOp", b"MklNameOfOthers", "No OpKernel was registered to support Op '_MklBatchMatMulV2'"),
+        (b"GeluApproximate", b"GeluAtItsLimits", "Fusion is not implemented: .BiasAdd,GeluAtItsLimits"),
+    ],
+)
+def test_a_servable_whose_kernel_is_gone_does_not_load(exported, tmp_path, name, other, message):
+    shutil.copytree(exported("int8"), tmp_path / "1")
+    graph = tmp_path / "1" / "saved_model.pb"
+    graph.write_bytes(graph.read_bytes().replace(name, other))
+    with pytest.raises((tf.errors.OpError, ValueError), match=message):
+        load_in_session(tmp_path / "1")
+
+
+def test_a_servable_whose_kernels_give_other_numbers_does_not_load(cpu_info, tmp_path):
+    cpu_info.write_text("")
+    save(Tiny(cpu_info, trial=lambda zero: zero > 0), tmp_path / "1")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="this TensorFlow computes float32 otherwise than the one"):
+        load_in_session(tmp_path / "1")

@@ -25,16 +25,13 @@ MODELS = {
     "choice": ("multiple choice", None, {}),
 }
 SECTIONS = {
-    "pretrainer": [
-        "Pieces and ids", "Masked words", "Order of the two texts", "Similar sentences", "Terms that weigh most",
-        "Early exit",
-    ],
-    "sst2": ["Pieces and ids", "Class", "Early exit"],
-    "pairs": ["Pieces and ids", "Class", "Sentences by how well they answer the text"],
-    "squad": ["Pieces and ids", "Answer in the context"],
-    "words": ["Pieces and ids", "Words and their classes"],
-    "choice": ["Pieces and ids"],
-}  # fmt: skip
+    "pretrainer": ["Masked words", "Sentence order", "Similarity", "Sparse vector", "Early exit", "Tokens"],
+    "sst2": ["Classes", "Early exit", "Tokens"],
+    "pairs": ["Classes", "Reranked sentences", "Tokens"],
+    "squad": ["Answer", "Tokens"],
+    "words": ["Tagged words", "Tokens"],
+    "choice": ["Tokens"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +114,7 @@ def keep(page, name):
 
 def test_by_keyboard_alone(open_page):
     page = open_page()
-    page.keyboard.press("Tab")  # The link to all routes.
+    page.keyboard.press("Tab")  # The link to the API.
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "model"
     page.keyboard.press("Tab")
@@ -128,7 +125,7 @@ def test_by_keyboard_alone(open_page):
     answered(page)
     assert page.evaluate("document.activeElement.id") == "text"
     assert page.locator("#results h3").all_text_contents() == ["Mask 1", "Mask 2"]
-    assert page.get_by_role("status").text_content() == "6 of 6 questions answered by pretrainer, version 1."
+    assert page.get_by_role("status").text_content() == "6 of 6 tasks answered by pretrainer, version 1."
     # On to the button, and once more with that.
     while page.evaluate("document.activeElement.id") != "ask":
         page.keyboard.press("Tab")
@@ -141,9 +138,9 @@ def test_by_keyboard_alone(open_page):
 def test_every_model_is_asked_what_it_can(open_page, model):
     page = open_page()
     page.get_by_label("Model", exact=True).select_option(model)
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Run").click()
     answered(page)
-    assert page.locator("#results h2").all_text_contents() == [*SECTIONS[model], "Milliseconds by stage"]
+    assert page.locator("#results h2").all_text_contents() == [*SECTIONS[model], "Time in milliseconds"]
     assert page.locator("#results .alarm").count() == 0
     assert page.get_by_role("region").count() >= len(SECTIONS[model])
     for heading in page.locator("#results table tbody td:not([aria-hidden])").all_text_contents():
@@ -158,16 +155,16 @@ def test_answers_are_those_of_the_model_that_was_asked(open_page, route):
     page.on("request", lambda request: bodies.append(request.post_data_json) if request.method == "POST" else None)
     page.locator("#text").fill("the cat sat on the [MASK]")
     page.route(f"**/{route}", lambda one: held.append(one), times=1)
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Run").click()
     while not held:
         page.wait_for_timeout(20)
     page.get_by_label("Model", exact=True).select_option("sst2")
     page.locator("#text").fill("another text")
     held[0].continue_()
     answered(page)
-    assert page.locator("#results h2").all_text_contents() == [*SECTIONS["pretrainer"], "Milliseconds by stage"]
+    assert page.locator("#results h2").all_text_contents() == [*SECTIONS["pretrainer"], "Time in milliseconds"]
     assert page.locator("#results .alarm").count() == 0
-    assert page.get_by_role("status").text_content() == "6 of 6 questions answered by pretrainer, version 1."
+    assert page.get_by_role("status").text_content() == "6 of 6 tasks answered by pretrainer, version 1."
     assert {body["model"] for body in bodies} == {"pretrainer"} and "another text" not in str(bodies)
     # The form shows what is chosen now.
     assert page.locator("#about").text_content().startswith("sst2, version 1")
@@ -179,12 +176,13 @@ def test_a_span_is_marked_in_its_context(open_page):
     page.get_by_label("Model", exact=True).select_option("squad")
     context = "🎈 paris is the capital of france, é"
     page.get_by_label("Context").fill(context)
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Run").click()
     answered(page)
     marked = page.locator("#results mark").first.text_content()
     assert marked and marked in context
     assert (
-        marked == page.locator("#results section", has_text="Answer in").locator(".bars li span").first.text_content()
+        marked
+        == page.locator("#results section", has_text="No-answer score").locator(".bars li span").first.text_content()
     )
     assert page.locator("#results .passage").text_content() == context
 
@@ -192,15 +190,15 @@ def test_a_span_is_marked_in_its_context(open_page):
 def test_a_model_that_the_page_cannot_ask_says_so(open_page):
     model = {"id": "other", "version": 3, "live": True, "can": [], "inputs": {}, "mask": "", "steps": {}}
     page = open_page(info={"models": [model]})
-    assert "no question that this page can ask" in page.get_by_role("status").text_content()
-    assert not page.get_by_role("button", name="Ask").is_visible()
+    assert "no form for this model" in page.get_by_role("status").text_content()
+    assert not page.get_by_role("button", name="Run").is_visible()
     assert page.locator("#about").text_content() == "other, version 3"
 
 
 def test_what_is_refused_is_said_where_it_was_asked(open_page):
     page = open_page()
     page.route("**/fill_mask", lambda route: route.fulfill(status=429, json={"error": "too much"}))
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Run").click()
     answered(page)
     assert page.locator("#results .alarm").all_text_contents() == ["too much"]
     assert "5 of 6" in page.get_by_role("status").text_content()
@@ -211,16 +209,16 @@ def test_what_is_refused_is_said_where_it_was_asked(open_page):
     [
         ("light", {"color_scheme": "light"}),
         ("dark", {"color_scheme": "dark"}),
-        ("phone", {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 2, "has_touch": True}),
-        ("phone-dark", {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}),
+        ("phone", {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True}),
+        ("phone-dark", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}),
     ],
 )
 def test_light_and_dark_and_narrow(open_page, name, options):
     page = open_page(**options)
-    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Run").click()
     answered(page)
-    # Nothing is wider than the page.
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    # Nothing is wider than the page, and no column of the table is out of sight.
+    assert page.evaluate(_FITS, "html") and page.evaluate(_FITS, ".scroll")
     text, back = (
         page.evaluate(f"getComputedStyle(document.body).{one}.match(/\\d+/g).map(Number)")
         for one in ("color", "backgroundColor")
@@ -230,8 +228,15 @@ def test_light_and_dark_and_narrow(open_page, name, options):
         found = page.evaluate(_COLOURS, selector)
         assert found and all(_contrast(*pair) >= 4.5 for pair in found), selector
     keep(page, name)
+    page.get_by_role("link", name="API").click()
+    playwright.expect(page.get_by_role("heading", name="POST /fill_mask")).to_be_visible()
+    assert page.evaluate(_FITS, "html")
+    for selector in ("td", "pre", ".soft", "a"):
+        assert all(_contrast(*pair) >= 4.5 for pair in page.evaluate(_COLOURS, selector)), selector
+    keep(page, f"docs-{name}")
 
 
+_FITS = "selector => (one => one.scrollWidth <= one.clientWidth)(document.querySelector(selector))"
 # Text and what is behind it, of all elements that a selector finds.
 _COLOURS = """selector => [...document.querySelectorAll(selector)].filter(one => one.offsetParent).map(one => {
   const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);

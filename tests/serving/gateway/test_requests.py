@@ -1,10 +1,13 @@
 """What all routes have in common, and one table of requests with their answers, requests.txt: new routes join both."""
 
+import html
 import json
 import re
+import shlex
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 
 from serving.gateway.keys import Keys
@@ -95,12 +98,35 @@ def test_the_openapi_document_has_every_route_and_its_examples_work(shared_gatew
     for path, operation in posts.items():
         content = operation["requestBody"]["content"]["application/json"]
         assert content["schema"]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
-        assert post(shared_gateway(kinds[path]), path, **content["example"]).status_code == 200
+        answer = post(shared_gateway(kinds[path]), path, **content["example"])
+        example = operation["responses"]["200"]["content"]["application/json"]["example"]
+        assert answer.status_code == 200 and shape(answer.json()) == shape(example), path
     for path in (path for path, methods in document["paths"].items() if "get" in methods):
         assert f"GET {path}" in PATHS
-    page = shared_gateway("embedder").http.get("/docs").text
-    assert all(f"POST {path}" in page for path in posts)
-    assert "http:" not in page.replace("http://HOST:PORT", ""), "it loads something from elsewhere"
+
+
+def shape(value):
+    """The names and types of an answer; a list is as its first item."""
+    if isinstance(value, dict):
+        return {name: shape(one) for name, one in value.items()}
+    return [shape(one) for one in value[:1]] if isinstance(value, list) else type(value)
+
+
+@pytest.mark.parametrize(("kind", "key"), [("classifier", ""), ("spans", "alpha")])
+def test_docs_has_the_routes_of_its_models_at_their_address(fake_server, gateway_to, kind, key):
+    gateway = gateway_to(fake_server(kind)[1].target, keys=Keys([key]) if key else None)
+    page = html.unescape(gateway.http.get("/docs").text)
+    shown = set(re.findall("<code>POST ([^<]+)", page))
+    own = {"/predict", "/pipeline/text-classification"} if not key else {"/answer", "/pipeline/question-answering"}
+    assert shown == {"/", "/tokenize", "/v1/tokenize"} | own
+    base = str(gateway.http.base_url).rstrip("/")
+    for command, example in re.findall("<pre>(curl .*?)</pre>.*?<pre>(.*?)</pre>", page, re.DOTALL):
+        words = shlex.split(command.replace("YOUR_KEY", key))
+        headers = dict(one.split(": ") for one in words if one.startswith("Authorization"))
+        assert words[1].startswith(base + "/") and bool(headers) == bool(key)
+        answer = httpx.post(words[1], content=words[-1], headers=headers)
+        assert answer.status_code == 200 and shape(answer.json()) == shape(json.loads(example)), command
+    assert "http:" not in page.replace(base, ""), "it loads something from elsewhere"
 
 
 @pytest.mark.parametrize("path", ["/sentence_order", "/fill_mask", "/embed_sparse", "/answer"])

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from serving import cpu
-from serving.inference import InferenceOptions, make_encoder
+from serving.inference import InferenceOptions, make_encoder, onednn
 from serving.inference.layers import LayerNorm, OneDnnLayerNorm
 from tests.serving.inference.encoders import (
     CONFIG,
@@ -107,15 +107,23 @@ def test_a_layer_norm_in_one_pass_gives_keras_numbers(center):
     np.testing.assert_allclose(found, layer(inputs), atol=2e-6)
 
 
-def missing(*arguments, **named):
-    raise tf.errors.NotFoundError(None, None, "no kernel")
+def without(hidden):
+    """TensorFlow's calls of ops by name, as if it had no op of this name."""
+    call = onednn.op_def_library.apply_op
+
+    def apply_op(op, **arguments):
+        if op == hidden:
+            raise RuntimeError(f"Unrecognized Op name {op}")
+        return call(op, **arguments)
+
+    return apply_op
 
 
 @pytest.mark.parametrize(
     ("compute", "changes", "replaced", "by", "message"),
     [
         ("int8", {"hidden_act": "silu"}, None, None, "int8 knows the hidden_act gelu, gelu_erf, relu; .* has 'silu'"),
-        ("int8", {}, "onednn.op_def_library.apply_op", missing, "int8 cannot run here: .* with oneDNN"),
+        ("int8", {}, "onednn.batch_matmul", lambda a, b, transpose_b=False: a, "a kernel .* gives other numbers"),
         ("bfloat16", {}, "options.has_avx512", lambda: False, "no AVX-512; choose float32 or int8"),
         ("int8_vnni", {}, "options.has_vnni", lambda: False, "neither avx512_vnni nor avx_vnni; choose int8"),
     ],
@@ -129,6 +137,22 @@ def test_what_would_fail_or_answer_wrong_here_is_refused(compute, changes, repla
     if by is not None:
         # It may run where it is served.
         make_encoder(encoder, InferenceOptions(compute, other_cpu=True))
+
+
+@pytest.mark.parametrize(
+    ("compute", "name"),
+    [
+        ("int8", "_QuantizedMatMul"),
+        ("int8", "_MklBatchMatMulV2"),
+        pytest.param("bfloat16", "_MklNativeFusedMatMul", marks=needs_avx512),
+        pytest.param("bfloat16", "_MklLayerNorm", marks=needs_avx512),
+    ],
+)
+def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compute, name, monkeypatch):
+    monkeypatch.setattr(onednn.op_def_library, "apply_op", without(name))
+    hint = "throughput" if name == "_MklLayerNorm" else "latency"
+    with pytest.raises(UserError, match=f"{compute} cannot run here: this TensorFlow has not the kernel {name}; .*32$"):
+        make_encoder(make_keras(num_hidden_layers=1), InferenceOptions(compute, performance_hint=hint))
 
 
 @pytest.mark.parametrize(

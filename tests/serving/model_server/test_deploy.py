@@ -52,7 +52,7 @@ def test_every_file_is_looked_at():
     looked_at = {
         "Dockerfile", "compose.yaml", "server/Dockerfile",
         "batching.config", "monitoring.config", "models.config", "kserve.yaml",
-        "gateway/Dockerfile", "gateway/gateway.yaml",
+        "gateway/Dockerfile", "gateway/gateway.yaml", "gateway/kustomization.yaml",
         "kustomization.yaml", "link_versions.sh",
         "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
         *(f"prometheus/{name}.yaml" for name in ("prometheus", "adapter_rules", "service_monitor", "alerts")),

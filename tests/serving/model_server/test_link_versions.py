@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from serving import cpu
-from serving.export import MANIFEST
 from serving.inference import InferenceEncoder, InferenceOptions
+from serving.manifest import MANIFEST
 from serving.model_server import flags
 from serving.model_server.status import StatusError
 from tests.serving.model_server.conftest import wait_for

@@ -2,6 +2,9 @@
 
 import errno
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -17,6 +20,8 @@ def run(monkeypatch):
             raise error
 
         monkeypatch.setattr(script.app, "run", fail)
+        # Ctrl-C stays that of pytest.
+        monkeypatch.setattr(script, "insist_when_interrupted", lambda: None)
         script.run_main(lambda: None)
 
     return run
@@ -53,3 +58,29 @@ def test_it_is_one_line(run, capsys, error, line):
 def test_anything_else_keeps_its_traceback(run):
     with pytest.raises(OSError, match="Input/output"):
         run(OSError(errno.EIO, "Input/output error"))
+
+
+def test_a_swallowed_ctrl_c_comes_again_and_what_is_cleaned_up_is_not_cut_off(tmp_path):
+    lines = f"""
+import signal, time
+from tfrecords.base.script import run_main
+def main():
+    try:
+        print("up", flush=True)
+        time.sleep(60)
+    except BaseException:
+        pass
+    try:
+        time.sleep(60)
+    finally:
+        time.sleep(1.5)
+        open({str(tmp_path / "cleaned")!r}, "w").close()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run_main(main)
+"""
+    command = [sys.executable, "-c", lines]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGINT)
+    assert (process.communicate(timeout=30)[1], process.returncode) == ("interrupted\n", 130)
+    assert (tmp_path / "cleaned").exists()

@@ -1,0 +1,307 @@
+"""Search in texts by their vectors: exact, or by usearch with rescoring.
+
+| vectors | search | memory per number |
+|---|---|---|
+| float32 | exact up to EXACT_UP_TO texts, above by usearch's graph | 4 bytes |
+| int8 | usearch's graph of int8 vectors, the best rescored in float32 | 1 byte |
+| binary | all signs compared, the best rescored in float32 | 1 bit |
+
+The float32 vectors for rescoring stay on disk in a saved index.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.answers import similarity
+from albert_tf.base.libraries import check_libraries
+from albert_tf.choices import VECTORS
+from albert_tf.index_files import ABOUT, about_index
+from albert_tf.preprocessing import is_one, strings
+from tfrecords.base import files
+from tfrecords.base.errors import UserError, first_line
+from tfrecords.base.script import progress_bar
+
+if TYPE_CHECKING:
+    from albert_tf.loaded import Loaded
+
+# Up to here a product with all vectors takes a few milliseconds.
+EXACT_UP_TO = 20_000
+# usearch's names of similarities.
+_METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
+# Texts that are rescored for each one asked for.
+_RESCORED = {"float32": 2, "int8": 4, "binary": 40}
+# Nodes of the graph that a search keeps.
+_EXPANSION = 256
+# Texts that are encoded between two writes, and numbers in memory at a time.
+_PART, _BLOCK = 4096, 2**26
+_FILES = {"texts": "texts.jsonl", "vectors": "vectors.npy", "graph": "graph.usearch"}
+
+
+class Hit(NamedTuple):
+    """A text that a search found: its number in the index, the similarity, and the text."""
+
+    number: int
+    score: float
+    text: str
+
+
+class Index:
+    """Texts with their vectors; `Loaded.index` makes one, and `open_index` opens a saved one.
+
+    Args:
+        loaded: the model that encodes queries.
+        texts: in their order.
+        vectors: float32 [texts, dimensions], of length 1 where the model compares by the cosine.
+        kind: "float32", "int8" or "binary".
+        graph: usearch's; None to build it where `kind` and the number of texts need one.
+        model: the identity of the model that made the vectors; "" for `loaded`'s.
+
+    Raises:
+        UserError: an unknown kind, one that the model's similarity does not allow, or usearch is missing.
+    """
+
+    def __init__(
+        self, loaded: "Loaded", texts: Sequence[str], vectors: np.ndarray, kind: str = "float32", graph: Any = None,
+        model: str = "",
+    ):  # fmt: skip
+        if kind not in VECTORS:
+            raise UserError(f"vectors '{kind}' are unknown; choose one of {', '.join(VECTORS)}")
+        self.loaded, self.texts, self.vectors, self.kind = loaded, list(texts), vectors, kind
+        self.similarity = loaded.task.get("similarity_fn_name", "cosine")
+        self.model = model or identity(loaded)
+        if kind == "binary" and self.similarity != "cosine":
+            raise UserError(
+                f"binary vectors need the cosine, and the model compares by {self.similarity}; take float32"
+            )
+        self._codes = np.packbits(np.asarray(vectors) > 0, axis=1) if kind == "binary" else None
+        self._scale = 127 / max(float(np.abs(vectors).max(initial=0)), 1e-12) if kind == "int8" else 1.0
+        self.graph = graph
+        if graph is None and (kind == "int8" or (kind == "float32" and len(self.texts) > EXACT_UP_TO)):
+            self.graph = self._build()
+
+    def search(self, queries: Any, top: int = 10, exact: bool = False) -> list:
+        """Returns the best texts for each query, the best first: lists of Hit; for one string its list.
+
+        Args:
+            queries: strings, as of `Loaded.predict`; the model's prompt for queries goes before them.
+            top: number of texts.
+            exact: whether every float32 vector is compared.
+        """
+        asked = [queries] if is_one(queries) else strings(queries, "queries")
+        vectors = _encoded(self.loaded.encode_query, self.similarity, asked) if asked else []
+        found = []
+        if asked:
+            scores, numbers = self.nearest(vectors, top, exact)
+            for row, places in zip(scores.tolist(), numbers.tolist()):
+                found.append([Hit(place, score, self.texts[place]) for score, place in zip(row, places) if place >= 0])
+        return found[0] if is_one(queries) else found
+
+    def nearest(self, vectors: np.ndarray, top: int = 10, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Returns similarities, float32 [queries, top], and numbers of the texts, int64, the best first.
+
+        Args:
+            vectors: float32 [queries, dimensions], as the model makes them of queries.
+            top: number of texts; of fewer texts all.
+            exact: whether every float32 vector is compared.
+        """
+        if not isinstance(top, (int, np.integer)) or top < 1:
+            raise UserError(f"top={top!r} must be a whole number of 1 or more")
+        vectors = np.asarray(vectors, "float32")
+        if vectors.ndim != 2 or vectors.shape[1] != self.vectors.shape[1]:
+            raise UserError(f"vectors of shape {vectors.shape} do not fit the index's {self.vectors.shape[1]} numbers")
+        if self.similarity == "cosine":
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        top = min(top, len(self.texts))
+        if exact or (self.graph is None and self._codes is None):
+            return self._exact(vectors, top)
+        scores = np.full((len(vectors), top), -np.inf, "float32")
+        numbers = np.full((len(vectors), top), -1, "int64")
+        for row, vector in enumerate(vectors):
+            chosen = np.sort(self._candidates(vector, min(top * _RESCORED[self.kind], len(self.texts))))
+            compared = self._compared(vector[None], np.asarray(self.vectors[chosen]))[0]
+            order = np.argsort(-compared, kind="stable")[:top]
+            scores[row, : len(order)], numbers[row, : len(order)] = compared[order], chosen[order]
+        return scores, numbers
+
+    def _exact(self, vectors: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+        scores, numbers = [], []
+        size = max(1, _BLOCK // max(len(self.texts), 1))
+        for start in range(0, len(vectors), size):
+            compared = self._compared(vectors[start : start + size], self.vectors)
+            best = np.sort(np.argpartition(-compared, top - 1, axis=1)[:, :top], axis=1)
+            values = np.take_along_axis(compared, best, axis=1)
+            order = np.argsort(-values, axis=1, kind="stable")
+            scores.append(np.take_along_axis(values, order, axis=1))
+            numbers.append(np.take_along_axis(best, order, axis=1))
+        return np.concatenate(scores), np.concatenate(numbers)
+
+    def _compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        # The cosine of vectors of length 1 is their product.
+        return similarity("dot" if self.similarity == "cosine" else self.similarity, first, second)
+
+    def _candidates(self, vector: np.ndarray, count: int) -> np.ndarray:
+        if self._codes is not None:
+            apart = np.bitwise_count(self._codes ^ np.packbits(vector > 0)).sum(axis=1, dtype="uint16")
+            return np.argpartition(apart, count - 1)[:count]
+        return self.graph.search(self._quantized(vector), count).keys.astype("int64")
+
+    def _quantized(self, vectors: np.ndarray) -> np.ndarray:
+        if self.kind != "int8":
+            return vectors
+        return np.clip(np.round(vectors * self._scale), -127, 127).astype("int8")
+
+    def _build(self) -> Any:
+        graph = self._empty_graph()
+        for start in progress_bar(range(0, len(self.texts), _PART), desc="building the graph", unit="part"):
+            part = self._quantized(np.asarray(self.vectors[start : start + _PART]))
+            graph.add(np.arange(start, start + len(part)), part)
+        return graph
+
+    def _empty_graph(self) -> Any:
+        if self.similarity not in _METRICS:
+            raise UserError(f"usearch knows no {self.similarity}; take float32 and at most {EXACT_UP_TO} texts")
+        check_libraries(f"an index of {len(self.texts):,} {self.kind} vectors", usearch="usearch")
+        from usearch.index import Index as Graph
+
+        kind = "i8" if self.kind == "int8" else "f32"
+        return Graph(
+            ndim=self.vectors.shape[1], metric=_METRICS[self.similarity], dtype=kind, expansion_search=_EXPANSION
+        )
+
+    def save(self, folder: Any) -> Path:
+        """Writes a folder that `open_index` reads: texts, vectors, the graph and the model's identity.
+
+        Raises:
+            UserError: the folder cannot be written, or holds another index.
+        """
+        folder, key = files.make_output_dir(folder), _key(self.model, self.texts)
+        if (there := about_index(folder)) and there["key"] != key:
+            raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
+        about = folder / ABOUT
+        # Whatever is there without it is no index.
+        about.unlink(missing_ok=True)
+        with files.replacing(folder / _FILES["texts"]) as path:
+            path.write_text("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in self.texts), "utf-8")
+        if not (isinstance(self.vectors, np.memmap) and Path(self.vectors.filename) == (folder / _FILES["vectors"])):
+            with files.replacing(folder / _FILES["vectors"]) as path, open(path, "wb") as file:
+                np.save(file, self.vectors)
+        if self.graph is not None:
+            with files.replacing(folder / _FILES["graph"]) as path:
+                self.graph.save(str(path))
+        kinds = {"vectors": self.kind, "similarity": self.similarity, "has_graph": self.graph is not None}
+        source = {"model": self.model, "source": self.loaded.source, "texts": len(self.texts)}
+        files.write_json(about, {"key": key, **source, **kinds})
+        return folder
+
+
+def make_index(loaded: "Loaded", texts: Any, kind: str, batch_size: int, show_progress: bool) -> Index:
+    """Encodes texts and returns their index; see `Loaded.index`."""
+    texts = strings(texts, "texts")
+    if not texts:
+        raise UserError("there are no texts to search in; give some")
+    name = loaded.task.get("similarity_fn_name", "cosine")
+    options = {"batch_size": batch_size, "show_progress": show_progress}
+    return Index(loaded, texts, _encoded(loaded.encode_document, name, texts, **options), kind)
+
+
+def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, batch_size: int) -> Index:
+    """Encodes texts into a folder, a part at a time, and saves their index there.
+
+    A call that was interrupted goes on after its last part.
+
+    Raises:
+        UserError: the folder holds another index.
+    """
+    folder, key = files.make_output_dir(folder), _key(identity(loaded), texts)
+    if (there := about_index(folder)) and there["key"] != key:
+        raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
+    path, state = folder / _FILES["vectors"], folder / "progress.json"
+    known = files.read_json(state) if state.is_file() else {}
+    done = known["done"] if known.get("key") == key and path.is_file() else 0
+    name, width = loaded.task.get("similarity_fn_name", "cosine"), loaded.embedder.dimensions
+    # numpy.load returns an array in memory for no texts.
+    vectors = np.lib.format.open_memmap(path, "r+" if done else "w+", np.float32, (len(texts), width))
+    with progress_bar(total=len(texts), initial=done, unit="text", desc="encoding") as bar:
+        for start in range(done, len(texts), _PART):
+            part = list(texts[start : start + _PART])
+            vectors[start : start + len(part)] = _encoded(loaded.encode_document, name, part, batch_size=batch_size)
+            vectors.flush()
+            files.write_json(state, {"key": key, "done": start + len(part)})
+            bar.update(len(part))
+    index = Index(loaded, texts, vectors, kind)
+    index.save(folder)
+    state.unlink()
+    return index
+
+
+def open_index(folder: Any, loaded: "Loaded") -> Index:
+    """Opens a saved index, to be asked by the model that built it or by one that was distilled from it.
+
+    Raises:
+        UserError: there is no index, it is damaged, or the model is another one.
+    """
+    folder = Path(folder)
+    about = about_index(folder)
+    if not about:
+        raise UserError(f"'{folder}' holds no finished index; build one: python -m albert_tf.search --text_file=...")
+    if about["model"] not in (identity(loaded), loaded.task.get("distilled_from")):
+        raise UserError(
+            f"'{folder}' was built by '{about['source']}', and '{loaded.source}' is another model, not distilled from "
+            "it: their vectors cannot be compared; ask with that model, or build the index anew"
+        )
+    try:
+        texts = [json.loads(line) for line in (folder / _FILES["texts"]).read_text("utf-8").splitlines()]
+        vectors = np.load(folder / _FILES["vectors"], mmap_mode="r")
+        whole = vectors.ndim == 2 and len(texts) == len(vectors) == about["texts"]
+        graph = None
+        if whole and about["has_graph"]:
+            check_libraries(f"the index '{folder}'", usearch="usearch")
+            from usearch.index import Index as Graph
+
+            graph = Graph.restore(str(folder / _FILES["graph"]))
+            whole = graph is not None and len(graph) == len(texts)
+    except (OSError, ValueError, RuntimeError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"the index '{folder}' is damaged: {first_line(error)}; build it anew") from error
+    if not whole or _key(about["model"], texts) != about["key"]:
+        raise UserError(f"the index '{folder}' is damaged: its files do not fit each other; build it anew")
+    if graph is not None:
+        graph.expansion_search = _EXPANSION
+    elif about["vectors"] == "float32":
+        vectors = np.array(vectors)
+    return Index(loaded, texts, vectors, about["vectors"], graph, about["model"])
+
+
+def identity(loaded: "Loaded") -> str:
+    """Returns a SHA-256 of all that makes a model's vectors of a text: weights, pooling, tokenizer, prompts.
+
+    Raises:
+        UserError: it makes no vectors, or has no tokenizer.
+    """
+    model, preprocess = loaded.embedder, loaded.preprocessor()
+    if not hasattr(model, "dimensions"):
+        raise UserError(f"an {type(model).__name__} makes no vectors; load an encoder or embedder")
+    names = ("prompts", "default_prompt_name", "similarity_fn_name")
+    said = {name: loaded.task[name] for name in names if loaded.task.get(name)}
+    said |= {"pooling": model.pooling, "tokenizer": preprocess.tokenizer.sha256, "length": preprocess.max_seq_length}
+    state = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
+    for variable in model.weights:
+        state.update(np.asarray(variable).tobytes())
+    return state.hexdigest()
+
+
+def _key(model: str, texts: Sequence[str]) -> str:
+    state = hashlib.sha256(model.encode())
+    for text in texts:
+        state.update(text.encode() + b"\0")
+    return state.hexdigest()
+
+
+def _encoded(encode: Any, similarity: str, texts: Sequence[str], **options: Any) -> np.ndarray:
+    return encode(texts, normalize=similarity == "cosine", **options)

@@ -1,0 +1,90 @@
+"""Finds hard negatives: passages that a model ranks high for an anchor, and that are none of its positives.
+
+It writes the rows of `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on.
+
+python -m albert_tf.mine_negatives --model=all-MiniLM-L6-v2 --data_file=pairs.csv --output_file=mined.csv
+python -m albert_tf.mine_negatives --model=run --data_file=pairs.csv --passages=corpus.jsonl --output_file=mined.csv
+"""
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import ClassVar
+
+from albert_tf.hub import check_model
+from albert_tf.tasks.pair_file import open_pairs
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.text_files import ending
+
+_ENDINGS = (".csv", ".tsv")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MiningSettings(CheckedSettings):
+    """The model, the pairs and the passages of a search for negatives."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Your data": "data_file text_column second_text_column encoding passages passage_column",
+        "Which passages": "num_negatives relative_margin range_min range_max",
+    }
+
+    model: str = setting(help="embedder that ranks the passages: a folder, a .keras file or a published model")
+    data_file: str = setting(help="table of anchors and positives: .csv, .tsv, JSON lines or .parquet")
+    output_file: str = setting(help="table to write: .csv or .tsv")
+    text_column: str = setting("", help="column of the anchors; empty: anchor, query, question or the like")
+    second_text_column: str = setting("", help="column of the positives; empty: positive, answer, passage or the like")
+    encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")
+    passages: str = setting("", help="table of the passages to choose from; empty: all positives of --data_file")
+    passage_column: str = setting("", help="column of the passages; empty: passage, text or the like")
+    num_negatives: int = setting(3, help="negatives of a row; rows with fewer are left out", at_least=1)
+    relative_margin: float = setting(
+        0.05,
+        help="a negative's cosine must be lower than the positive's by this share of it, since a better passage may "
+        "well be an answer too (0.05: NV-Retriever, arXiv:2407.15831)",
+        at_least=0,
+        below=1,
+    )
+    range_min: int = setting(0, help="number of the best passages below the margin to pass over", at_least=0)
+    range_max: int = setting(
+        100, help="number of the best passages below the margin, after which none is taken", above="range_min"
+    )
+    batch_size: int = setting(64, help="texts a batch", at_least=1)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if ending(Path(self.output_file)) not in _ENDINGS:
+            raise UserError(f"--output_file={self.output_file} must end in {' or '.join(_ENDINGS)}")
+        if self.range_max - self.range_min < self.num_negatives:
+            raise UserError(
+                f"--range_max={self.range_max} leaves fewer than --num_negatives={self.num_negatives} passages after "
+                f"--range_min={self.range_min}"
+            )
+        if self.passage_column and not self.passages:
+            raise UserError(f"--passage_column={self.passage_column} is for --passages; leave it out")
+
+
+def main(settings: MiningSettings) -> None:
+    """Mines as the flags specify."""
+    check_model(settings.model)
+    pairs = open_pairs(settings)
+    print(pairs)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.mining import mine
+
+    mine(settings, pairs)
+    say_next(
+        f"python -m albert_tf.run_finetuning --task=pairs --data_file={shlex.quote(settings.output_file)} "
+        f"--init_from={shlex.quote(settings.model)} --output_dir=trained"
+    )
+
+
+def run() -> None:
+    """Runs the command."""
+    run_main(main, MiningSettings)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,158 @@
+"""Hard negatives of pairs, by exact search among passages."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from albert_tf.compression.distillation import digest_of
+from albert_tf.loading import load
+from albert_tf.tasks.columns import find_column, optional_column
+from albert_tf.tasks.pair_file import PairData, PairExample, keys_of
+from albert_tf.tasks.tables import read_table, write_table
+from albert_tf.tasks.values import text_of
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import progress_bar
+
+if TYPE_CHECKING:
+    from albert_tf.mine_negatives import MiningSettings
+
+# Texts that are encoded between two writes, and cosines in memory at a time (64 MB).
+_CHUNK, _BLOCK = 2048, 2**24
+
+
+def mine(settings: "MiningSettings", pairs: PairData) -> Path:
+    """Writes each pair with its hard negatives and returns the file; prints how many pairs have too few.
+
+    Vectors are kept in files next to the output until it is written: a run that was killed goes on from there.
+
+    Raises:
+        UserError: for unusable passages, a model that makes no vectors, or no pair with enough negatives.
+    """
+    output = Path(settings.output_file)
+    files.make_output_dir(output.parent)
+    examples = list(pairs.examples("train") or ())
+    passages = list(dict.fromkeys(_passages(settings) if settings.passages else (one.texts[1] for one in examples)))
+    loaded = load(settings.model)
+    model = digest_of(loaded.embedder)
+    sides = {
+        "passages": (loaded.encode_document, passages),
+        "anchors": (loaded.encode_query, list(dict.fromkeys(one.texts[0] for one in examples))),
+        "positives": (loaded.encode_document, list(dict.fromkeys(one.texts[1] for one in examples))),
+    }
+    vectors, kept = {}, []
+    for name, (encode, texts) in sides.items():
+        vectors[name], path = _vectors(encode, texts, output, f"{model} {name}", name, settings.batch_size)
+        kept.append(path)
+    places = {name: {text: number for number, text in enumerate(texts)} for name, (_, texts) in sides.items()}
+    anchors = vectors["anchors"][[places["anchors"][one.texts[0]] for one in examples]]
+    positives = vectors["positives"][[places["positives"][one.texts[1]] for one in examples]]
+    found = hard_negatives(
+        anchors, positives, vectors["passages"], _own(examples, passages),
+        settings.num_negatives, settings.relative_margin, settings.range_min, settings.range_max,
+    )  # fmt: skip
+    rows = [(*one.texts[:2], *(passages[n] for n in row)) for one, row in zip(examples, found) if row is not None]
+    if not rows:
+        raise UserError(
+            f"no row of '{settings.data_file}' has {settings.num_negatives} passages below the margin; give more "
+            "--passages, a lower --num_negatives or a higher --range_max"
+        )
+    header = [*pairs.columns[:2], *(f"negative_{number + 1}" for number in range(settings.num_negatives))]
+    write_table(output, header, rows)
+    for path in kept:
+        path.unlink(missing_ok=True)
+    left = f"; {len(examples) - len(rows):,} rows have fewer and are left out" if len(rows) < len(examples) else ""
+    print(f"wrote {output}: {len(rows):,} rows, {settings.num_negatives} of {len(passages):,} passages each{left}")
+    return output
+
+
+def hard_negatives(
+    anchors: np.ndarray,
+    positives: np.ndarray,
+    passages: np.ndarray,
+    own: Sequence[Sequence[int]],
+    number: int,
+    relative_margin: float,
+    range_min: int = 0,
+    range_max: int = 100,
+) -> list[list[int] | None]:
+    """Returns the numbers of each anchor's hardest passages below the margin, the hardest first; None for too few.
+
+    Args:
+        anchors: float32 [rows, dimensions], of length 1.
+        positives: likewise.
+        passages: float32 [passages, dimensions], of length 1.
+        own: the passages that belong to each anchor.
+        number: of negatives.
+        relative_margin: a negative's cosine is at most the positive's less this share of it.
+        range_min: the hardest ones to pass over.
+        range_max: the hardest ones to choose from.
+
+    >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
+    >>> found[0]
+    [1, 2]
+    """
+    found = list[list[int] | None]()
+    size = max(1, _BLOCK // len(passages))
+    limit = np.sum(anchors * positives, axis=-1)
+    limit = limit - np.abs(limit) * relative_margin
+    most = min(range_max, len(passages))
+    for start in progress_bar(range(0, len(anchors), size), unit="block", desc="searching"):
+        cosines = anchors[start : start + size] @ passages.T
+        cosines[cosines > limit[start : start + size, None]] = -np.inf
+        for row, mine in enumerate(own[start : start + size]):
+            cosines[row, list(mine)] = -np.inf
+        # Only the best are sorted; equal ones by their number.
+        best = np.sort(np.argpartition(-cosines, most - 1, axis=1)[:, :most], axis=1)
+        values = np.take_along_axis(cosines, best, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        for row, places in enumerate(order):
+            chosen = [int(best[row, n]) for n in places if values[row, n] > -np.inf][range_min : range_min + number]
+            found.append(chosen if len(chosen) == number else None)
+    return found
+
+
+def _own(examples: Sequence[PairExample], passages: Sequence[str]) -> list[list[int]]:
+    """Returns the passages that are an anchor's text or a positive of it in any row, by their keys."""
+    texts = keys_of([PairExample(one.texts[:2]) for one in examples])
+    belongs = dict[int, set[int]]()
+    for anchor, positive in texts.tolist():
+        belongs.setdefault(anchor, {anchor}).add(positive)
+    places = dict[int, list[int]]()
+    for number, (key,) in enumerate(keys_of([PairExample((text,)) for text in passages]).tolist()):
+        places.setdefault(key, []).append(number)
+    return [[place for key in belongs[anchor] for place in places.get(key, ())] for anchor, _ in texts.tolist()]
+
+
+def _passages(settings: "MiningSettings") -> list[str]:
+    path = Path(settings.passages)
+    if not path.is_file():
+        raise UserError(f"--passages={path} does not exist; give a table with a column of passages")
+    table = read_table(path)
+    column = settings.passage_column or optional_column(path, table.columns, "positive", "passage_column")
+    column = column or find_column(path, table.columns, "text")
+    table = table.require([column], "say which is meant by --passage_column")
+    return [text_of(table, row, column) for row in table.rows]
+
+
+def _vectors(
+    encode: Callable[..., np.ndarray], texts: list[str], output: Path, key: str, name: str, batch_size: int
+) -> tuple[np.ndarray, Path]:
+    """Returns vectors of texts and the file that they are kept in, which a run before may have begun."""
+    state = hashlib.sha256(key.encode())
+    for text in texts:
+        state.update(text.encode() + b"\0")
+    path = output.with_name(f".{output.name}.{state.hexdigest()[:16]}.{name}.f32")
+    width = encode(texts[:1]).shape[-1]
+    done = path.stat().st_size // (4 * width) if path.is_file() else 0
+    with open(path, "ab") as file, progress_bar(total=len(texts), initial=done, unit="text", desc=name) as bar:
+        file.truncate(done * 4 * width)
+        for start in range(done, len(texts), _CHUNK):
+            chunk = texts[start : start + _CHUNK]
+            file.write(np.ascontiguousarray(encode(chunk, batch_size=batch_size), "float32").tobytes())
+            file.flush()
+            bar.update(len(chunk))
+    return np.fromfile(path, np.float32).reshape(-1, width), path

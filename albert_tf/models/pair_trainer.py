@@ -1,0 +1,140 @@
+"""Trains an embedder on pairs of texts."""
+
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from albert_tf.base import Tensor
+from albert_tf.base.model import BaseModel
+from albert_tf.choices import PAIR_LOSSES
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.pair_losses import PairLoss
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.models.whole_batch import Divisors, count, current_part, share_of_batch
+from albert_tf.optimizers import AdamWeightDecay
+from tfrecords.base.errors import UserError
+
+# Prefix of a document's features among those of its query, and the numbers that a loss compares with.
+DOCUMENT, TARGETS = "document_", "targets"
+_FEATURES = ("input_ids", "input_mask", "segment_ids")
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class PairTrainer(BaseModel):
+    """Holds the embedder `model` and trains it on the batches of `TextPairs`.
+
+    A batch in parts or over several devices has the loss and gradients of the whole: the vectors of all parts are
+    computed first, without gradient, and each part's again with it (GradCache, Gao et al. 2021, arXiv:2101.06983).
+
+    Args:
+        model: an AlbertSentenceEmbedder.
+        loss: a PairLoss, or its settings as a dict.
+        **kwargs: for `keras.Model`.
+
+    Raises:
+        UserError: no embedder, or a Matryoshka width beyond the model's.
+
+    >>> from albert_tf import AlbertConfig
+    >>> trainer = PairTrainer(AlbertSentenceEmbedder(AlbertConfig.named("albert_tiny")), PairLoss(dims=(312, 64)))
+    >>> trainer.compile()
+    """
+
+    def __init__(self, model: AlbertSentenceEmbedder, loss: PairLoss | dict[str, Any] | None = None, **kwargs: Any):
+        if not isinstance(model, AlbertSentenceEmbedder):
+            raise UserError(f"a PairTrainer needs an AlbertSentenceEmbedder, not a {type(model).__name__}")
+        kwargs.setdefault("dtype", model.dtype_policy)
+        super().__init__(**kwargs)
+        self.model = model
+        self.pair_loss = loss if isinstance(loss, PairLoss) else PairLoss(**(loss or {}))
+        if unfit := [width for width in self.pair_loss.dims if not 1 <= width <= model.dimensions]:
+            raise UserError(f"the width {unfit[0]} must be from 1 to the {model.dimensions} of the model's vectors")
+        # No gradient reaches the rest.
+        if model.encoder.pooler is not None:
+            model.encoder.pooler.trainable = False
+        self.built = True
+
+    @property
+    def encoder(self) -> AlbertEncoder:
+        return self.model.encoder
+
+    def head_variables(self) -> dict[str, keras.Variable]:
+        """Returns the embedder's own variables by their names in `checkpoints`."""
+        return self.model.head_variables()
+
+    def compile(self, optimizer: Any = "auto", **kwargs: Any) -> None:
+        """Compiles as keras.Model does; the default is ALBERT's AdamW at 2e-5, clipped at norm 1."""
+        if optimizer == "auto":
+            optimizer = AdamWeightDecay(2e-5, global_clipnorm=1.0)
+        super().compile(optimizer=optimizer, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras leaves a model with a `compile` of its own uncompiled.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def call(self, features: dict[str, Tensor], training: bool = False) -> Tensor:
+        """Returns the vectors of each row's texts, float32 [batch, texts, dimensions].
+
+        Args:
+            features: of the queries as for AlbertEncoder, [batch, length]; of the documents likewise, with the prefix
+                `document_`, [batch, documents, length].
+            training: enables dropout.
+        """
+        vectors = self.model({name: features[name] for name in _FEATURES}, training=training)[:, None]
+        if f"{DOCUMENT}input_ids" not in features:
+            return vectors
+        documents = {name: features[DOCUMENT + name] for name in _FEATURES}
+        number = ops.shape(documents["input_ids"])[1]
+        flat = {name: ops.reshape(value, (-1, ops.shape(value)[-1])) for name, value in documents.items()}
+        found = ops.reshape(self.model(flat, training=training), (-1, number, self.model.dimensions))
+        return ops.concatenate([vectors, found], axis=1)
+
+    def compute_output_shape(self, input_shape: Any = None) -> tuple:
+        return (None, None, self.model.dimensions)
+
+    @property
+    def needs_survey(self) -> bool:
+        """Returns whether a part of a batch must be compared with the other parts' rows."""
+        return PAIR_LOSSES[self.pair_loss.name].compares
+
+    @property
+    def surveyed(self) -> tuple[str, ...]:
+        """Returns the names in `survey`."""
+        return ("vectors", TARGETS) if self.pair_loss.name == "cosent" else ("vectors",)
+
+    def survey(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the rows' vectors in training, end to end, and their targets: float32 [batch, numbers] each."""
+        vectors = self(features, training=True)
+        found = {"vectors": ops.reshape(vectors, (ops.shape(vectors)[0], -1))}
+        return found | {name: features[name] for name in self.surveyed[1:]}
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
+    ) -> Tensor:
+        part = current_part()
+        if part is None or "vectors" not in part.whole:
+            return share_of_batch(self._loss(y_pred, x.get(TARGETS)))
+        shape = (-1, ops.shape(y_pred)[1], y_pred.shape[-1])
+        everyone = ops.reshape(part.whole["vectors"], shape)
+        places = part.whole["first_row"] + ops.arange(ops.shape(y_pred)[0])
+        own = ops.cast(places[None] == ops.arange(ops.shape(everyone)[0])[:, None], "float32")
+        # Of all rows only these are variable here, so that the parts' gradients sum to the batch's.
+        variable = ops.reshape(y_pred - ops.stop_gradient(y_pred), (ops.shape(y_pred)[0], -1))
+        loss = self._loss(everyone + ops.reshape(ops.matmul(own, variable), shape), part.whole.get(TARGETS))
+        value = ops.stop_gradient(loss)
+        return share_of_batch(value) + loss - value
+
+    def _loss(self, vectors: Tensor, targets: Tensor = None) -> Tensor:
+        return self.pair_loss(vectors[:, 0], vectors[:, 1:], targets)
+
+    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
+        return count(x, sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        loss = {name: getattr(self.pair_loss, name) for name in self.pair_loss.__dataclass_fields__}
+        return {**super().get_config(), "model": keras.saving.serialize_keras_object(self.model), "loss": loss}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return super().from_config({**config, "model": keras.saving.deserialize_keras_object(config["model"])})

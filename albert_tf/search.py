@@ -1,0 +1,109 @@
+"""Builds an index of texts, and finds those nearest to a query.
+
+python -m albert_tf.search --model=minilm --text_file=passages.txt --index_dir=index
+python -m albert_tf.search --index_dir=index --query="where does the river end"
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import ClassVar
+
+from albert_tf.choices import VECTORS
+from albert_tf.hub import check_model
+from albert_tf.index_files import saved_source
+from albert_tf.tasks.columns import find_column
+from albert_tf.tasks.table_files import SUFFIXES
+from albert_tf.tasks.tables import read_table
+from albert_tf.tasks.values import text_of
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import run_main, say_next
+from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.text_files import HEAD_BYTES, check_text, ending
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSettings(CheckedSettings):
+    """The index, and what is built or asked."""
+
+    groups: ClassVar[dict[str, str]] = {
+        "Index": "index_dir model",
+        "Build": "text_file text_column vectors batch_size",
+        "Ask": "query top exact",
+    }
+
+    index_dir: str = setting(help="folder of the index")
+    model: str = setting("", help="embedder: folder or name; empty, to ask: the one that built the index")
+    text_file: str = setting("", help="texts to index: .txt with a text a line, .csv, .tsv, JSON lines or .parquet")
+    text_column: str = setting("", help="column of the text in a table; empty: text, sentence or the like")
+    vectors: str = setting("float32", help="numbers to search in; int8 and binary are rescored", choices=VECTORS)
+    batch_size: int = setting(32, help="texts a batch", at_least=1)
+    query: tuple[str, ...] = setting((), help="text to search for; may be given several times")
+    top: int = setting(10, help="texts to print for each query", at_least=1)
+    exact: bool = setting(False, help="compare every float32 vector")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.text_file and not self.query:
+            raise UserError("give --text_file=... to build an index, or --query=... to ask one")
+        if self.text_file and not self.model:
+            raise UserError("--text_file needs --model=..., the embedder that builds the index")
+        if not self.text_file and (given := self.given(("text_column", "vectors"))):
+            raise UserError(f"{given} is for --text_file; leave it out")
+        if not self.query and (given := self.given(("top", "exact"))):
+            raise UserError(f"{given} is for --query; leave it out")
+
+
+def main(settings: SearchSettings) -> None:
+    """Builds and asks as the flags specify."""
+    texts = _texts(settings) if settings.text_file else []
+    model = settings.model or saved_source(settings.index_dir)
+    check_model(model)
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+    from albert_tf.index import build_index, open_index
+    from albert_tf.loading import load
+
+    loaded = load(model)
+    if settings.text_file:
+        index = build_index(loaded, texts, settings.index_dir, settings.vectors, settings.batch_size)
+        print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
+        if not settings.query:
+            say_next(f'python -m albert_tf.search --index_dir={settings.index_dir} --query="..."')
+    else:
+        index = open_index(settings.index_dir, loaded)
+    for query, hits in zip(settings.query, index.search(settings.query, settings.top, settings.exact)):
+        if len(settings.query) > 1:
+            print(query)
+        for hit in hits:
+            print(f"{hit.score:.3f}  {hit.text}")
+
+
+def _texts(settings: SearchSettings) -> list[str]:
+    path = Path(settings.text_file)
+    if not path.is_file():
+        raise UserError(f"--text_file={path} is no file; give a file of texts")
+    if ending(path) in (*SUFFIXES, ".parquet"):
+        table = read_table(path)
+        column = settings.text_column or find_column(path, table.columns, "text")
+        texts = [text_of(table, row, column) for row in table.require([column], "give --text_column=...").rows]
+    else:
+        content = path.read_bytes()
+        check_text(path, content[:HEAD_BYTES])
+        try:
+            texts = [line for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+        except UnicodeDecodeError as error:
+            raise UserError(f"'{path}' is not UTF-8 text ({error.reason}); convert it") from error
+        if settings.text_column:
+            raise UserError(f"--text_column={settings.text_column} is for a table, which '{path}' is not; leave it out")
+    if not texts:
+        raise UserError(f"'{path}' holds no texts")
+    return texts
+
+
+def run() -> None:
+    """Runs the command."""
+    run_main(main, SearchSettings)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,1 @@
+"""Suites of data sets that measure a model without training it."""

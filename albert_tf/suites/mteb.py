@@ -1,0 +1,55 @@
+"""A model as the library `mteb` (2.x) asks it, which is not imported here."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.loading import load
+
+
+class MtebModel:
+    """mteb's `EncoderProtocol` of a model of this library.
+
+    Args:
+        model_name: what `albert_tf.load` takes.
+        revision: not used; mteb gives it.
+        **options: of mteb's command, likewise.
+    """
+
+    def __init__(self, model_name: str, revision: str | None = None, **options: Any):
+        self.name, self.loaded = model_name, load(model_name)
+
+    def encode(
+        self, inputs: Iterable[Mapping[str, Sequence[str]]], *, prompt_type: Any = None, batch_size: int = 32,
+        **options: Any,
+    ) -> np.ndarray:  # fmt: skip
+        """Returns a vector of each text of mteb's batches, float32 [texts, dimensions].
+
+        `prompt_type` is mteb's: "query", "document" (or "passage") or None. Other options change nothing.
+        """
+        texts = [text for batch in inputs for text in batch["text"]]
+        role = getattr(prompt_type, "value", prompt_type)
+        encoders = {"query": self.loaded.encode_query, None: self.loaded.encode}
+        return encoders.get(role, self.loaded.encode_document)(texts, normalize=False, batch_size=batch_size)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Compares all vectors with all: [n, m]."""
+        return self.loaded.similarity(*map(_array, (embeddings1, embeddings2)))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """Compares vectors in pairs: [n]."""
+        pairs = zip(*map(_array, (embeddings1, embeddings2)))
+        return np.array([self.loaded.similarity(one[None], other[None])[0, 0] for one, other in pairs], "float32")
+
+    @property
+    def mteb_model_meta(self) -> Any:
+        """What mteb notes of the model."""
+        from mteb.models.model_meta import ModelMeta
+
+        name = self.name if "/" in self.name.strip("/.") else f"albert-tf/{self.name}"
+        return ModelMeta.create_empty({"name": name})
+
+
+def _array(vectors: Any) -> np.ndarray:
+    return np.asarray(vectors, "float32")

@@ -1,0 +1,96 @@
+"""A model measured on all sets of a suite: resumed set by set, as a table, a JSON file and a picture."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.index import identity
+from albert_tf.loading import load
+from albert_tf.suites.scores import measure
+from albert_tf.suites.sets import EmbeddingSet
+from albert_tf.training.pictures import draw_bars
+from tfrecords.base import files
+
+# Figures that are counts, or are shown elsewhere.
+_COUNTS = ("pairs", "queries", "passages", "texts", "train_texts", "classes", "interval", "parts")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Embedder:
+    """A loaded model with vectors as it gives them, and a bar for each encoding."""
+
+    loaded: Any
+    batch_size: int
+
+    def __getattr__(self, name: str) -> Any:
+        def encode(texts: Sequence[str]) -> np.ndarray:
+            return getattr(self.loaded, name)(texts, normalize=False, batch_size=self.batch_size, show_progress=True)
+
+        return encode
+
+    def similarity(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return self.loaded.similarity(first, second)
+
+
+def evaluate_embeddings(
+    path: str, sets: Sequence[EmbeddingSet], output_dir: str, depth: int = 0, batch_size: int = 64
+) -> dict[str, Any]:
+    """Measures a model on sets; writes embeddings.json and embeddings.png and prints a table.
+
+    A set that the folder has figures of, by the same model on the same files, is not measured again.
+
+    Returns:
+        embeddings.json's content.
+
+    Raises:
+        UserError: the model makes no vectors.
+    """
+    loaded = load(path, depth=depth)
+    model, folder = identity(loaded), files.make_output_dir(output_dir)
+    place = folder / "embeddings.json"
+    known = files.read_json(place)["sets"] if place.is_file() else {}
+    report: dict[str, Any] = {
+        "model": path,
+        "identity": model,
+        "dimensions": loaded.embedder.dimensions,
+        "similarity": loaded.task.get("similarity_fn_name", "cosine"),
+        "sets": {},
+    }
+    for data in sets:
+        digests = [files.sha256(file) for file in data.files]
+        key = hashlib.sha256(" ".join([model, *digests]).encode()).hexdigest()
+        if known.get(data.name, {}).get("key") != key:
+            print(f"{data.name}: {data.kind}", flush=True)
+            known[data.name] = {"key": key, "figures": measure(data, _Embedder(loaded, batch_size))}
+        report["sets"][data.name] = known[data.name]
+        # Figures of the sets to come stay, so that a resumed run has them.
+        files.write_json(place, report | {"sets": known | report["sets"]})
+    files.write_json(place, report)
+    rows = list(_rows(report))
+    print("\n".join(_lines(rows)))
+    draw_bars(folder / "embeddings.png", {f"{row[0]} ({row[1]})": row[3] for row in rows}, "score, times 100")
+    for name in ("embeddings.json", "embeddings.png"):
+        print(f"wrote {folder / name}")
+    return report
+
+
+def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str, float, str]]:
+    """Yields set, kind, main measure, its value times 100, and the other figures as text."""
+    for name, entry in report["sets"].items():
+        for kind, figures in entry["figures"].items():
+            (main, value), *others = [item for item in figures.items() if item[0] not in _COUNTS]
+            said = [f"{other} {100 * number:.2f}" for other, number in others]
+            if interval := figures.get("interval"):
+                said.insert(0, f"95 %: {100 * interval[0]:.1f} to {100 * interval[1]:.1f}")
+            yield name, kind, main, 100 * value, ", ".join(said)
+
+
+def _lines(rows: Sequence[tuple[str, str, str, float, str]]) -> Iterator[str]:
+    heads = ("set", "kind", "measure")
+    widths = [max(len(head), *(len(row[column]) for row in rows)) for column, head in enumerate(heads)]
+    yield "  ".join(f"{head:{width}}" for head, width in zip(heads, widths)) + "  times 100"
+    for *texts, value, others in rows:
+        yield "  ".join(f"{text:{width}}" for text, width in zip(texts, widths)) + f"  {value:9.2f}  {others}".rstrip()

@@ -1,0 +1,154 @@
+"""Measures of embeddings on data sets, as MTEB defines them; needs the extra `evaluation`."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from scipy import stats
+
+from albert_tf.suites.sets import Classes, EmbeddingSet, Pairs, Ranking
+
+# Passages that retrieval ranks for each query, and draws of queries for an interval.
+_MOST_RANKED, _RESAMPLES = 1000, 2000
+_RETRIEVAL = {"ndcg@10": "ndcg_cut_10", "recall@10": "recall_10", "recall@100": "recall_100", "map": "map"}
+_RERANKING = {"map": "map", "mrr": "recip_rank"}
+# Of MTEB's classification: rows of each class in a draw, draws, and the seed.
+_ROWS_PER_CLASS, _DRAWS, _SEED = 8, 10, 42
+# Numbers in memory at a time.
+_BLOCK = 2**24
+
+
+class Embedder(Protocol):
+    """What a suite asks of a model; `albert_tf.load` returns one, and sentence-transformers' models are others."""
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each text, [texts, dimensions]."""
+
+    def encode_query(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each query."""
+
+    def encode_document(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each document."""
+
+    def similarity(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Compares vectors [n, dimensions] and [m, dimensions]: [n, m]."""
+
+
+def measure(data: EmbeddingSet, model: Embedder) -> dict[str, dict[str, Any]]:
+    """Returns figures from 0 to 1 by kind of task, each beginning with its main one.
+
+    STS has Spearman's correlation over all parts together, and that of each part. Retrieval and reranking have a
+    bootstrap `interval` of the main figure, 95 %, over their queries.
+    """
+    if isinstance(data, Pairs):
+        return {data.kind: _pairs(data, model)}
+    if isinstance(data, Ranking):
+        return {data.kind: _ranking(data, model)}
+    return _classes(data, model)
+
+
+def _vectors(encode: Callable, texts: Sequence[str]) -> np.ndarray:
+    """Encodes each text once."""
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return np.asarray(encode(list(places)))[[places[text] for text in texts]]
+
+
+def _pairs(data: Pairs, model: Embedder) -> dict[str, Any]:
+    vectors = _vectors(model.encode, [*data.firsts, *data.seconds])
+    first, second = vectors[: len(data.firsts)], vectors[len(data.firsts) :]
+    scores = np.array([model.similarity(a[None], b[None])[0, 0] for a, b in zip(first, second)], "float64")
+    if data.kind != "STS":
+        from sklearn.metrics import average_precision_score
+
+        return {"average_precision": float(average_precision_score(data.labels, scores)), "pairs": len(scores)}
+    ends = np.cumsum(list(data.parts.values()))[:-1].tolist() if data.parts else []
+    parts = {
+        name: float(stats.spearmanr(*both).statistic)
+        for name, *both in zip(data.parts, np.split(scores, ends), np.split(data.labels, ends))
+    }
+    return {
+        "spearman": float(stats.spearmanr(scores, data.labels).statistic),
+        "pearson": float(stats.pearsonr(scores, data.labels).statistic),
+        "pairs": len(scores),
+    } | ({"parts": parts} if len(parts) > 1 else {})
+
+
+def _ranking(data: Ranking, model: Embedder) -> dict[str, Any]:
+    import pytrec_eval
+
+    names, asked = list(data.passages), list(data.judgements)
+    passages = _vectors(model.encode_document, list(data.passages.values()))
+    queries = _vectors(model.encode_query, [data.queries[name] for name in asked])
+    place = {name: number for number, name in enumerate(names)}
+    run = {}
+    size = max(1, _BLOCK // len(names))
+    for start in range(0, len(asked), size):
+        # Rounded to what does not depend on the rows of a batch, so that equal passages stay equal.
+        scores = np.round(model.similarity(queries[start : start + size], passages).astype("float64"), 6)
+        for query, row in zip(asked[start : start + size], scores):
+            if data.kind == "reranking":
+                chosen = [place[name] for name in data.judgements[query]]
+            else:
+                chosen = np.argsort(-row, kind="stable")[:_MOST_RANKED].tolist()
+            run[query] = {names[number]: float(row[number]) for number in chosen}
+    measures = _RERANKING if data.kind == "reranking" else _RETRIEVAL
+    judge = pytrec_eval.RelevanceEvaluator(data.judgements, {"ndcg_cut.10", "recall.10,100", "map", "recip_rank"})
+    found = judge.evaluate(run)
+    by_query = {name: np.array([found[query][key] for query in asked]) for name, key in measures.items()}
+    figures = {name: float(values.mean()) for name, values in by_query.items()}
+    interval = _interval(next(iter(by_query.values())))
+    return figures | {"interval": interval, "queries": len(asked), "passages": len(names)}
+
+
+def _interval(values: np.ndarray) -> list[float]:
+    """Returns the ends of the middle 95 % of means of draws of the values."""
+    draws = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values)))
+    return np.percentile(draws.mean(axis=1), [2.5, 97.5]).tolist()
+
+
+def _classes(data: Classes, model: Embedder) -> dict[str, dict[str, Any]]:
+    """Clusters the test texts by k-means, and classifies them if there are train texts."""
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.metrics import v_measure_score
+
+    texts, labels = zip(*data.test)
+    vectors, classes = _vectors(model.encode, texts), sorted(set(labels))
+    found = {}
+    if data.train:
+        found["classification"] = _classification(
+            data, _vectors(model.encode, [text for text, _ in data.train]), vectors
+        )
+    if 1 < len(classes) < len(texts):
+        means = MiniBatchKMeans(len(classes), batch_size=512, n_init="auto", random_state=_SEED)
+        score = v_measure_score(labels, means.fit_predict(vectors))
+        found["clustering"] = {"v_measure": float(score), "texts": len(texts), "classes": len(classes)}
+    return found
+
+
+def _classification(data: Classes, train: np.ndarray, vectors: np.ndarray) -> dict[str, Any]:
+    """Fits logistic regressions: one to all rows, and as MTEB ten to a few of each class."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import f1_score
+
+    known, labels = (np.array([label for _, label in rows]) for rows in (data.train, data.test))
+    answers = LogisticRegression(max_iter=1000).fit(train, known).predict(vectors)
+    few, order, state = [], np.arange(len(known)), np.random.RandomState
+    for _ in range(_DRAWS):
+        # MTEB shuffles the order of the draw before by the same seed.
+        state(_SEED).shuffle(order)
+        counts, chosen = defaultdict(int), []
+        for row in order:
+            counts[known[row]] += 1
+            if counts[known[row]] <= _ROWS_PER_CLASS:
+                chosen.append(row)
+        model = LogisticRegression(max_iter=100, random_state=_SEED).fit(train[chosen], known[chosen])
+        few.append(float(np.mean(model.predict(vectors) == labels)))
+    return {
+        "accuracy": float(np.mean(answers == labels)),
+        "macro_f1": float(f1_score(labels, answers, average="macro")),
+        f"accuracy_{_ROWS_PER_CLASS}_a_class": float(np.mean(few)),
+        "texts": len(labels),
+        "train_texts": len(known),
+        "classes": len(set(known)),
+    }

@@ -1,0 +1,322 @@
+"""Data sets that judge embeddings: published folders and a user's own tables, without TensorFlow.
+
+| a folder with | is a set of |
+|---|---|
+| NAME.test.tsv, several: score, sentence, sentence without a header (SemEval) | STS |
+| SICK_test_annotated.txt | STS |
+| cran.all.1400.xml, cran.qry.xml, cranqrel.trec.txt (Cranfield) | retrieval |
+| corpus.jsonl, queries.jsonl, qrels/test.tsv (BEIR) | retrieval |
+| test or dev table with sentence1, sentence2, score | STS |
+| test or dev table with sentence1, sentence2, label (0 or 1) | pair classification |
+| test or dev table with query, passage, label (0 or 1) | reranking |
+| test or dev table with text, label, and a train table with both | classification, clustering |
+
+A table is a .csv, .tsv or JSON lines, also gzipped, or .parquet. Any other file is refused by name.
+"""
+
+import dataclasses
+import gzip
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from albert_tf.tasks import parquet
+from albert_tf.tasks.columns import LABEL_NAMES, TEXT_NAMES, find_column
+from albert_tf.tasks.table_files import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
+from albert_tf.tasks.tables import Row, Table, read_table
+from albert_tf.tasks.values import class_of, number_of, text_of
+from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import is_gzipped
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Pairs of texts with a number each.
+
+    Attributes:
+        name: of the set.
+        files: that it was read from.
+        firsts: one text of each pair.
+        seconds: the other one.
+        labels: float64 [pairs]: a similarity, or 1 for pairs that belong together and 0 for others.
+        parts: the number of pairs in each part of the set, by its name.
+        kind: "STS" or "pair classification".
+    """
+
+    name: str
+    files: Sequence[Path]
+    firsts: Sequence[str]
+    seconds: Sequence[str]
+    labels: np.ndarray
+    parts: Mapping[str, int]
+    kind: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """Queries with judged passages.
+
+    Attributes:
+        name: of the set.
+        files: that it was read from.
+        queries: texts by their names.
+        passages: texts by their names.
+        judgements: for each query that has an answer the relevance of passages, 0 for none.
+        kind: "retrieval" among all passages, or "reranking" of the judged ones.
+    """
+
+    name: str
+    files: Sequence[Path]
+    queries: Mapping[str, str]
+    passages: Mapping[str, str]
+    judgements: Mapping[str, Mapping[str, int]]
+    kind: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """Texts with a class each; `train` and `test` are lists of (text, class)."""
+
+    kind: ClassVar[str] = "classification"
+    name: str
+    files: Sequence[Path]
+    train: Sequence[tuple[str, str]]
+    test: Sequence[tuple[str, str]]
+
+
+EmbeddingSet = Pairs | Ranking | Classes
+
+_COLUMNS = {
+    "first": ("sentence1", "sentence_1", "sentence_a", "text1", "question1", "#1 string"),
+    "second": ("sentence2", "sentence_2", "sentence_b", "text2", "question2", "#2 string"),
+    "score": ("score", "similarity", "similarity_score", "relatedness_score"),
+    "label": ("label", "labels", "quality", "is_duplicate"),
+    "query": ("query", "question", "qtext"),
+    "passage": ("passage", "answer", "document", "atext", "text"),
+}
+_HINT = "docs/guide/measure_embeddings.md says how a set's files are named"
+_YES_OR_NO = {"1": 1, "0": 0, "true": 1, "false": 0, "entailment": 1, "not_entailment": 0}
+# A list of a set's classes; they are read from its rows.
+_CLASS_LIST = "categories.json"
+
+
+def find_sets(data_dir: str) -> list[EmbeddingSet]:
+    """Reads every set in folders, separated by commas, each of which is a set or holds sets.
+
+    Raises:
+        UserError: there is no set, two have one name, or a file is unknown or broken.
+    """
+    found = []
+    for place in data_dir.split(","):
+        if not (folder := Path(place)).is_dir():
+            raise UserError(f"--data_dir={place} is no folder; give folders of data sets, separated by commas")
+        found += _sets_in(folder)
+    names = [one.name for one in found]
+    if not found:
+        raise UserError(f"--data_dir={data_dir} holds no data set; {_HINT}")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"two data sets are called '{twice[0]}'; rename the folder of one")
+    return found
+
+
+def _sets_in(folder: Path) -> Iterator[EmbeddingSet]:
+    paths = [path for path in sorted(folder.iterdir()) if not DESCRIPTIONS.fullmatch(path.name)]
+    names = {path.name for path in paths if path.is_file()}
+    if not names:
+        for path in paths:
+            yield from _sets_in(path)
+        return
+    read = next((reader for pattern, reader in _LAYOUTS if any(re.match(pattern, name) for name in names)), _read_table)
+    found, known = read(folder)
+    known |= {path.name for path in found.files}
+    if unknown := sorted(names - known):
+        raise UserError(f"'{folder / unknown[0]}' is no file of a set for {found.kind}; remove it, or {_HINT}")
+    yield found
+
+
+def _read_semeval(folder: Path) -> tuple[Pairs, set[str]]:
+    paths = sorted(path for path in folder.iterdir() if re.search(_SEMEVAL, path.name))
+    rows, parts = [], {}
+    for path in paths:
+        table = read_table(path, ("score", "first", "second"), published=True)
+        # Pairs without a score were never part of the task.
+        scored = [row for row in table.rows if row.values["score"].strip()]
+        rows += _pairs(table, scored, ("first", "second"), number_of, "score")
+        parts[re.sub(_SEMEVAL, "", path.name)] = len(scored)
+    return _as_pairs(folder.name, paths, rows, "STS", parts), set()
+
+
+def _read_sick(folder: Path) -> tuple[Pairs, set[str]]:
+    known = {path.name for path in folder.glob("SICK_*.txt*")}
+    path = _only(folder, "SICK_test_annotated.txt")
+    header = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
+    table = read_table(path, header, published=True)
+    lines = [row for row in table.rows if row.line > 1]
+    rows = _pairs(table, lines, header[1:3], number_of, header[3])
+    return _as_pairs(folder.name, [path], rows, "STS"), known
+
+
+def _pairs(table: Table, rows: Sequence[Row], texts: Sequence[str], read: Callable, label: str) -> list[tuple]:
+    return [(*(text_of(table, row, column) for column in texts), read(table, row, label)) for row in rows]
+
+
+def _as_pairs(name: str, files: Sequence[Path], rows: list[tuple], kind: str, parts=None) -> Pairs:
+    if not rows:
+        raise UserError(f"'{files[0]}' has no rows to measure on; {_HINT}")
+    firsts, seconds, labels = zip(*rows)
+    labels = np.array(labels, "float64")
+    if len(set(labels)) < 2:
+        raise UserError(f"'{files[0]}': every pair has the label {labels[0]:g}, so nothing can be measured")
+    return Pairs(name, files, firsts, seconds, labels, parts or {}, kind)
+
+
+def _read_cranfield(folder: Path) -> tuple[Ranking, set[str]]:
+    paths = [_only(folder, name) for name in ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")]
+    documents, queries, judged = (_text(path) for path in paths)
+    # The text begins with the title.
+    found = re.findall(r"<docno>\s*(\d+)\s*</docno>.*?<text>(.*?)</text>", documents, re.DOTALL)
+    passages = {name: " ".join(text.split()) for name, text in found}
+    titles = re.findall(r"<title>(.*?)</title>", queries, re.DOTALL)
+    # Judgements count the queries of the file; its own numbers have gaps.
+    asked = {str(number): " ".join(text.split()) for number, text in enumerate(titles, 1)}
+    judgements: dict[str, dict[str, int]] = {}
+    for number, line in enumerate(judged.splitlines(), 1):
+        if len(cells := line.split()) == 4:
+            judgements.setdefault(cells[0], {})[cells[2]] = int(cells[3])
+        elif cells:
+            raise UserError(f"'{paths[2]}' line {number}: {line!r} is not query, 0, passage and relevance")
+    return _ranking(folder.name, paths, asked, passages, judgements, "retrieval"), set()
+
+
+def _read_beir(folder: Path) -> tuple[Ranking, set[str]]:
+    corpus, asked = (_only(folder, name) for name in ("corpus.jsonl", "queries.jsonl"))
+    passages = {}
+    table = read_table(corpus)
+    for row in table.require(["_id", "text"]).rows:
+        title = str(row.values.get("title") or "")
+        passages[_name(row, "_id")] = f"{title} {text_of(table, row, 'text', takes_empty=True)}".strip()
+    table = read_table(asked)
+    queries = {_name(row, "_id"): text_of(table, row, "text") for row in table.require(["_id", "text"]).rows}
+    path = _only(folder / "qrels", "test.tsv")
+    judgements: dict[str, dict[str, int]] = {}
+    table = read_table(path)
+    for row in table.require(["query-id", "corpus-id", "score"]).rows:
+        relevance = int(number_of(table, row, "score", 0, 1000))
+        judgements.setdefault(_name(row, "query-id"), {})[_name(row, "corpus-id")] = relevance
+    return _ranking(folder.name, [corpus, asked, path], queries, passages, judgements, "retrieval"), set()
+
+
+def _name(row: Row, column: str) -> str:
+    return str(row.values[column])
+
+
+def _ranking(name, files, queries, passages, judgements, kind) -> Ranking:
+    for query, judged in judgements.items():
+        lost = query if query not in queries else next((one for one in judged if one not in passages), None)
+        if lost is not None:
+            raise UserError(f"'{files[-1]}': a judgement names '{lost}', which is not there; mend the file")
+    # As in MTEB, a query counts if it can be answered, and in reranking if it can be answered wrong.
+    counted = {
+        query: judged
+        for query, judged in judgements.items()
+        if any(judged.values()) and (kind == "retrieval" or not all(judged.values()))
+    }
+    if not counted:
+        raise UserError(f"'{files[-1]}': no query has a passage that answers it; nothing can be measured")
+    return Ranking(name, files, queries, passages, counted, kind)
+
+
+def _read_table(folder: Path) -> tuple[EmbeddingSet, set[str]]:
+    tables = find_tables(folder, (*SUFFIXES, parquet.ENDING))
+    tables.pop(Path(_CLASS_LIST).stem, None)
+    stems = ("test", *OWN_STEMS["dev"])
+    known = {path.name for stem, path in tables.items() if stem in (*stems, "train")} | {_CLASS_LIST}
+    there: Sequence[str] = ()
+    for stem in stems:
+        if stem not in tables:
+            continue
+        table = read_table(tables[stem])
+        columns = {role: _column(table, names) for role, names in _COLUMNS.items()}
+        if found := _read_by_columns(folder.name, table, columns, tables.get("train")):
+            return found, known
+        there = there or table.columns
+    if not there:
+        other = ", ".join(sorted(path.name for path in folder.iterdir()))
+        raise UserError(f"'{folder}' holds no test or dev table; it holds {other}; {_HINT}")
+    raise UserError(f"'{folder}': the columns {', '.join(map(repr, there))} are those of no set; {_HINT}")
+
+
+def _read_by_columns(name: str, table: Table, columns: dict[str, str], train: Path | None) -> EmbeddingSet | None:
+    path, pair = table.path, (columns["first"], columns["second"])
+    if all(pair) and columns["score"] and columns["label"]:
+        raise UserError(f"'{path}' has a score and a label, '{columns['score']}' and '{columns['label']}'; keep one")
+    if all(pair) and columns["score"]:
+        return _as_pairs(name, [path], _pairs(table, list(table.rows), pair, number_of, columns["score"]), "STS")
+    if all(pair) and columns["label"]:
+        rows = _pairs(table, list(table.rows), pair, _yes_or_no, columns["label"])
+        return _as_pairs(name, [path], rows, "pair classification")
+    if columns["query"] and columns["passage"] and columns["label"]:
+        return _reranking(name, table, columns)
+    names = {column.strip().casefold() for column in table.columns}
+    if not any(pair) and names & set(TEXT_NAMES) and names & set(LABEL_NAMES):
+        rows = {"test": _texts(table), "train": [] if train is None else _texts(read_table(train))}
+        return Classes(name, [path, *filter(None, [train])], **rows)
+    return None
+
+
+def _reranking(name: str, table: Table, columns: Mapping[str, str]) -> Ranking:
+    """A passage's name is its text, and so is a query's."""
+    texts, judgements = (columns["query"], columns["passage"]), dict[str, dict[str, int]]()
+    for query, passage, label in _pairs(table, list(table.rows), texts, _yes_or_no, columns["label"]):
+        judged = judgements.setdefault(query, {})
+        judged[passage] = max(label, judged.get(passage, 0))
+    passages = {passage: passage for judged in judgements.values() for passage in judged}
+    return _ranking(name, [table.path], {query: query for query in judgements}, passages, judgements, "reranking")
+
+
+def _texts(table: Table) -> list[tuple[str, str]]:
+    text, label = (find_column(table.path, table.columns, role) for role in ("text", "label"))
+    return [(text_of(table, row, text), class_of(table, row, label)) for row in table.require([text, label]).rows]
+
+
+def _yes_or_no(table: Table, row: Row, column: str) -> int:
+    value = class_of(table, row, column)
+    if (answer := _YES_OR_NO.get(value.strip().casefold())) is None:
+        raise table.wrong(row, f"{column} {value!r} is neither 1 nor 0")
+    return answer
+
+
+def _column(table: Table, names: Sequence[str]) -> str:
+    """Returns the column that has the first of these names that one has; "" for none."""
+    there = {column.strip().casefold(): column for column in reversed(table.columns)}
+    return next((there[name] for name in names if name in there), "")
+
+
+def _only(folder: Path, name: str) -> Path:
+    """Returns the path of a file that may be gzipped; raises UserError without one."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    raise UserError(f"'{folder}' holds no {name}; {_HINT}")
+
+
+def _text(path: Path) -> str:
+    opener: Callable = gzip.open if is_gzipped(path) else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            return file.read()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read '{path}': {error}") from error
+
+
+_SEMEVAL = r"\.test\.tsv(\.gz)?$"
+# What the first file of a layout that fits is called, and the reader of the layout.
+_LAYOUTS = (
+    (rf".*{_SEMEVAL}", _read_semeval),
+    (r"SICK_", _read_sick),
+    (r"cranqrel\.", _read_cranfield),
+    (r"corpus\.jsonl", _read_beir),
+)

@@ -1,0 +1,199 @@
+"""Tables of text pairs: their columns, checked rows and held-out rows, without TensorFlow."""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.choices import PAIR_LOSSES
+from albert_tf.tasks.columns import optional_column
+from albert_tf.tasks.data_file import FileOptions, columns_of, hold_out
+from albert_tf.tasks.table_files import find_table, own_stems, train_file
+from albert_tf.tasks.tables import Row, Table, read_table
+from albert_tf.tasks.values import number_of, text_of
+from tfrecords.base.errors import UserError
+
+_MEND = "say which is meant by --text_column, --second_text_column, --negative_columns, --label_column"
+# The flags of the columns, by their roles.
+_FLAGS = {"anchor": "text_column", "positive": "second_text_column", "score": "label_column"}
+
+
+class PairExample(NamedTuple):
+    """A row of texts that belong together or not.
+
+    Attributes:
+        texts: the anchor, what belongs to it (or is compared with it), and what does not.
+        score: how well the second text fits, or None.
+        index: the row's line in its file.
+    """
+
+    texts: tuple[str, ...]
+    score: float | None = None
+    index: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class PairData:
+    """Tables of pairs whose rows have all been checked.
+
+    Attributes:
+        loss: a key of PAIR_LOSSES.
+        columns: of the texts, the anchor's first.
+        score: the column of scores; "" for none.
+        files: by split.
+        encoding: of `read_table`.
+        held_out: of a single file the rows that are the split "dev": bool [rows].
+        rows: their number in the file of the split "train".
+    """
+
+    loss: str
+    columns: tuple[str, ...]
+    score: str
+    files: Mapping[str, Path]
+    encoding: str | None = None
+    held_out: np.ndarray | None = None
+    rows: int = 0
+
+    def examples(self, split: str) -> Iterator[PairExample] | None:
+        """Reads the rows of "train", "dev" or "test", or returns None."""
+        if self.held_out is None:
+            path = self.files.get(split)
+            return None if path is None else self._examples(path)
+        wanted = self.held_out if split == "dev" else ~self.held_out
+        if split == "test" or not wanted.any():
+            return None
+        return itertools.compress(self._examples(self.files["train"]), wanted)
+
+    def _examples(self, path: Path) -> Iterator[PairExample]:
+        needed = (*self.columns, *filter(None, [self.score]))
+        table = read_table(path, encoding=self.encoding).require(needed, _MEND)
+        return (self._example(table, row) for row in table.rows)
+
+    def _example(self, table: Table, row: Row) -> PairExample:
+        texts = tuple(text_of(table, row, column) for column in self.columns)
+        score = number_of(table, row, self.score) if self.score else None
+        return PairExample(texts, score, str(row.line))
+
+    def __str__(self) -> str:
+        names = [f"'{name}'" for name in self.columns]
+        roles = ["anchor", *["positive" if not self.score or len(names) > 2 else "second text"] * (len(names) > 1)]
+        parts = [f"{role} {name}" for role, name in zip(roles, names)]
+        parts += [f"negative {name}" for name in names[2:]] + [f"score '{self.score}'"] * bool(self.score)
+        rows = f"{self.rows:,} rows"
+        if self.held_out is not None:
+            out = int(self.held_out.sum())
+            rows = f"{self.rows - out:,} rows to train on, {out:,} held out to measure, equal anchors on one side"
+        elif "dev" not in self.files:
+            rows += ", none held out"
+        return f"'{os.path.basename(self.files['train'])}': {', '.join(parts)}; {rows}; loss {self.loss}"
+
+
+def open_pairs(settings: Any) -> PairData:
+    """Finds the columns of --data_file or --data_dir, chooses a loss, and checks every row.
+
+    `settings` are those of fine-tuning or of mining.
+
+    Raises:
+        UserError: naming the file, the line, the problem and a remedy.
+    """
+    folder = getattr(settings, "data_dir", "")
+    if not folder:
+        columns_of(FileOptions(settings.data_file, encoding=settings.encoding))
+        files = {"train": Path(settings.data_file)}
+    else:
+        folder = Path(folder)
+        train_file(folder)
+        files = {split: find_table(folder, stem) for split, stem in own_stems(folder).items()}
+    state = tuple((path.stat().st_mtime_ns, path.stat().st_size) for path in files.values())
+    names = ("loss", "teacher", "text_column", "second_text_column", "negative_columns", "label_column", "encoding")
+    # Mining has no loss, and holds nothing out.
+    given = tuple((name, getattr(settings, name, "")) for name in names)
+    fraction = 0.0 if folder else getattr(settings, "dev_fraction", 0.0)
+    return _opened(tuple(files.items()), given, fraction, getattr(settings, "split_seed", 0), state)
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _state: tuple) -> PairData:
+    """Caches the files that were read before TensorFlow was imported."""
+    flags, path = dict(given), files[0][1]
+    encoding = flags["encoding"] if dev_fraction or flags["encoding"] else None
+    data = _with_columns(path, read_table(path, encoding=encoding).columns, flags)
+    data = dataclasses.replace(data, files=dict(files), encoding=encoding)
+    anchors = [_key(example.texts[0], split_seed) for example in data.examples("train") or ()]
+    for split in data.files:
+        for _ in data.examples(split) or ():  # Its errors come before any training.
+            pass
+    if not dev_fraction:
+        return dataclasses.replace(data, rows=len(anchors))
+    groups, group_of_row = np.unique(np.array(anchors, np.uint64), return_inverse=True)
+    held_out = hold_out(group_of_row, [("",)] * len(anchors), dev_fraction)
+    if not held_out.any():
+        raise UserError(
+            f"'{path}': --dev_fraction={dev_fraction} of {len(anchors)} rows with {len(groups)} different anchors "
+            "holds out none; give more rows, or --dev_fraction=0 to measure nothing"
+        )
+    return dataclasses.replace(data, held_out=held_out, rows=len(anchors))
+
+
+def _key(text: str, seed: int) -> int:
+    same = " ".join(text.split()).casefold()
+    return int.from_bytes(hashlib.blake2b(same.encode(), digest_size=8, key=str(seed).encode()).digest(), "big")
+
+
+def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
+    """Returns a number for each text, equal for texts that differ in case and spaces alone: int64 [rows, texts]."""
+    return np.array([[_key(text, 0) for text in example.texts] for example in examples], np.uint64).astype(np.int64)
+
+
+def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) -> PairData:
+    anchor, positive, score = (flags[flag] or optional_column(path, names, role, flag) for role, flag in _FLAGS.items())
+    negatives = [name for name in names if name.strip().casefold().startswith("negative")]
+    if flags["negative_columns"]:
+        negatives = flags["negative_columns"].split(",")
+    texts = [name for name in (anchor, positive) if name]
+    loss = flags["loss"] or ("mse" if flags["teacher"] else "cosent" if score else "multiple_negatives_ranking")
+    columns = (*texts, *negatives)
+    twice = [name for name in columns if (*columns, score).count(name) > 1]
+    there = ", ".join(map(repr, names))
+    if twice:
+        raise UserError(f"'{path}': the column '{twice[0]}' has two roles; it has {there}; {_MEND}")
+    if not anchor or (negatives and not positive):
+        role = "positive" if anchor else "anchor"
+        raise UserError(f"'{path}' line 1: no column is the {role}; it has {there}; give --{_FLAGS[role]}=...")
+    _check_loss(path, loss, columns, score, flags)
+    return PairData(loss, columns, score, {})
+
+
+def _check_loss(path: Path, loss: str, columns: Sequence[str], score: str, flags: Mapping[str, str]) -> None:
+    """Raises UserError if the columns are not those that a loss reads."""
+    rule, documents, teacher = PAIR_LOSSES[loss], len(columns) - 1, flags["teacher"]
+    asks = f"'{path}': --loss={loss}"
+    if documents < rule.documents:
+        missing = "a positive" if not documents else "a negative"
+        flag = (
+            "--second_text_column=..." if not documents else "--negative_columns=..., or write them by mine_negatives"
+        )
+        raise UserError(f"{asks} needs a column of {missing}; the texts are in {', '.join(columns)}; give {flag}")
+    if rule.most and documents > rule.most:
+        raise UserError(f"{asks} reads pairs, and {', '.join(columns[2:])} has negatives; remove that column")
+    reads_score = loss == "cosent" or (loss == "margin_mse" and not teacher)
+    if reads_score and (not score or (loss == "margin_mse" and documents != 2)):
+        what = (
+            "scores of the pairs" if loss == "cosent" else "margins of one negative, or give an embedder by --teacher"
+        )
+        raise UserError(f"{asks} needs a column of {what}; give --label_column=...")
+    if score and not reads_score:
+        raise UserError(
+            f"{asks} does not read the scores of column '{score}'; keep the rows that are meant and remove the column, "
+            "or give --loss=cosent"
+        )
+    if teacher and loss not in ("mse", "margin_mse"):
+        raise UserError(f"{asks} learns from the rows alone; leave out --teacher, or give --loss=mse or margin_mse")
+    if loss == "mse" and not teacher:
+        raise UserError(f"{asks} needs an embedder to learn from; give --teacher=...")

@@ -1,0 +1,331 @@
+"""Pairs of texts, on which an embedder trains: as a task, and as data for `fit`."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from albert_tf.checkpoints.sentence_folders import prompt_name_of
+from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.loading import load
+from albert_tf.models.early_exit import LearnedExit
+from albert_tf.models.pair_losses import PairLoss
+from albert_tf.models.pair_trainer import DOCUMENT, TARGETS, PairTrainer
+from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
+from albert_tf.preprocessing import Preprocessor, strings
+from albert_tf.tasks.metrics import spearman
+from albert_tf.tasks.pair_file import PairData, PairExample, keys_of, open_pairs
+from albert_tf.tasks.rows import FeatureRows, RaggedArray, text_rows
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.tasks.tables import write_table
+from albert_tf.tasks.task import Hyperparameters, Task, listed
+from albert_tf.training.batches import batches_per_epoch, epoch_order, padding
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.loaded import Loaded
+
+# Ours: sentence-transformers' rate, epochs and warm-up, with twice its batch, since a larger one has more negatives.
+DEFAULTS = Hyperparameters(
+    2e-5, 32, num_train_epochs=1.0, warmup_proportion=0.1, classifier_dropout=-1.0, temperature=0.0
+)
+# Scores that are in memory at a time: 64 MB.
+_BLOCK = 2**24
+
+
+def pair_rows(
+    tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int, prompts: tuple[str, str] = ("", "")
+) -> FeatureRows:
+    """Makes a row of each anchor and its documents.
+
+    `texts` are the anchors, the positives and each column of negatives; `prompts` go before each anchor and each
+    document. A document's features have the prefix `document_`.
+    """
+    anchors, *documents = ([prompt + text for text in column] for prompt, column in zip(_each(prompts, texts), texts))
+    rows = text_rows(tokenizer, [anchors], max_seq_length)
+    if not documents:
+        return rows
+    columns = [text_rows(tokenizer, [column], max_seq_length) for column in documents]
+    tokens = dict(rows.tokens) | {
+        DOCUMENT + name: _side_by_side([column.tokens[name] for column in columns], rows.pad_id * (name == "input_ids"))
+        for name in rows.tokens
+    }
+    truncation = sum((column.truncation for column in columns), rows.truncation)
+    return dataclasses.replace(rows, tokens=tokens, truncation=truncation)
+
+
+def _each(prompts: tuple[str, str], texts: Sequence) -> list[str]:
+    return [prompts[0], *[prompts[1]] * (len(texts) - 1)]
+
+
+def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
+    """Joins the columns' arrays row by row, filled up to the longest: [columns, length] a row."""
+    lengths = np.max([np.diff(column.splits) for column in columns], axis=0)
+    splits, count = np.concatenate([[0], np.cumsum(lengths)]), len(columns)
+    values = np.full(count * int(splits[-1]), fill, np.int32)
+    for place, column in enumerate(columns):
+        own = np.diff(column.splits)
+        starts = count * splits[:-1] + place * lengths
+        values[np.repeat(starts - column.splits[:-1], own) + np.arange(own.sum())] = column.values
+    return RaggedArray(values, splits, (count,))
+
+
+class TextPairs(keras.utils.PyDataset):
+    """Batches of text pairs for `fit` of a PairTrainer; each epoch has another order.
+
+    Rows of one batch have no text in common, since each would be a wrong negative of the other.
+
+    Args:
+        preprocessor: of the model: `loaded.preprocessor()`.
+        anchors: strings, such as queries.
+        positives: strings that belong to them, or that `targets` score.
+        negatives: lists of strings that do not.
+        targets: a number for each row, or several: scores of CoSENT, margins, or a teacher's vectors end to end.
+        batch_size: rows of a batch.
+        prompts: the text before each anchor, and before each other text.
+        seed: of the order.
+
+    Raises:
+        UserError: columns of unequal length, anything but strings, or too few different texts for a batch.
+
+    Example:
+        >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+        >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a good film is it".replace(" ", "\\n")
+        >>> preprocessor = Preprocessor(WordPieceTokenizer(pieces.encode()), max_seq_length=8)
+        >>> pairs = TextPairs(preprocessor, ["is it good", "a film", "it"], ["good", "film", "good"], batch_size=2)
+        >>> len(pairs), pairs[0][0]["document_input_ids"].shape[:2]
+        (1, (2, 1))
+    """
+
+    def __init__(
+        self,
+        preprocessor: Preprocessor,
+        anchors: Any,
+        positives: Any = None,
+        negatives: Sequence[Any] = (),
+        targets: Any = None,
+        batch_size: int = 32,
+        prompts: tuple[str, str] = ("", ""),
+        seed: int = 0,
+    ):
+        super().__init__()
+        given = {"anchors": anchors, "positives": positives}
+        given |= {f"negatives[{number}]": column for number, column in enumerate(negatives)}
+        texts = [strings(column, name) for name, column in given.items() if column is not None]
+        if len({len(column) for column in texts}) > 1 or not texts[0]:
+            raise UserError(
+                f"columns of {', '.join(str(len(one)) for one in texts)} texts; give equally many, at least 1"
+            )
+        self.max_seq_length, self.batch_size, self.seed = preprocessor.max_seq_length, batch_size, seed
+        rows = pair_rows(preprocessor.tokenizer, texts, self.max_seq_length, prompts)
+        values = {} if targets is None else {TARGETS: np.asarray(targets, "float32").reshape(len(texts[0]), -1)}
+        keys = keys_of([PairExample(row) for row in zip(*texts)]) if targets is None else None
+        self.rows = dataclasses.replace(rows, values=values, keys=keys)
+        self.epoch = -1
+        self.on_epoch_end()
+
+    def on_epoch_end(self) -> None:
+        """Draws the next epoch's batches."""
+        if self.epoch == -1:
+            batches_per_epoch(self.rows, self.batch_size)
+            self._padded = padding(self.rows, self.max_seq_length)
+        self.epoch += 1
+        self._batches = epoch_order(self.rows.sizes, self.batch_size, self.seed, self.epoch, keys=self.rows.keys)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> tuple:
+        batch = self._batches[index]
+        return self.rows.batch(batch, self._padded(batch))
+
+
+@dataclasses.dataclass(frozen=True)
+class PairsTask(Task):
+    """Training of an embedder on a table of pairs.
+
+    Attributes:
+        loss: without the widths that only the model knows to be right.
+        head: arguments of the AlbertSentenceEmbedder; see `begun_from`.
+        prompts: by name, as in a folder of sentence-transformers.
+        query_prompt, document_prompt: those before anchors and other texts; None for the model's own.
+        teacher: an embedder to learn from, or None.
+        kept: other entries of the starting model's task.
+        defaults: with the longest row of the starting model.
+    """
+
+    data: PairData
+    loss: PairLoss
+    query_prompt: str | None = None
+    document_prompt: str | None = None
+    teacher: "Loaded | None" = None
+    head: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    defaults: Hyperparameters = DEFAULTS
+
+    name = kind = "pairs"
+    inputs = ("text",)
+    labels = None
+    needs_pooler = False
+    keeps_head = True
+
+    @property
+    def main_metric(self) -> str:
+        return "spearman" if self.data.score and self.loss.name == "cosent" else self._ranked
+
+    @property
+    def _ranked(self) -> str:
+        return "cosine" if self.loss.name == "mse" else "mrr"
+
+    def files(self) -> list[Path]:
+        return [] if self.data.held_out is not None or len(self.data.files) == 1 else list(self.data.files.values())
+
+    def begun_from(self, model: Any, task: Mapping[str, Any]) -> "PairsTask":
+        """Returns the task with pooling, layers and prompts of the model that training starts from."""
+        head: dict[str, Any] = {}
+        if isinstance(model, AlbertSentenceEmbedder):
+            config = model.get_config()
+            head = {name: config[name] for name in ("pooling", "normalize", "projections") if name in config}
+        if self.teacher is not None and self.loss.name == "mse":
+            head = self._towards(self.teacher.embedder, head, getattr(model, "encoder", model))
+        prompts = dict(task.get("prompts", {}))
+        for role, given in (("query", self.query_prompt), ("document", self.document_prompt)):
+            name = prompt_name_of(prompts, role) or role
+            if given is not None and given != prompts.get(name, ""):
+                prompts[name] = given
+        kept = {name: task[name] for name in ("default_prompt_name", "similarity_fn_name") if name in task}
+        own = dataclasses.replace(DEFAULTS, max_seq_length=task.get("max_seq_length", DEFAULTS.max_seq_length))
+        return dataclasses.replace(self, head=head, prompts=prompts, kept=kept, defaults=own)
+
+    def _towards(self, teacher: AlbertSentenceEmbedder, head: dict[str, Any], encoder: Any) -> dict[str, Any]:
+        """Adds a dense layer to the teacher's width, where that is another, and its normalization."""
+        layers = list(head.get("projections", ()))
+        width = (
+            layers[-1]["units"] if layers else encoder.config.hidden_size * len(head.get("pooling", "mean").split("+"))
+        )
+        if width != teacher.dimensions:
+            layers.append({"units": teacher.dimensions, "activation": "linear", "use_bias": True})
+        return head | {"projections": layers, "normalize": teacher.normalize}
+
+    def read(self, split: str) -> list[PairExample] | None:
+        return listed(self.stream(split))
+
+    def stream(self, split: str) -> Iterator[PairExample] | None:
+        return self.data.examples(split)
+
+    def rows(
+        self, examples: Sequence[PairExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
+    ) -> FeatureRows:
+        columns = list(zip(*(example.texts for example in examples)))
+        names = [prompt_name_of(self.prompts, role) or self.kept.get("default_prompt_name") for role in ROLES]
+        prompts = tuple(self.prompts.get(name, "") for name in names)
+        rows = pair_rows(tokenizer, columns, max_seq_length, prompts)
+        if not training:
+            return rows
+        targets = self._targets(examples)
+        keys = keys_of(examples) if self.loss.name == "multiple_negatives_ranking" else None
+        return dataclasses.replace(rows, values={} if targets is None else {TARGETS: targets}, keys=keys)
+
+    def _targets(self, examples: Sequence[PairExample]) -> np.ndarray | None:
+        """Returns the scores of the rows, or what the teacher makes of their texts: float32 [rows, numbers]."""
+        if self.teacher is None:
+            return np.array([[example.score] for example in examples], np.float32) if self.data.score else None
+        vectors = self._taught(examples)
+        if self.loss.name == "mse":
+            return vectors.reshape(len(examples), -1)
+        products = np.einsum("nd,nkd->nk", vectors[:, 0], vectors[:, 1:])
+        return products[:, :1] - products[:, 1:]
+
+    def _taught(self, examples: Sequence[PairExample]) -> np.ndarray:
+        """Returns the teacher's vectors, float32 [rows, texts, dimensions], each text by its role's prompt."""
+        assert self.teacher is not None
+        anchors, *others = zip(*(example.texts for example in examples))
+        documents = [_encoded(self.teacher.encode_document, column) for column in others]
+        return np.stack([_encoded(self.teacher.encode_query, anchors), *documents], axis=1)
+
+    def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
+        return PairTrainer(AlbertSentenceEmbedder(encoder, **self.head), self.loss)
+
+    def saved(self, model: keras.Model) -> keras.Model:
+        return model.model
+
+    def answering(self, model: keras.Model) -> keras.Model:
+        return PairTrainer(model, dataclasses.replace(self.loss, dims=()))
+
+    def score(self, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]) -> dict[str, float]:
+        vectors = _unit(np.asarray(outputs, np.float32))
+        if self.main_metric == "spearman":
+            return {"spearman": spearman(_cosines(vectors), np.array([example.score for example in examples]))}
+        if self.main_metric == "cosine":
+            return {"cosine": float(np.mean(np.sum(vectors * _unit(self._taught(examples)), axis=-1)))}
+        ranks = ranks_of(vectors, keys_of(examples))
+        return {"mrr": float(np.mean(1 / ranks)), "accuracy": float(np.mean(ranks == 1))}
+
+    def write_predictions(
+        self, folder: Path, split: str, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]
+    ) -> list[Path]:
+        vectors = _unit(np.asarray(outputs, np.float32))
+        if vectors.shape[1] == 1:
+            return []
+        products = np.einsum("nd,nkd->nk", vectors[:, 0], vectors[:, 1:])
+        header = ["line", *(f"cosine:{name}" for name in self.data.columns[1:]), *["score"] * bool(self.data.score)]
+        lines = [
+            [example.index, *(f"{value:.9g}" for value in (*found, *[example.score] * bool(self.data.score)))]
+            for example, found in zip(examples, products)
+        ]
+        return [write_table(folder / f"{split}.tsv", header, lines)]
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"prompts": dict(self.prompts)} | dict(self.kept)
+
+
+ROLES = ("query", "document")
+
+
+def pairs_task(settings: FinetuningSettings) -> PairsTask:
+    """Makes the task of --task=pairs; the teacher is loaded."""
+    data = open_pairs(settings)
+    dims = tuple(int(width) for width in settings.matryoshka_dims.split(",") if width)
+    loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, settings.symmetric, settings.margin, dims)
+    teacher = None
+    if settings.teacher:
+        teacher = load(settings.teacher)
+    return PairsTask(data, loss, settings.query_prompt, settings.document_prompt, teacher)
+
+
+def _encoded(encode: Callable[..., np.ndarray], texts: Sequence[str]) -> np.ndarray:
+    """Encodes each different text once."""
+    different = list(dict.fromkeys(texts))
+    places = {text: number for number, text in enumerate(different)}
+    return encode(different, normalize=False)[[places[text] for text in texts]]
+
+
+def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Returns the rank of each anchor's positive among the documents of all rows, from 1: int64 [rows].
+
+    `vectors` are [rows, texts, dimensions], `keys` equal for equal texts, [rows, texts].
+    """
+    documents, names = vectors[:, 1:].reshape(-1, vectors.shape[-1]), keys[:, 1:].reshape(-1)
+    own, ranks = _cosines(vectors), list[np.ndarray]()
+    size = max(1, _BLOCK // len(documents))
+    for start in range(0, len(vectors), size):
+        block = slice(start, start + size)
+        # Equal ones count as better, since a model whose vectors are all alike finds nothing.
+        better = vectors[block, 0] @ documents.T > own[block, None] - 1e-6
+        # The same text in another row is no worse answer.
+        better &= names[None] != keys[block, 1:2]
+        ranks.append(1 + better.sum(axis=1))
+    return np.concatenate(ranks)
+
+
+def _cosines(vectors: np.ndarray) -> np.ndarray:
+    return np.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -1,0 +1,140 @@
+"""Exports servables again, as the versions of before were exported: after another TensorFlow, or albert-tf, came.
+
+python -m serving.export_again --folder=models
+python -m serving.export_again --folder=models/sst2 --changed
+
+Each new version comes beside the old ones. A servable whose latest version is of the installed packages is left alone.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from serving.export import ExportSettings, export, weights_sha256
+from serving.manifest import FORMAT_VERSION, present_versions, read_manifest, versions_of
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import make_output_dir
+from tfrecords.base.script import run_main
+from tfrecords.base.settings import CheckedSettings, setting
+
+if TYPE_CHECKING:
+    from albert_tf.loaded import Loaded
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgainSettings(CheckedSettings):
+    """Which servables are exported again."""
+
+    folder: str = setting(help="folder of servables, or one servable: a folder with versions 1, 2, ...")
+    changed: bool = setting(
+        False, help="export a model also where it changed since, or its export does not tell which weights it had"
+    )
+
+
+def servables_in(folder: Path) -> list[Path]:
+    """Returns the servables in a folder, or the folder itself.
+
+    Raises:
+        UserError: there are none.
+    """
+    bases = [folder] if versions_of(folder) else sorted(path for path in folder.glob("*/") if versions_of(path))
+    if not bases:
+        raise UserError(f"no servable in '{folder}': neither it nor a folder in it holds versions 1, 2, ... of a model")
+    return bases
+
+
+def again(base: Path, changed: bool = False) -> Path | None:
+    """Exports a servable's model as the next version, with the options of its latest one.
+
+    Args:
+        base: The servable.
+        changed: Whether the model may be another one than before.
+
+    Returns:
+        The new version; None where the latest one is of the installed packages.
+
+    Raises:
+        UserError: the model is gone or another one, or its export says too little.
+    """
+    latest = versions_of(base)[-1]
+    manifest = read_manifest(latest)
+    if manifest.get("versions") == present_versions() and manifest.get("format_version") == FORMAT_VERSION:
+        return None
+    settings = _settings(latest, base, manifest)
+
+    def check_loaded(loaded: "Loaded") -> None:
+        if not changed and (what := _difference(manifest, loaded)):
+            raise UserError(f"'{settings.model}' {what}; export it by albert-tf export, or add --changed")
+
+    return export(settings, check_loaded)
+
+
+def _settings(version: Path, base: Path, manifest: dict[str, Any]) -> ExportSettings:
+    options = manifest.get("export")
+    if not options:
+        raise UserError(f"'{version}' does not say how it was exported; export its model by albert-tf export")
+    known = {field.name for field in dataclasses.fields(ExportSettings)}
+    if unknown := sorted(options.keys() - known):
+        raise UserError(
+            f"'{version}' was exported with '{unknown[0]}', which albert-tf export has not; export its model by that"
+        )
+    settings = ExportSettings(**options | {"output_dir": str(base), "version": 0})
+    if settings.compute == "auto":
+        import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
+        from serving.inference import InferenceOptions
+
+        before, now = manifest["compute"]["compute"], InferenceOptions("auto").resolved().compute
+        if before != now:
+            raise UserError(
+                f"'{version}' was exported by --compute=auto as {before}, and this CPU's is {now}; export it again on "
+                "a CPU like that of before, or by albert-tf export"
+            )
+    is_path = Path(settings.model).is_absolute() or settings.model == "a model in memory"
+    if is_path and not Path(settings.model).exists():
+        raise UserError(f"'{settings.model}', from which '{version}' was exported, is gone; put it back")
+    return settings
+
+
+def _difference(manifest: dict[str, Any], loaded: "Loaded") -> str:
+    """What is not as it was, or cannot be told; "" for the same model."""
+    encoder, tokenizer = getattr(loaded.model, "encoder", loaded.model), loaded.tokenizer
+    if manifest["weights_sha256"] is None:
+        return "may have changed: the export was written by albert-tf 0.1, which did not say which weights it had"
+    if manifest["weights_sha256"] != weights_sha256(loaded.model):
+        return f"has other weights than on {manifest['created'][:10]}"
+    if manifest["tokenizer_sha256"] not in (None, tokenizer and tokenizer.sha256):
+        return f"has another tokenizer than on {manifest['created'][:10]}"
+    now = {"config": encoder.config.to_dict(), "task": loaded.task}
+    for part, values in now.items():
+        # A later albert-tf may say more.
+        for name, before in (manifest[part] or {}).items():
+            if name != "metrics" and values.get(name) != before:
+                return f"has another {part} than on {manifest['created'][:10]}: {name} was {before!r}"
+    return ""
+
+
+def main(settings: AgainSettings) -> None:
+    """Exports one after another, and says of each what became of it."""
+    bases = servables_in(Path(settings.folder))
+    failed = []
+    for base in bases:
+        make_output_dir(base)
+        try:
+            version = again(base, settings.changed)
+        except UserError as error:
+            failed.append(base)
+            print(f"{base}: not exported: {error}", flush=True)
+        else:
+            print(f"{base}: {f'exported {version}' if version else 'is of these versions already'}", flush=True)
+    if failed:
+        raise UserError(f"{len(failed)} of {len(bases)} servables were not exported again, as said above")
+
+
+def run() -> None:
+    """Runs the command."""
+    run_main(main, AgainSettings)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,43 @@
+"""Reads the versions of a servable: their numbers, and the manifests that say how they were exported."""
+
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+from tfrecords.base.files import check_format, read_json
+from tfrecords.base.version import VERSION
+
+MANIFEST = "assets.extra/manifest.json"
+# 2 says which weights were exported; 1, which 0.1.0 wrote, does not.
+FORMAT_VERSION = 2
+
+
+def versions_of(base: Path) -> list[Path]:
+    """Returns the folders of a servable's versions, the latest last."""
+    folders = (path for path in base.glob("*/") if path.name.isdigit() and (path / "saved_model.pb").is_file())
+    return sorted(folders, key=lambda path: int(path.name))
+
+
+def read_manifest(version: Path) -> dict[str, Any]:
+    """Returns a version's manifest with the entries of this format; {} where albert-tf did not export it.
+
+    Raises:
+        UserError: it is damaged, or of a later format.
+    """
+    path = version / MANIFEST
+    if not path.is_file():
+        return {}
+    manifest = read_json(path)
+    check_format(f"'{path}'", manifest, FORMAT_VERSION)
+    return {"export": {}, "weights_sha256": None} | manifest
+
+
+def present_versions() -> dict[str, str]:
+    """Returns the versions of what an export is made with."""
+    others = ("tensorflow", "keras", "tensorflow-text")
+    return {"albert-tf": VERSION} | {name: importlib.metadata.version(name) for name in others}
+
+
+def whole_path(name: str) -> str:
+    """Returns the path from the root of what is on the disk; another name, as one of the hub, as it is."""
+    return str(Path(name).resolve()) if name and Path(name).exists() else name

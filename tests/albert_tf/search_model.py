@@ -1,0 +1,26 @@
+"""A tiny embedder in a folder, and texts for it."""
+
+import json
+
+import keras
+
+from albert_tf import AlbertConfig, AlbertSentenceEmbedder
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+WORDS = ["good", "bad", "film", "a", "the", "was", "plot", "dull"]
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+CONFIG = AlbertConfig(
+    vocab_size=len(PIECES), embedding_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=16, max_position_embeddings=16, initializer_range=0.5,
+)  # fmt: skip
+TEXTS = [f"{one} {other} {one}" for one in WORDS for other in WORDS if one != other]
+
+
+def made(folder, seed=0, **task):
+    """Writes a model that learned nothing."""
+    keras.utils.set_random_seed(seed)
+    folder.mkdir()
+    AlbertSentenceEmbedder(CONFIG).save(folder / "model.keras")
+    WordPieceTokenizer("\n".join(PIECES).encode()).save(folder)
+    (folder / "task.json").write_text(json.dumps({"max_seq_length": 16, **task}))
+    return folder

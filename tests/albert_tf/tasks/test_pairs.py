@@ -1,0 +1,277 @@
+"""Pairs of texts: columns found, rows refused, batches without repeated texts, prompts, teachers, hard negatives."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf.loaded import Loaded
+from albert_tf.mine_negatives import MiningSettings
+from albert_tf.mining import hard_negatives, mine
+from albert_tf.models.pair_losses import PairLoss
+from albert_tf.models.pair_trainer import PairTrainer
+from albert_tf.preprocessing import Preprocessor
+from albert_tf.run_finetuning import checked
+from albert_tf.tasks import pairs
+from albert_tf.tasks.pair_file import open_pairs
+from albert_tf.tasks.settings import FinetuningSettings
+from albert_tf.training import finetuning
+from albert_tf.training.batches import epoch_order, training_batches
+from tests.albert_tf.refusals import changed, lines
+from tfrecords.base.errors import UserError
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TOKENIZER = WordPieceTokenizer("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "of", *WORDS]).encode())
+CONFIG = AlbertConfig(
+    vocab_size=TOKENIZER.vocab_size, embedding_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+    intermediate_size=24, max_position_embeddings=32, initializer_range=0.2,
+)  # fmt: skip
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Of a run on a.csv in this folder, which begins from the embedder in `start`."""
+    monkeypatch.chdir(tmp_path)
+    return FinetuningSettings(task="pairs", data_file="a.csv", init_from="start", output_dir="run")
+
+
+@pytest.fixture
+def start(tmp_path, eagerly):
+    """A saved embedder with prompts."""
+    model = AlbertSentenceEmbedder(AlbertEncoder(CONFIG, seed=1, pooler=False), "max")
+    task = {"prompts": {"query": "one ", "passage": "two "}, "max_seq_length": 24}
+    return Loaded(model, TOKENIZER, task).save(tmp_path / "start")
+
+
+def write(text, name="a.csv"):
+    Path(name).write_text(text)
+
+
+# The header, flags, and what is found.
+FOUND = """
+anchor,positive | => anchor 'anchor', positive 'positive'; 9 rows .*, 1 held out .*; loss multiple_negatives
+Question,x,Answer | => anchor 'Question', positive 'Answer';
+sentence1,sentence2,score | => anchor 'sentence1', second text 'sentence2', score 'score'; .* loss cosent
+query,passage,negative_1,negative_2 | => negative 'negative_1', negative 'negative_2'; .* loss multiple_neg
+query,passage,bad | --loss=triplet --negative_columns=bad => positive 'passage', negative 'bad'; .* loss triplet
+query,passage,negative,label | --loss=margin_mse => negative 'negative', score 'label'; .* loss margin_mse
+text,other | --teacher=start => anchor 'text'; .* loss mse
+a,b | --text_column=b --second_text_column=a --dev_fraction=0 => anchor 'b', positive 'a'; 10 rows, none held out
+"""
+
+
+@pytest.mark.parametrize("line", lines(FOUND))
+def test_columns_and_loss_are_found(settings, line):
+    given, _, said = line.partition("=> ")
+    header, _, flags = given.partition(" | ")
+    cells = [str(n) for n, _ in enumerate(header.split(","))]
+    write(header + "\n" + "".join(",".join(f"{n}{cell}" for cell in cells) + "\n" for n in range(10)))
+    found = open_pairs(changed(settings, flags))
+    assert re.search(said, str(found)), str(found)
+    assert sum(1 for _ in found.examples("train")) + sum(1 for _ in found.examples("dev") or ()) == 10
+
+
+# What a.csv holds, flags, and the sentence.
+REFUSED = r"""
+x,y\na,b\n | => 'a.csv' line 1: no column is the anchor; it has 'x', 'y'; give --text_column=
+anchor,y\na,b\n | => --loss=multiple_negatives_ranking needs a column of a positive; .* give --second_text_column=
+anchor,negative\na,b\n | => no column is the positive; .* give --second_text_column=
+query,answer,passage\na,b,c\n | => 'answer' and 'passage' may each be the positive; give --second_text_column=
+anchor,positive\na,b\n | --loss=triplet => --loss=triplet needs a column of a negative; .*mine_negatives
+anchor,positive\na,b\n | --loss=cosent => --loss=cosent needs a column of scores of the pairs; give --label_column
+anchor,positive\na,b\n | --loss=mse => --loss=mse needs an embedder to learn from; give --teacher
+anchor,positive,negative\na,b,c\n | --loss=margin_mse => needs a column of margins of one negative, or give .* --teacher
+anchor,positive,negative,score\na,b,c,1\n | => --loss=cosent reads pairs, and negative has negatives; remove that column
+anchor,positive,label\na,b,1\n | --loss=multiple_negatives_ranking => does not read the scores of column 'label'
+anchor,positive\na,b\n | --teacher=start --loss=multiple_negatives_ranking => learns from the rows alone; leave out
+anchor,positive\na,\n | => 'a.csv' line 2: positive is empty; fill it or remove the row
+sentence1,sentence2,score\na,b,much\n | => 'a.csv' line 2: score 'much' is not a number
+anchor,positive\na,b\n | --negative_columns=positive => the column 'positive' has two roles
+anchor,positive\na,b\na,c\n | => of 2 rows with 1 different anchors holds out none
+anchor,positive\na,b\n | --loss=mnrl => --loss=mnrl is unknown; choose one of
+anchor,positive\na,b\n | --margin=2 --loss=cosent => --margin=2.0 has no effect on --loss=cosent
+anchor,positive\na,b\nb,c\n | --margin=2 => --margin=2.0 has no effect on --loss=multiple_negatives_ranking
+anchor,positive\na,b\n | --matryoshka_dims=8,x => --matryoshka_dims=8,x must be widths such as 384,128,64
+anchor,positive\na,b\n | --keep_head => --keep_head=True has no effect on --task=pairs
+anchor,positive\na,b\n | --task= --symmetric => --symmetric=True is for --task=pairs
+anchor,positive\na,b\n | --task= --temperature=1 => --temperature=1.0 is for --teacher, or --task=pairs
+"""
+
+
+@pytest.mark.parametrize("line", lines(REFUSED))
+def test_what_no_pairs_are_is_refused_before_tensorflow(settings, line):
+    given, _, said = line.partition("=> ")
+    content, _, flags = given.partition(" | ")
+    write(content.replace("\\n", "\n"))
+    with pytest.raises(UserError, match=said):
+        checked(changed(settings, flags))
+
+
+def numbered(count, repeats):
+    """Pairs of a number and its word, each anchor and positive in so many rows."""
+    numbers = [n // repeats for n in range(count)]
+    return [f"{WORDS[n % 10]} of {WORDS[n // 10]}" for n in numbers], [WORDS[n % 10] for n in numbers]
+
+
+def rows_of(anchors, positives, **options):
+    return pairs.TextPairs(Preprocessor(TOKENIZER, 16), anchors, positives, **options).rows
+
+
+@pytest.mark.parametrize("bucketed", [True, False])
+def test_no_text_is_twice_in_a_batch(bucketed):
+    rows = rows_of(*numbered(90, 3), batch_size=8)
+    seen = []
+    for epoch in range(3):
+        batches = epoch_order(rows.sizes, 8, 5, epoch, bucketed, rows.keys)
+        for batch in batches:
+            assert len(set(rows.keys[batch].reshape(-1))) == 16
+        assert len(set(batches.reshape(-1))) == batches.size >= 64
+        seen.append(batches)
+    assert not np.array_equal(seen[0][0], seen[1][0])
+    np.testing.assert_array_equal(seen[0], epoch_order(rows.sizes, 8, 5, 0, bucketed, rows.keys))
+
+
+def test_batches_go_on_after_any_batch():
+    rows = rows_of(*numbered(30, 2), batch_size=4)
+
+    def first_ids(start, count):
+        data = training_batches(rows, 4, 16, seed=1, first_batch=start)
+        return [batch[0]["document_input_ids"].numpy().tolist() for batch in data.take(count)]
+
+    whole = first_ids(0, 12)
+    assert first_ids(9, 3) == whole[9:]
+
+
+def test_rows_that_fill_no_batch_are_an_error():
+    with pytest.raises(UserError, match=r"no 4 of 8 rows have different texts, as a batch needs; .* a lower"):
+        rows_of(WORDS[:8], ["one"] * 8, batch_size=4)
+
+
+def test_documents_of_a_row_are_side_by_side():
+    rows = rows_of(["one", "two of two"], ["three", "four"], negatives=[["five of six", "seven"]], batch_size=2)
+    (batch,) = rows.batch([0, 1], {name: 5 for name in rows.tokens})
+    ids = {word: number for number, word in enumerate(TOKENIZER.pieces)}
+    expected = [
+        [["three"], ["five", "of", "six"]],
+        [["four"], ["seven"]],
+    ]
+    framed = [[[2, *(ids[w] for w in text), 3] + [0] * (3 - len(text)) for text in row] for row in expected]
+    assert batch["document_input_ids"].tolist() == framed
+    assert batch["document_input_mask"].sum(axis=-1).tolist() == [[3, 5], [3, 3]]
+    assert batch["input_ids"].tolist()[0] == [2, ids["one"], 3, 0, 0]
+
+
+def test_fit_learns_pairs():
+    positives = numbered(10, 1)[1]
+    data = pairs.TextPairs(Preprocessor(TOKENIZER, 16), [f"{text} of" for text in positives], positives, batch_size=5)
+    trainer = PairTrainer(AlbertSentenceEmbedder(AlbertEncoder(CONFIG, seed=1, pooler=False)), PairLoss(dims=(16, 4)))
+    trainer.compile(albert_tf.optimizers.AdamWeightDecay(3e-3))
+    losses = trainer.fit(data, epochs=6, verbose=0).history["loss"]
+    assert losses[-1] < 0.9 * losses[0] and data.epoch >= 6
+
+
+def test_a_run_learns_and_keeps_pooling_and_prompts(settings, start, capsys):
+    anchors, positives = numbered(40, 1)
+    write("anchor,positive\n" + "".join(f"{a},{p}\n" for a, p in zip(anchors, positives)))
+    trained = changed(
+        settings, "--num_train_steps=4 --train_batch_size=4 --learning_rate=1e-2 --document_prompt='three '"
+    )
+    finetuning.finetune(trained)
+    loaded, before = albert_tf.load("run"), albert_tf.load("start")
+    assert type(loaded.model) is AlbertSentenceEmbedder and loaded.model.pooling == "max"
+    task = json.loads(Path("run/task.json").read_text())
+    assert task["prompts"] == {"query": "one ", "passage": "three "} and task["max_seq_length"] == 24
+    assert set(task["metrics"]) == {"mrr", "accuracy"}
+    query, document = loaded.encode_query("four"), loaded.encode_document(["four"])
+    np.testing.assert_array_equal(query, loaded.encode("one four"))
+    np.testing.assert_array_equal(document[0], loaded.encode("three four"))
+    np.testing.assert_array_equal(loaded.encode("four"), loaded.encode("four", prompt_name=""))
+    assert np.abs(query - before.encode_query("four")).max() > 1e-3
+    assert Path("run/predictions/dev.tsv").read_text().startswith("line\tcosine:positive\n")
+
+
+def test_a_small_model_learns_the_vectors_of_a_wider_one(settings, start, tmp_path):
+    """LEAF: its vectors get the teacher's width, so that it answers queries to an index of the teacher's vectors."""
+    narrow = AlbertEncoder(CONFIG.replace(hidden_size=12, num_attention_heads=2), seed=2, pooler=False)
+    Loaded(AlbertSentenceEmbedder(narrow), TOKENIZER, {}).save(tmp_path / "narrow")
+    write("text\n" + "".join(f"{a}\n" for a in numbered(40, 1)[0]))
+    flags = "--teacher=start --init_from=narrow --num_train_steps=30 --train_batch_size=8 --learning_rate=1e-2"
+    finetuning.finetune(changed(settings, f"{flags} --save_checkpoints_steps=30"))
+    loaded, teacher = albert_tf.load("run"), albert_tf.load("start")
+    assert loaded.model.dimensions == 16 and loaded.model.encoder.config.hidden_size == 12
+    texts = numbered(40, 1)[0]
+    cosines = np.sum(loaded.encode(texts) * teacher.encode_query(texts), axis=1)
+    assert cosines.mean() > 0.9
+    np.testing.assert_allclose(loaded.task["metrics"]["cosine"], cosines.mean(), atol=0.1)
+
+
+def test_ranks():
+    vectors = np.array([[[1, 0], [1, 0]], [[0, 1], [1, 0.1]], [[1, 0], [0.9, 0.1]]], "float32")
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    assert pairs.ranks_of(vectors, np.arange(6).reshape(3, 2)).tolist() == [1, 2, 3]
+    # The same text in another row is no better answer.
+    assert pairs.ranks_of(vectors, np.array([[0, 1], [2, 3], [4, 1]])).tolist() == [1, 2, 2]
+
+
+def unit(*angles):
+    return np.array([[np.cos(angle), np.sin(angle)] for angle in angles], "float32")
+
+
+def test_hard_negatives_are_below_the_margin_and_no_positives():
+    passages = unit(0.0, 0.3, 0.1, 0.6, 0.2, 0.4)
+    anchor, positive, own = unit(0.0), unit(0.2), [[4]]
+
+    def found(margin=0.0, first=0, last=100, number=2):
+        return hard_negatives(anchor, positive, passages, own, number, margin, first, last)[0]
+
+    assert found() == [1, 5] and found(margin=0.05) == [5, 3]
+    assert found(first=1) == [5, 3] and found(number=3) == [1, 5, 3]
+    assert found(last=1) is None and found(number=4) is None
+
+
+def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, start, monkeypatch, capsys):
+    # Texts that are their own answers, as even an untrained model finds.
+    write("question,answer\n" + "".join(f"{text},{text}\n" for text in numbered(20, 2)[0]))
+    write("passage\n" + "".join(f"{a} of {b}\n" for a in WORDS for b in WORDS[:3]), "all.csv")
+    given = MiningSettings(
+        model="start", data_file="a.csv", passages="all.csv", output_file="mined.csv", num_negatives=2,
+        relative_margin=0.0,
+    )  # fmt: skip
+    whole = mine(given, open_pairs(given)).read_text()
+    assert whole.startswith("question,answer,negative_1,negative_2\n")
+    mined = open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0))
+    assert len(mined.columns) == 4 and mined.rows >= 3
+    for example in mined.examples("train"):
+        assert len(set(example.texts)) == 3
+    assert not [path for path in start.parent.iterdir() if path.name.startswith(".")]
+
+    calls = []
+
+    class Killed(BaseException):
+        pass
+
+    def killed(self, texts, **options):
+        calls.append(len(texts))
+        if len(calls) == 3:
+            raise Killed
+        return Loaded.encode(self, texts, prompt_name="passage", **options)
+
+    monkeypatch.setattr(albert_tf.mining, "_CHUNK", 12)
+    with monkeypatch.context() as patch:
+        patch.setattr(Loaded, "encode_document", killed)
+        with pytest.raises(Killed):
+            mine(given, open_pairs(given))
+    calls.clear()
+    encode = Loaded.encode_document
+    monkeypatch.setattr(
+        Loaded, "encode_document", lambda self, texts, **o: (calls.append(len(texts)), encode(self, texts, **o))[1]
+    )
+    assert mine(given, open_pairs(given)).read_text() == whole
+    # One for the width; twelve of thirty passages were there.
+    assert calls[:3] == [1, 12, 6]

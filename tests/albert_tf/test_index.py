@@ -1,0 +1,149 @@
+"""An index of texts: what it finds, how it is saved, and whom it answers."""
+
+import json
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import index as indices
+from albert_tf import open_index, search
+from albert_tf.index import Index, identity
+from tests.albert_tf.refusals import lines
+from tests.albert_tf.search_model import TEXTS, made
+from tfrecords.base.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("eagerly")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("models") / "model", prompts={"query": "the ", "passage": "a "})
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    return albert_tf.load(folder)
+
+
+def expected(loaded, query, top):
+    scores = loaded.encode_document(TEXTS) @ loaded.encode_query(query)
+    return [(int(n), pytest.approx(float(scores[n]), abs=1e-5)) for n in np.argsort(-scores, kind="stable")[:top]]
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8", "binary", "float32 by a graph"])
+def test_the_nearest_texts_are_found_and_found_again_in_a_saved_index(loaded, tmp_path, kind, monkeypatch):
+    if kind not in ("float32", "binary"):
+        pytest.importorskip("usearch", reason="needs the extra search")
+    if kind.endswith("graph"):
+        monkeypatch.setattr(indices, "EXACT_UP_TO", 10)
+    made_now = loaded.index(TEXTS, vectors=kind.split()[0], batch_size=16)
+    assert (made_now.graph is not None) == (kind not in ("float32", "binary"))
+    made_now.save(tmp_path / "index")
+    opened = open_index(tmp_path / "index", loaded)
+    for index in (made_now, opened):
+        hits = index.search("bad film", top=5)
+        assert [(hit.number, hit.score) for hit in hits] == expected(loaded, "bad film", 5)
+        assert [hit.text for hit in hits] == [TEXTS[hit.number] for hit in hits]
+        both = index.search(["bad film", "plot"], top=5)
+        assert [hit.number for hit in both[0]] == [hit.number for hit in hits] and len(both[1]) == 5
+        scores, numbers = index.nearest(loaded.encode_query(["plot"]), len(TEXTS) + 1, exact=True)
+        assert numbers.shape == (1, len(TEXTS)) and np.all(np.diff(scores) <= 0)
+
+
+def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, folder, tmp_path):
+    loaded.index(TEXTS).save(tmp_path / "index")
+    assert identity(albert_tf.load(folder)) == identity(loaded)
+    prompts = loaded.task["prompts"]
+    for name, seed, task in (
+        ("weights", 1, {"prompts": prompts}),
+        ("prompts", 0, {"prompts": {"query": ""}}),
+        ("distilled from another", 1, {"prompts": prompts, "distilled_from": "0" * 64}),
+    ):
+        other = albert_tf.load(made(tmp_path / name, seed, **task))
+        with pytest.raises(UserError, match="is another model, not distilled from it"):
+            open_index(tmp_path / "index", other)
+    small = made(tmp_path / "small", 1, prompts=prompts, distilled_from=identity(loaded))
+    index = open_index(tmp_path / "index", small := albert_tf.load(small))
+    scores = loaded.encode_document(TEXTS) @ small.encode_query("bad")
+    assert index.search("bad")[0].number == scores.argmax()
+    # A model that is saved after training is no longer what was distilled.
+    small.model.compile("sgd", "mse")
+    small.model.fit(small.preprocessor()(TEXTS[:2]), np.zeros((2, 16)), verbose=0)
+    small.save(tmp_path / "trained")
+    with pytest.raises(UserError, match="is another model"):
+        open_index(tmp_path / "index", albert_tf.load(tmp_path / "trained"))
+
+
+def test_a_damaged_index_is_refused_and_another_one_kept(loaded, tmp_path):
+    place = loaded.index(TEXTS).save(tmp_path / "index")
+    with pytest.raises(UserError, match="holds an index of other texts"):
+        loaded.index(TEXTS[:3]).save(place)
+    lines = (place / "texts.jsonl").read_text().splitlines(keepends=True)
+    for content in (lines[1:], [json.dumps("another text") + "\n", *lines[1:]], ['"']):
+        (place / "texts.jsonl").write_text("".join(content))
+        with pytest.raises(UserError, match="is damaged"):
+            open_index(place, loaded)
+    (place / "index.json").unlink()
+    with pytest.raises(UserError, match="holds no finished index"):
+        open_index(place, loaded)
+
+
+def test_a_killed_build_goes_on(loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(indices, "_PART", 20)
+    encode, parts = indices._encoded, []
+
+    def until_the_third(*given, **options):
+        parts.append(len(given[2]))
+        if len(parts) == 3:
+            raise KeyboardInterrupt
+        return encode(*given, **options)
+
+    monkeypatch.setattr(indices, "_encoded", until_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        indices.build_index(loaded, TEXTS, tmp_path / "index", "float32", 32)
+    index = indices.build_index(loaded, TEXTS, tmp_path / "index", "float32", 32)
+    assert parts == [20, 20, 16, 16]
+    np.testing.assert_allclose(index.vectors, loaded.encode_document(TEXTS), atol=1e-5)
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.json", "texts.jsonl", "vectors.npy"]
+
+
+def test_the_command_builds_and_asks(folder, loaded, tmp_path, capsys):
+    (tmp_path / "texts.csv").write_text("n,text\n" + "".join(f"{n},{text}\n" for n, text in enumerate(TEXTS)))
+    place = str(tmp_path / "index")
+    search.main(search.SearchSettings(model=str(folder), text_file=str(tmp_path / "texts.csv"), index_dir=place))
+    assert f"wrote {place}: 56 texts, float32 vectors" in capsys.readouterr().out
+    search.main(search.SearchSettings(index_dir=place, query=("bad film",), top=2))
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[1] for line in said] == [TEXTS[n] for n, _ in expected(loaded, "bad film", 2)]
+
+
+REFUSALS = """
+=> give --text_file=... to build an index, or --query=... to ask one
+--text_file=a.txt => needs --model
+--query=a --vectors=int8 => --vectors=int8 is for --text_file
+--text_file=a.txt --model=m --top=3 => --top=3 is for --query
+--text_file=no.txt --model=m => --text_file=no.txt is no file
+--query=a => holds no finished index; build it by --model
+"""
+
+
+@pytest.mark.parametrize("line", lines(REFUSALS))
+def test_wrong_flags_of_the_command(line, tmp_path, run_module):
+    given, _, said = line.partition("=> ")
+    ended = run_module("albert_tf.search", f"--index_dir={tmp_path}/index", *given.split())
+    assert ended.returncode == 1 and said in ended.stderr and not list(tmp_path.iterdir())
+
+
+def test_what_an_index_does_not_take(loaded):
+    vectors = np.eye(4, 16, dtype="float32")
+    with pytest.raises(UserError, match="vectors 'int4' are unknown"):
+        Index(loaded, "abcd", vectors, "int4")
+    index = Index(loaded, "abcd", vectors)
+    for top in (0, 1.5):
+        with pytest.raises(UserError, match="must be a whole number of 1 or more"):
+            index.nearest(vectors, top)
+    with pytest.raises(UserError, match=r"vectors of shape \(4, 3\) do not fit"):
+        index.nearest(vectors[:, :3])
+    with pytest.raises(UserError, match="there are no texts"):
+        loaded.index([])

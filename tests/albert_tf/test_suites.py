@@ -1,0 +1,197 @@
+"""Data sets that judge embeddings, their measures, and the command that runs them."""
+
+import gzip
+import itertools
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from albert_tf import load, run_evaluation
+from albert_tf.answers import similarity
+from albert_tf.suites.mteb import MtebModel
+from albert_tf.suites.sets import find_sets
+from tests.albert_tf.refusals import lines
+from tests.albert_tf.search_model import TEXTS, made
+from tfrecords.base.errors import UserError
+
+STS = "sentence1,sentence2,score\na,b,1.5\nb,c,3\nc,a,2\n"
+TABLES = {"STS": STS, "pair classification": "Sentence1,sentence2,label\na,b,1\nb,c,0\nc,a,0\n"}
+JUDGED = "question,answer,label\nq,a,1\nq,b,0\nq,c,0\nr,c,1\nr,d,0\ns,a,0\ns,b,0\n"
+
+
+def written(folder, **contents):
+    """Writes files; `__` in a name is a point, `_IN_` a slash."""
+    for name, content in contents.items():
+        path = folder / name.replace("_IN_", "/").replace("__", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
+    return folder
+
+
+class Letters:
+    """An embedder of which every similarity is known: a text's vector points to the angle of its first letter."""
+
+    asked = ()
+
+    def encode(self, texts):
+        angles = np.array([ord(text[0]) / 20 if text else 0.0 for text in texts])
+        self.asked = [*self.asked, *texts]
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+    encode_query = encode_document = encode
+
+    def similarity(self, first, second):
+        return similarity("cosine", first, second)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_is_known_by_its_columns(tmp_path, kind):
+    (found,) = find_sets(str(written(tmp_path / "mine", dev__csv=TABLES[kind], README__md="", train__csv="any")))
+    assert (found.name, found.kind, found.firsts, found.seconds) == ("mine", kind, tuple("abc"), tuple("bca"))
+    assert found.labels.tolist() == ([1.5, 3, 2] if kind == "STS" else [1, 0, 0])
+
+
+def test_published_folders_are_read(tmp_path):
+    semeval = '5\tx "y\tb\n\tnot\tscored\n1.5\tc\td\n'
+    written(tmp_path / "sts", b__test__tsv="3\te\tf\n", a__test__tsv=semeval)
+    sick = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n1\ta\tb\t4.5\tX\n2\tc\td\t1\tY\n"
+    written(tmp_path / "sick", SICK_test_annotated__txt__gz=sick, SICK_train__txt=sick)
+    document = "<doc><docno>{0}</docno><title>t</title><text>t\n {0}</text></doc>".format
+    queries = "<top><num> 7</num><title>\nfirst\n one</title></top><top><num> 9</num><title>second</title></top>"
+    written(
+        tmp_path / "cran", **{"cran__all__1400__xml__gz": document(1) + document(2), "cran__qry__xml": queries},
+        cranqrel__trec__txt="1 0 2 1\n1 0 1 0\n2 0 1 1\n",
+    )  # fmt: skip
+    written(
+        tmp_path / "beir", corpus__jsonl='{"_id": "a", "title": "T", "text": "x"}\n{"_id": "b", "text": "y"}\n',
+        queries__jsonl='{"_id": "1", "text": "q"}\n', qrels_IN_test__tsv="query-id\tcorpus-id\tscore\n1\tb\t2\n",
+    )  # fmt: skip
+    beir, cranfield, of_sick, of_semeval = find_sets(str(tmp_path))
+    assert beir.passages == {"a": "T x", "b": "y"} and beir.judgements == {"1": {"b": 2}}
+    assert cranfield.queries == {"1": "first one", "2": "second"} and cranfield.passages["2"] == "t 2"
+    assert cranfield.judgements == {"1": {"2": 1, "1": 0}, "2": {"1": 1}}
+    assert (of_sick.firsts, of_sick.labels.tolist()) == (("a", "c"), [4.5, 1])
+    assert of_semeval.parts == {"a": 2, "b": 1} and of_semeval.firsts == ('x "y', "c", "e")
+
+
+REFUSALS = """
+{"test.csv": "sentence1,sentence2,score\\na,b,1\\nc,d,2\\n", "more.csv": ""} => more.csv' is no file of a set for STS
+{"test.csv": "sentence1,sentence2,score\\na,b,\\nc,d,2\\n"} => line 2: score '' is not a number
+{"test.csv": "sentence1,sentence2,score,label\\na,b,1,1\\n"} => has a score and a label
+{"test.csv": "sentence1,sentence2,score\\na,b,1\\nc,d,1\\n"} => every pair has the label 1
+{"test.csv": "sentence1,sentence2,label\\na,b,2\\n"} => label '2' is neither 1 nor 0
+{"test.csv": "query,passage,label\\na,b,1\\n"} => no query has a passage that answers it
+{"test.csv": "x,y\\na,b\\n"} => the columns 'x', 'y' are those of no set
+{"rows.csv": "x,y\\na,b\\n"} => holds no test or dev table; it holds rows.csv
+{"README.md": ""} => holds no data set
+{"corpus.jsonl": "{}"} => holds no queries.jsonl
+{"cranqrel.trec.txt": "1 0 1 1"} => holds no cran.all.1400.xml
+"""
+
+
+@pytest.mark.parametrize("line", lines(REFUSALS))
+def test_what_is_no_set_is_named(tmp_path, line):
+    contents, _, said = line.partition(" => ")
+    for name, content in json.loads(contents).items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=said):
+        find_sets(str(tmp_path))
+
+
+def test_two_sets_of_one_name_are_refused(tmp_path):
+    for place in ("a", "b"):
+        written(tmp_path / place / "mine", test__csv=STS)
+    with pytest.raises(UserError, match="two data sets are called 'mine'"):
+        find_sets(f"{tmp_path}/a,{tmp_path}/b")
+    with pytest.raises(UserError, match="is no folder"):
+        find_sets(f"{tmp_path}/c")
+
+
+@pytest.fixture
+def measure():
+    pytest.importorskip("sklearn", reason="needs the extra evaluation")
+    pytest.importorskip("pytrec_eval", reason="needs the extra evaluation")
+    from albert_tf.suites.scores import measure
+
+    return measure
+
+
+def test_pairs_are_scored_over_all_parts(tmp_path, measure):
+    rows = "5\ta\ta\n1\ta\tz\n3\ta\tk\n"
+    (data,) = find_sets(str(written(tmp_path, x__test__tsv=rows, y__test__tsv="2\ta\tb\n1\ta\tz\n")))
+    found = measure(data, model := Letters())["STS"]
+    scores = [np.cos((ord(b) - ord("a")) / 20) for b in "azkbz"]
+    assert found["spearman"] == pytest.approx(stats.spearmanr(scores, [5, 1, 3, 2, 1]).statistic)
+    assert found["parts"] == {"x": pytest.approx(1), "y": pytest.approx(1)} and found["spearman"] < 0.95
+    assert sorted(model.asked) == sorted(set("azkb"))
+    (data,) = find_sets(str(written(tmp_path / "p", test__csv="text1,text2,label\na,b,1\na,k,0\na,z,1\n")))
+    # Of the two right pairs one is first and one is third.
+    assert measure(data, Letters())["pair classification"]["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+
+
+def test_passages_are_ranked(tmp_path, measure):
+    (data,) = find_sets(str(written(tmp_path, test__csv=JUDGED)))
+    # q is nearest to c, then b, then a: its answer is third; r is nearest to d: second. s has no answer.
+    found = measure(data, Letters())["reranking"]
+    assert (found["queries"], found["map"], found["mrr"]) == (2, *[pytest.approx((1 / 3 + 1 / 2) / 2)] * 2)
+    assert found["interval"] == pytest.approx([1 / 3, 1 / 2])
+    corpus = "".join(json.dumps({"_id": name, "text": name}) + "\n" for name in "abcdefghijklmn")
+    written(
+        folder := tmp_path / "beir", corpus__jsonl=corpus, queries__jsonl='{"_id": "1", "text": "z"}',
+        qrels_IN_test__tsv="query-id\tcorpus-id\tscore\n1\tm\t1\n1\ta\t1\n",
+    )  # fmt: skip
+    (data,) = find_sets(str(folder))
+    found = measure(data, Letters())["retrieval"]
+    assert found["ndcg@10"] == pytest.approx((1 / np.log2(3)) / (1 + 1 / np.log2(3)))
+    assert (found["recall@10"], found["recall@100"]) == (0.5, 1) and found["map"] == pytest.approx((1 / 2 + 2 / 14) / 2)
+
+
+def test_classes_are_learned_and_found_again(tmp_path, measure):
+    rows = "text,category\n" + "".join(f"{letter}{n},{letter}\n" for letter in "AZ" for n in range(12))
+    written(tmp_path / "two", test__csv=rows, train__csv=rows, categories__json="[]")
+    written(tmp_path / "untaught", test__csv=rows)
+    taught, untaught = (measure(data, Letters()) for data in find_sets(str(tmp_path)))
+    assert taught["classification"]["accuracy"] == taught["classification"]["accuracy_8_a_class"] == 1
+    assert taught["clustering"]["v_measure"] == pytest.approx(1) and untaught.keys() == {"clustering"}
+
+
+def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_twice(
+    tmp_path, measure, eagerly, capsys, monkeypatch
+):
+    folder = made(tmp_path / "model")
+    rows = "".join(f"{one},{other},{n}\n" for n, (one, other) in enumerate(itertools.pairwise(TEXTS)))
+    written(tmp_path / "sets", mine_IN_test__csv="sentence1,sentence2,score\n" + rows)
+    settings = run_evaluation.EvaluationSettings(
+        model=str(folder), suite="embeddings", data_dir=str(tmp_path / "sets"), batch_size=4
+    )
+    run_evaluation.main(settings)
+    place = folder / "evaluation" / "embeddings"
+    report = json.loads((place / "embeddings.json").read_text())
+    value = report["sets"]["mine"]["figures"]["STS"]["spearman"]
+    assert f"mine  STS   spearman  {100 * value:9.2f}" in capsys.readouterr().out.replace("times 100", "")
+    assert (place / "embeddings.png").stat().st_size > 5000
+    monkeypatch.setattr("albert_tf.suites.run.measure", None)
+    run_evaluation.main(settings)
+    assert json.loads((place / "embeddings.json").read_text()) == report
+
+
+def test_a_missing_library_is_one_line(tmp_path, monkeypatch):
+    written(tmp_path / "sets", mine_IN_test__csv=STS)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    settings = run_evaluation.EvaluationSettings(
+        model=str(made(tmp_path / "model")), suite="embeddings", data_dir=str(tmp_path / "sets")
+    )
+    with pytest.raises(UserError, match="needs scikit-learn and pytrec_eval-terrier: pip install scikit-learn pytrec"):
+        run_evaluation.main(settings)
+
+
+def test_mteb_asks_a_model_as_it_asks_its_own(tmp_path, eagerly):
+    folder = made(tmp_path / "model", prompts={"query": "the ", "passage": "a "})
+    model, loaded = MtebModel(str(folder)), load(folder)
+    batches = [{"text": TEXTS[:2]}, {"text": TEXTS[2:3]}]
+    for role, encode in (("query", loaded.encode_query), ("document", loaded.encode_document), (None, loaded.encode)):
+        vectors = model.encode(batches, task_metadata=None, hf_split="test", hf_subset="", prompt_type=role)
+        np.testing.assert_allclose(vectors, encode(TEXTS[:3]), atol=1e-6)
+    np.testing.assert_allclose(model.similarity_pairwise(vectors, vectors), np.ones(3), atol=1e-6)

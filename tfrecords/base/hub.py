@@ -1,0 +1,206 @@
+"""Repositories of the Hugging Face hub by name: the files that are read, downloaded into the hub's cache.
+
+`huggingface_hub` does the work: its cache, tokens, progress bars, `HF_HUB_OFFLINE` and `HF_ENDPOINT` apply. It is
+imported when a name is given, and not before.
+"""
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from tfrecords.base.errors import UserError, first_line, nearest
+from tfrecords.base.files import read_json
+
+_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-][\w./-]*))?")
+# Names of files, which may look like those of models.
+_FILES = (".keras", ".safetensors", ".bin", ".json", ".h5", ".index", ".txt", ".model")
+# The list of sentence-transformers' modules, which says in which folder the model lies.
+MODULES = "modules.json"
+_TIMEOUT_S = 30
+_ATTEMPTS = 3
+_BROKEN = ("ChunkedEncodingError", "RemoteProtocolError", "ReadError", "ReadTimeout", "ConnectionError")
+_LOGIN = "hf auth login, or set HF_TOKEN"
+
+Fetch = Callable[[str], Path]
+
+
+class Part(NamedTuple):
+    """What is read of a repository: patterns of its small files, and the function that downloads it all.
+
+    `fetch_all(name, listed, fetch)` gets the repository's name, its files and the download of one of them, and
+    returns its folder.
+    """
+
+    patterns: tuple[str, ...]
+    fetch_all: Callable[[str, Sequence[str], Fetch], Path]
+
+
+def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
+    """Returns where in a repository the model lies: "", or such as "0_Transformer/" if its modules say so.
+
+    `listed` are its files, and `fetch` returns the path of one.
+    """
+    modules = read_json(fetch(MODULES)) if MODULES in listed else []
+    return f"{modules[0]['path']}/".removeprefix("/") if modules else ""
+
+
+def find(path: str | os.PathLike, part: Part, revision: str = "") -> Path:
+    """Returns `path` itself, or, for a name such as "albert/albert-base-v2@REVISION", the folder once downloaded.
+
+    What exists wins over a name. In a process, a name is looked up once.
+
+    Raises:
+        UserError: there is no such repository or revision, it needs a token, or the hub cannot be reached.
+    """
+    text = os.fspath(path)
+    found = _NAME.fullmatch(text)
+    is_here = Path(text).exists() or Path(f"{text}.index").is_file()
+    if is_here or found is None or text.endswith(_FILES):
+        if revision:
+            raise UserError(f"revision '{revision}' is for models of the hub, and '{text}' is a path; leave it out")
+        return Path(text)
+    if revision and found["revision"] not in (None, revision):
+        raise UserError(f"'{text}' names a revision, and revision='{revision}' another; leave one out")
+    parent = Path(text).parent
+    if not (revision or found["revision"]) and parent.is_dir():
+        near = nearest(Path(text).name, (entry.name for entry in parent.iterdir()))
+        raise UserError(
+            f"there is no '{Path(text).name}' in the folder '{parent}'{near}; for the hub's model of this name give"
+            f" '{text}@main'"
+        )
+    return _download(found["name"], revision or found["revision"] or "", part)
+
+
+@functools.cache
+def _download(name: str, revision: str, part: Part) -> Path:
+    # Imported here: it takes half a second, and most models are on the disk.
+    import huggingface_hub
+
+    endpoint = os.environ.get("HF_ENDPOINT")
+    try:
+        info = huggingface_hub.HfApi(endpoint=endpoint).model_info(name, revision=revision or None, timeout=_TIMEOUT_S)
+    except Exception as error:
+        # Of each of its HTTP libraries the hub's passes on the errors as they are.
+        if _is_unreachable(error) and (cached := _cached(name, revision, part)):
+            return cached
+        raise UserError(_explained(error, name, revision)) from error
+
+    listed = sorted(sibling.rfilename for sibling in info.siblings or [])
+
+    def fetch(file: str) -> Path:
+        if file not in listed:
+            raise UserError(f"'{name}' lacks the file '{file}', which its other files ask for")
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return Path(huggingface_hub.hf_hub_download(name, file, revision=info.sha, endpoint=endpoint))
+            except Exception as error:
+                # Each attempt goes on where the one before broke off; older versions of the library make but one.
+                if attempt == _ATTEMPTS or type(error).__name__ not in _BROKEN:
+                    raise UserError(f"{_explained(error, name, revision)} (its file '{file}')") from error
+        raise AssertionError("unreachable")
+
+    folder = part.fetch_all(name, listed, fetch)
+    # For `_cached`: the commit of the branch, and whether there are modules.
+    known = huggingface_hub.try_to_load_from_cache
+    small = min((str(path.relative_to(folder)) for path in folder.rglob("*.json")), key=len, default="")
+    if small and known(name, small, revision=revision or None) != str(folder / small):
+        _note(name, small, revision, endpoint)
+    if known(name, MODULES, revision=info.sha) is None:
+        _note(name, MODULES, revision, endpoint)
+    return folder
+
+
+def _note(name: str, file: str, revision: str, endpoint: str | None) -> None:
+    """Has the library ask for a file by its branch: its cache notes the commit, or that there is no such file."""
+    import huggingface_hub
+
+    with contextlib.suppress(Exception):
+        huggingface_hub.hf_hub_download(name, file, revision=revision or None, endpoint=endpoint)
+
+
+# Errors of the hub's library and of the HTTP libraries that its versions use, by name.
+_UNREACHABLE = (
+    *("ConnectError", "ConnectTimeout", "ReadTimeout", "PoolTimeout", "Timeout", "TimeoutException", "ConnectionError"),
+    *("ConnectionResetError", "ProxyError", "SSLError", "ReadError", "RemoteProtocolError", "OfflineModeIsEnabled"),
+)
+
+
+def _is_unreachable(error: Exception) -> bool:
+    return type(error).__name__ in _UNREACHABLE or (_status(error) or 0) >= 500
+
+
+def _status(error: BaseException | None) -> int | None:
+    """The status of the answer behind an error, or behind the one that caused it."""
+    if error is None:
+        return None
+    return getattr(getattr(error, "response", None), "status_code", None) or _status(error.__cause__)
+
+
+def _explained(error: Exception, name: str, revision: str) -> str:
+    """Says in one line what went wrong, and what to do."""
+    from huggingface_hub import constants
+
+    kind, hub = type(error).__name__, os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+    status = _status(error)
+    if kind == "GatedRepoError":
+        return f"'{name}' is gated: accept its terms at {hub}/{name}, then {_LOGIN}"
+    if kind == "RevisionNotFoundError":
+        return f"'{name}' has no revision '{revision or 'main'}'; its page lists them: {hub}/{name}/tree/main"
+    if kind in ("RepositoryNotFoundError", "DisabledRepoError") or status in (401, 403):
+        return (
+            f"there is no folder '{name}', and {hub} has no model of this name that you may read (status {status});"
+            f" check its spelling, or, if it is private, {_LOGIN}"
+        )
+    place = f"is not in the cache '{constants.HF_HUB_CACHE}'"
+    if kind == "OfflineModeIsEnabled" or (kind == "LocalEntryNotFoundError" and constants.HF_HUB_OFFLINE):
+        return (
+            f"'{name}' is no folder, {place}, and HF_HUB_OFFLINE=1 forbids to download it; unset it, or give a folder"
+        )
+    if _is_unreachable(error) or kind == "LocalEntryNotFoundError":
+        why = f"status {status}" if status else first_line(error)
+        return (
+            f"'{name}' is no folder, {place}, and {hub} cannot be reached ({why}); check the network, or give a folder"
+        )
+    if isinstance(error, PermissionError):
+        return f"cannot write to the cache '{constants.HF_HUB_CACHE}'; set HF_HUB_CACHE to a folder of yours"
+    return f"cannot download '{name}' from {hub}: {first_line(error)}"
+
+
+def _cached(name: str, revision: str, part: Part) -> Path | None:
+    """Finds what an earlier download left, where the hub cannot be asked; None where that is not whole."""
+    import huggingface_hub
+
+    options: dict[str, Any] = {
+        "revision": revision or None,
+        "local_files_only": True,
+        "allow_patterns": list(part.patterns),
+    }
+    try:
+        folder = Path(huggingface_hub.snapshot_download(name, **options))
+    except Exception:
+        return None  # The library raises an error of its own for each way of not being there.
+    listed = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    try:
+        part.fetch_all(name, listed, lambda file: _existing(folder / file))
+    except UserError as error:
+        logging.warning("of '%s' the cache has a part: %s", name, error)
+        return None
+    is_known = huggingface_hub.try_to_load_from_cache(name, MODULES, revision=folder.name) is not None
+    logging.warning(
+        "'%s' is from the cache, since the hub cannot be asked: commit %s%s",
+        *(name, folder.name),
+        "" if is_known or ".gitattributes" in listed else f"; it may lack files that its page has ({MODULES})",
+    )
+    return folder
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise UserError(f"it lacks '{path.name}'")
+    return path
