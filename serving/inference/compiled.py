@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import setting_of
 from albert_tf.layers.block import Attention, Pairs, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop
-from albert_tf.registry import setting_of
 from serving.inference.kernels import FloatKernels
 from serving.inference.layers import Dense, LayerNorm, RMSNorm, TransposedDense, act, variable
 from serving.inference.tables import MASKED_SCORE
@@ -35,6 +35,7 @@ class CompiledSteps(tf.Module):
         halves: its AttentionHalfs and its FeedForwardHalfs, in float32.
         final_norm: after the last step, or None.
         lengths: ascending, in tokens; a row is padded to the next.
+        summary_loop: the depth loop whose last step computes summary tokens only.
 
     Raises:
         UserError: the encoder has extensions.
@@ -46,12 +47,14 @@ class CompiledSteps(tf.Module):
         halves: Sequence[Sequence[Any]],
         final_norm: LayerNorm | RMSNorm | None,
         lengths: Sequence[int],
+        summary_loop: DepthLoop,
     ):
         super().__init__()
         if config.extensions:
             names = ", ".join(setting_of(config, one) for one in config.extensions)
             raise UserError(f"engine xla does not run {names}; leave out --engine")
         self.config, self.lengths = config, tuple(lengths)
+        self.summary_loop = summary_loop
         self.halves = [[_TurnedHalf(half) for half in every] for every in halves]
         self.final_norm = None if final_norm is None else _TurnedNorm(final_norm)
         graphs = dict[bool, Callable]()
@@ -107,7 +110,8 @@ class CompiledSteps(tf.Module):
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
         row: Any = _TurnedRow(mask, self.config, attention)
         runner = BlockRunner(self.config, kernels, row)
-        state = DepthLoop("loop", only_summary=only_summary)(runner, tf.transpose(hidden[0]))
+        loop = self.summary_loop if only_summary else DepthLoop("loop")
+        state = loop(runner, tf.transpose(hidden[0]))
         state = state if self.final_norm is None else self.final_norm(state)
         return tf.transpose(state) if only_summary else tf.transpose(state)[tf.newaxis]
 

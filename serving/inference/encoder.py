@@ -113,7 +113,8 @@ class InferenceEncoder(tf.Module):
         halves = self.attentions, self.feed_forwards
         is_compiled = options.engine == "xla"
         lengths = [length for length in options.xla_lengths if length <= longest] or [longest]
-        self.compiled = CompiledSteps(self.config, halves, self.final_norm, lengths) if is_compiled else None
+        parts = self.config, halves, self.final_norm, lengths, SummaryLoop("loop")
+        self.compiled = CompiledSteps(*parts) if is_compiled else None
         if options.performance_hint == "throughput":
             norm_in_one_pass([*self.attentions, *self.feed_forwards])
 
