@@ -22,8 +22,14 @@ SENTENCE = (
 )
 
 
+# More than 5 s: XLA compiles two lengths, and TensorFlow builds the usual graph beside them.
 @pytest.mark.parametrize(
-    "changes", [{}, PRE, {"sharing": "none", "hidden_act": "gelu_erf"}], ids=["albert", "pre", "bert"]
+    "changes",
+    [
+        pytest.param({}, id="albert"),
+        pytest.param(PRE, id="pre", marks=pytest.mark.slow),
+        pytest.param({"sharing": "none", "hidden_act": "gelu_erf"}, id="bert", marks=pytest.mark.slow),
+    ],
 )
 def test_short_rows_have_the_usual_numbers(changes):
     keras_encoder = make_keras(**changes)
