@@ -63,6 +63,8 @@ def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, 
         other = albert_tf.load(made(tmp_path / name, seed, **task))
         with pytest.raises(UserError, match="is another model, not distilled from it"):
             open_index(tmp_path / "index", other)
+    with pytest.raises(UserError, match="is another model"):
+        open_index(tmp_path / "index", albert_tf.load(folder, depth=2))
     small = made(tmp_path / "small", 1, prompts=prompts, distilled_from=identity(loaded))
     index = open_index(tmp_path / "index", small := albert_tf.load(small))
     scores = loaded.encode_document(TEXTS) @ small.encode_query("bad")
@@ -106,6 +108,28 @@ def test_a_killed_build_goes_on(loaded, tmp_path, monkeypatch):
     assert parts == [20, 20, 16, 16]
     np.testing.assert_allclose(index.vectors, loaded.encode_document(TEXTS), atol=1e-5)
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.json", "texts.jsonl", "vectors.npy"]
+
+
+def test_a_build_anew_that_is_killed_leaves_no_finished_index(loaded, tmp_path, monkeypatch):
+    indices.build_index(loaded, TEXTS, tmp_path, "float32", 32)
+
+    def killed(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(indices, "_encoded", killed)
+    with pytest.raises(KeyboardInterrupt):
+        indices.build_index(loaded, TEXTS, tmp_path, "binary", 32)
+    with pytest.raises(UserError, match="holds no finished index"):
+        open_index(tmp_path, loaded)
+
+
+def test_a_text_with_any_sign_that_ends_a_line_stays_one(folder, loaded, tmp_path):
+    texts = ["bad\u2028film", "a\x85plot", "the\x0bfilm", "good"]
+    assert open_index(loaded.index([*texts, "a\nb\rc"]).save(tmp_path / "saved"), loaded).texts == [*texts, "a\nb\rc"]
+    (tmp_path / "texts.txt").write_bytes("\r\n".join(texts).encode())
+    place = str(tmp_path / "index")
+    search.main(search.SearchSettings(model=str(folder), text_file=str(tmp_path / "texts.txt"), index_dir=place))
+    assert open_index(place, loaded).texts == texts
 
 
 def test_the_command_builds_and_asks(folder, loaded, tmp_path, capsys):
