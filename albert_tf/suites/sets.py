@@ -27,7 +27,7 @@ from albert_tf.tasks import parquet
 from albert_tf.tasks.columns import LABEL_NAMES, TEXT_NAMES, find_column
 from albert_tf.tasks.table_files import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
 from albert_tf.tasks.tables import Row, Table, read_table
-from albert_tf.tasks.values import class_of, number_of, text_of
+from albert_tf.tasks.values import class_of, names_of, number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_gzipped
 
@@ -288,7 +288,8 @@ def _reranking(name: str, table: Table, columns: Mapping[str, str]) -> Ranking:
 
 def _texts(table: Table) -> list[tuple[str, str]]:
     text, label = (find_column(table.path, table.columns, role) for role in ("text", "label"))
-    return [(text_of(table, row, text), class_of(table, row, label)) for row in table.require([text, label]).rows]
+    rows = table.require([text, label]).rows
+    return [(text_of(table, row, text), *names_of("classification", table, row, label)) for row in rows]
 
 
 def _yes_or_no(table: Table, row: Row, column: str) -> int:

@@ -86,6 +86,10 @@ def test_a_damaged_index_is_refused_and_another_one_kept(loaded, tmp_path):
         (place / "texts.jsonl").write_text("".join(content))
         with pytest.raises(UserError, match="is damaged"):
             open_index(place, loaded)
+    for content in ("[1]", '{"key": 1}'):
+        (place / "index.json").write_text(content)
+        with pytest.raises(UserError, match="describes no index; remove it"):
+            open_index(place, loaded)
     (place / "index.json").unlink()
     with pytest.raises(UserError, match="holds no finished index"):
         open_index(place, loaded)
@@ -139,6 +143,10 @@ def test_the_command_builds_and_asks(folder, loaded, tmp_path, capsys):
     assert f"wrote {place}: 56 texts, float32 vectors" in capsys.readouterr().out
     search.main(search.SearchSettings(index_dir=place, query=("bad film",), top=2))
     said = capsys.readouterr().out.splitlines()
+    in_memory = albert_tf.load(loaded.model, tokenizer=loaded.tokenizer)
+    place = in_memory.index(TEXTS).save(tmp_path / "of memory")
+    with pytest.raises(UserError, match="was built by a model in memory; save that"):
+        search.main(search.SearchSettings(index_dir=str(place), query=("bad film",)))
     assert [line.split("  ")[1] for line in said] == [TEXTS[n] for n, _ in expected(loaded, "bad film", 2)]
 
 
