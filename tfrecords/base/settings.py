@@ -176,7 +176,8 @@ def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = f
         name = flag_name(field)
         flag = flag_values[name]
         value = flag.value if flag.present else from_file.get(name, flag.value)
-        if value is None and field.default is not None:
+        # Empty: as of a shell's variable that is not set, and to Path the working directory.
+        if (value is None and field.default is not None) or (value == "" and field.default is dataclasses.MISSING):
             missing.append(f"--{name}=...")
         values[field.name] = tuple(value) if isinstance(value, list) else value
     if missing:

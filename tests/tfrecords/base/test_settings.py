@@ -60,6 +60,7 @@ def test_what_may_stay_unsaid_does_and_what_is_said_counts(read, content, argume
         ({"input": "a", "batch_size": True}, "batch_size is True; it must be of type int"),
         ({"input": "a", "batch_size": None}, "batch_size is None; it must be of type int"),
         ({"batch_size": 8}, "--input=... must be given"),
+        ({"input": ""}, "--input=... must be given"),
         ({"texts": "a"}, "texts is 'a'; it must be a list of texts"),
         ({"form": "a"}, "unknown setting 'form'; did you mean 'from'"),
         ([1], "must hold a JSON object"),
