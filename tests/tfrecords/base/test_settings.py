@@ -87,7 +87,7 @@ class Bounded(settings.CheckedSettings):
     dropout: float = settings.setting(-1.0, help="", at_least=0.0, below=1.0, also={-1: "for the task's own"})
     rate: float = settings.setting(1.0, help="", above=0.0)
     few: int | None = settings.setting(None, help="", at_most="steps")
-    way: str = settings.setting("a", help="", choices=("a", "b"))
+    way: str = settings.setting("a", help="", choices=("", "a", "b"))
 
 
 @pytest.mark.parametrize(
