@@ -70,19 +70,14 @@ class Index:
         self, loaded: "Loaded", texts: Sequence[str], vectors: np.ndarray, kind: str = "float32", graph: Any = None,
         model: str = "",
     ):  # fmt: skip
-        if kind not in VECTORS:
-            raise UserError(f"vectors '{kind}' are unknown; choose one of {', '.join(VECTORS)}")
+        needs_graph = _needs_graph(loaded, len(texts), kind)
         self.loaded, self.texts, self.vectors, self.kind = loaded, list(texts), vectors, kind
-        self.similarity = loaded.task.get("similarity_fn_name", "cosine")
+        self.similarity = _compared_by(loaded)
         self.model = model or identity(loaded)
-        if kind == "binary" and self.similarity != "cosine":
-            raise UserError(
-                f"binary vectors need the cosine, and the model compares by {self.similarity}; take float32"
-            )
         self._codes = np.packbits(np.asarray(vectors) > 0, axis=1) if kind == "binary" else None
         self._scale = 127 / max(float(np.abs(vectors).max(initial=0)), 1e-12) if kind == "int8" else 1.0
         self.graph = graph
-        if graph is None and (kind == "int8" or (kind == "float32" and len(self.texts) > EXACT_UP_TO)):
+        if graph is None and needs_graph:
             self.graph = self._build()
 
     def search(self, queries: Any, top: int = 10, exact: bool = False) -> list:
@@ -164,9 +159,6 @@ class Index:
         return graph
 
     def _empty_graph(self) -> Any:
-        if self.similarity not in _METRICS:
-            raise UserError(f"usearch knows no {self.similarity}; take float32 and at most {EXACT_UP_TO} texts")
-        check_libraries(f"an index of {len(self.texts):,} {self.kind} vectors", usearch="usearch")
         from usearch.index import Index as Graph
 
         kind = "i8" if self.kind == "int8" else "f32"
@@ -201,12 +193,32 @@ class Index:
         return folder
 
 
+def _compared_by(loaded: "Loaded") -> str:
+    return loaded.task.get("similarity_fn_name", "cosine")
+
+
+def _needs_graph(loaded: "Loaded", count: int, kind: str) -> bool:
+    """Returns whether usearch's graph is needed. Asked before a text is encoded, since that may take hours."""
+    name = _compared_by(loaded)
+    if kind not in VECTORS:
+        raise UserError(f"vectors '{kind}' are unknown; choose one of {', '.join(VECTORS)}")
+    if kind == "binary" and name != "cosine":
+        raise UserError(f"binary vectors need the cosine, and the model compares by {name}; take float32")
+    if kind == "binary" or (kind == "float32" and count <= EXACT_UP_TO):
+        return False
+    if name not in _METRICS:
+        raise UserError(f"usearch knows no {name}; take float32 and at most {EXACT_UP_TO} texts")
+    check_libraries(f"an index of {count:,} {kind} vectors", usearch="usearch")
+    return True
+
+
 def make_index(loaded: "Loaded", texts: Any, kind: str, batch_size: int, show_progress: bool) -> Index:
     """Encodes texts and returns their index; see `Loaded.index`."""
     texts = strings(texts, "texts")
     if not texts:
         raise UserError("there are no texts to search in; give some")
-    name = loaded.task.get("similarity_fn_name", "cosine")
+    _needs_graph(loaded, len(texts), kind)
+    name = _compared_by(loaded)
     options = {"batch_size": batch_size, "show_progress": show_progress}
     return Index(loaded, texts, _encoded(loaded.encode_document, name, texts, **options), kind)
 
@@ -219,13 +231,14 @@ def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, 
     Raises:
         UserError: the folder holds another index.
     """
+    _needs_graph(loaded, len(texts), kind)
     folder, key = files.make_output_dir(folder), _key(identity(loaded), texts)
     if (there := about_index(folder)) and there["key"] != key:
         raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
     path, state = folder / _FILES["vectors"], folder / "progress.json"
     known = files.read_json(state) if state.is_file() else {}
     done = known["done"] if known.get("key") == key and path.is_file() else 0
-    name, width = loaded.task.get("similarity_fn_name", "cosine"), loaded.embedder.dimensions
+    name, width = _compared_by(loaded), loaded.embedder.dimensions
     # An index that is made anew is none until it is whole.
     (folder / ABOUT).unlink(missing_ok=True)
     # numpy.load returns an array in memory for no texts.

@@ -83,6 +83,16 @@ def load(
     (['label', 'probabilities'], ['dull', 'fine'])
     """
     rules = lower_case, keep_accents
+    for name, value, kinds, expected in (
+        ("lower_case", lower_case, (bool, type(None)), "True, False or None"),
+        ("keep_accents", keep_accents, (bool, type(None)), "True, False or None"),
+        ("depth", depth, int, "a whole number of layers"),
+        ("revision", revision, (str, type(None)), "a branch, tag or commit"),
+    ):
+        if not isinstance(value, kinds):
+            raise UserError(f"{name}={value!r} must be {expected}")
+    if isinstance(path, str) and not path:
+        raise UserError("path='' is empty; give a folder, a file or a name")
     if not isinstance(tokenizer, Given):
         raise UserError(f"tokenizer={tokenizer!r} must be a path, a name of the hub, or a loaded model's tokenizer")
     if is_preset(path) or not isinstance(path, (str, os.PathLike)):

@@ -26,7 +26,7 @@ _MEASURED = ("metrics", "distilled_from")
 
 def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) -> Path:
     """Writes a model's folder; `Loaded.save` says how."""
-    folder = Path(folder)
+    folder = files.folder_path(folder)
     if folder.is_file():
         raise UserError(f"'{folder}' is a file; name a folder")
     has_content = folder.is_dir() and any(folder.iterdir())

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
 from serving.choices import COMPUTE, ENGINES, PADDING, PERFORMANCE_HINTS
 from tfrecords.base.errors import UserError, nearest
+from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, setting
 
 # What not every x86 CPU can run.
@@ -156,4 +157,4 @@ def settings_of(
         if type(value) is not (kind := type(fields[name].default)):
             raise UserError(f"{name}={value!r} must be of type {kind.__name__}")
     values = {"inputs": "text" if has_tokenizer else "ids"} | dict(options)
-    return ExportSettings(source or "a model in memory", os.fspath(folder), **values)
+    return ExportSettings(source or "a model in memory", str(folder_path(folder)), **values)

@@ -1,5 +1,6 @@
 """Models with one dense layer: text classes and numbers, token classes, multiple choice."""
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ class ClassesModel(EarlyExitModel):
         **kwargs: for `keras.Model`.
 
     Raises:
-        UserError: the number of names differs from num_classes.
+        UserError: num_classes is no whole number above 0, or the number of names another one.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class ClassesModel(EarlyExitModel):
         labels: Sequence[str] | None = None,
         **kwargs: Any,
     ):
+        if not isinstance(num_classes, numbers.Integral) or num_classes < 1:
+            raise UserError(f"num_classes={num_classes!r} must be a whole number of 1 or more")
         super().__init__(encoder, num_classes, dropout, early_exit, **kwargs)
         self.name_classes(num_classes, labels)
 

@@ -72,6 +72,8 @@ def other_separator(columns: Sequence[str]) -> str:
     >>> other_separator(["text^label"])
     "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
     """
+    if len(columns) == 1 and (known := next((one for one in SEPARATORS if one in columns[0]), "")):
+        return f"{known!r} splits the header, but not the first row into as many columns; mend that row"
     found = re.findall(r"\W+", columns[0].strip()) if len(columns) == 1 else []
     *names, last = SEPARATORS.values()
     return f"if {found[0]!r} separates its columns, write {', '.join(names)} or {last} instead" if found else ""

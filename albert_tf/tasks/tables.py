@@ -142,8 +142,10 @@ def _lines(path: Path, encoding: str | None = None) -> Iterator[str]:
                     yield line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
                     what = encoding_of(line + file.read(_ENCODING_BYTES), most=0) or error.reason
-                    mend = "convert the file to UTF-8" + ", or name it by --encoding" * (encoding is not None)
-                    raise UserError(f"'{path}' line {number}: not UTF-8 ({what}); {mend}") from error
+                    codec = re.search(r"iconv -f (\S+)", what)
+                    flag = f"--encoding={codec[1] if codec else '...'}"
+                    mend = "convert the file to UTF-8" + f", or add {flag}" * (encoding is not None)
+                    raise UserError(f"'{path}' line {number}: not UTF-8: {what}; {mend}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         mend = "fetch it again, or take .gz off its name if it is not packed"
         raise UserError(f"cannot read '{path}' past line {number}: {error}; {mend}") from error

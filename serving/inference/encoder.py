@@ -215,7 +215,7 @@ class InferenceEncoder(tf.Module):
         lengths, segment_ids, input_mask, features = others
         if self.compiled is None or features or tf.convert_to_tensor(input_ids).shape[0] not in (None, 1):
             return usual()
-        mask = real_tokens(lengths, tf.shape(input_ids)[1], input_mask)
+        mask = real_tokens(lengths, input_ids, input_mask)
         mask |= tf.range(tf.shape(mask)[1]) == 0
 
         def compiled() -> Any:
@@ -249,7 +249,7 @@ class InferenceEncoder(tf.Module):
         return runner, runner.begin(hidden)
 
     def _batch(self, input_ids, lengths, input_mask, skip_padding: bool, one_row: bool) -> Any:
-        mask = real_tokens(lengths, tf.shape(input_ids)[1], input_mask)
+        mask = real_tokens(lengths, input_ids, input_mask)
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
@@ -287,6 +287,6 @@ class InferenceEncoder(tf.Module):
         return tf.tanh(self.pooler(tf.cast(runner.rows.restore(summary_tokens), tf.float32)))
 
 
-def real_tokens(lengths: Tensor, length: Tensor, input_mask: Tensor | None) -> Tensor:
+def real_tokens(lengths: Tensor, input_ids: Tensor, input_mask: Tensor | None) -> Tensor:
     """Returns the mask of real tokens, bool [batch, length]; `input_mask` has priority."""
-    return tf.sequence_mask(lengths, length) if input_mask is None else tf.cast(input_mask, tf.bool)
+    return tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)

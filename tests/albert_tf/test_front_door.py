@@ -268,6 +268,12 @@ LOADED = {
     "option of loading": (lambda c: c.export("x", depth=2), "'depth' is of albert_tf.load"),
     "unknown value": (lambda c: c.export("x", compute="float16"), "float16 is unknown; choose one of float32"),
     "value of another type": (lambda c: c.export("x", version="one"), "version='one' must be of type int"),
+    "exported nowhere": (lambda c: c.export(""), "'' is no path; name a folder"),
+    "exported to None": (lambda c: c.export(None), "None is no path; name a folder"),
+    "saved nowhere": (lambda c: c.save(""), "'' is no path; name a folder"),
+    "saved to None": (lambda c: c.save(None), "None is no path; name a folder"),
+    "no classes": (lambda c: AlbertClassifier(c.model.encoder, 0), "num_classes=0 must be a whole number of 1 or"),
+    "classes as text": (lambda c: AlbertClassifier(c.model.encoder, "2"), "num_classes='2' must be a whole number"),
     "lengths that are none": (lambda c: c.export("x", warm_up_lengths="a"), "not a comma-separated list"),
 }
 MODELS = {
@@ -293,6 +299,10 @@ MODELS = {
 PLACES = {
     "nothing": (lambda p: loading.load(None), "load takes a path, a name, or a model"),
     "a number": (lambda p: loading.load(3), "load takes a path, a name, or a model"),
+    "no name": (lambda p: loading.load(""), "path='' is empty; give a folder, a file or a name"),
+    "lower_case as text": (lambda p: loading.load(p / "hf", lower_case="no"), "lower_case='no' must be True, False or"),
+    "depth as text": (lambda p: loading.load(p / "hf", depth="3"), "depth='3' must be a whole number of layers"),
+    "a revision as a number": (lambda p: loading.load("a/b", revision=3), "revision=3 must be a branch, tag or"),
     "no folder": (lambda p: loading.load("nowhere"), "no model at 'nowhere': there is no such file or folder"),
     "a configuration's name": (lambda p: loading.load("albert_base_v2"), "no model at 'albert_base_v2': there"),
     "no file": (lambda p: loading.load("nowhere/x.keras"), r"nowhere/x\.keras"),

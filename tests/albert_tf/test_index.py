@@ -167,6 +167,18 @@ def test_wrong_flags_of_the_command(line, tmp_path, run_module):
     assert ended.returncode == 1 and said in ended.stderr and not list(tmp_path.iterdir())
 
 
+def test_without_usearch_nothing_is_encoded(loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(indices, "_encoded", None)
+    for build in (
+        lambda: loaded.index(TEXTS, vectors="int8"),
+        lambda: indices.build_index(loaded, TEXTS, tmp_path / "index", "int8", 32),
+    ):
+        with pytest.raises(UserError, match="int8 vectors needs usearch: pip install usearch"):
+            build()
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_an_index_does_not_take(loaded):
     vectors = np.eye(4, 16, dtype="float32")
     with pytest.raises(UserError, match="vectors 'int4' are unknown"):

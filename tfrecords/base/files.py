@@ -133,9 +133,16 @@ def check_content(path: str | os.PathLike, content: bytes) -> None:
         raise UserError(f"'{path}' is a Git LFS pointer, not the file itself; run git lfs pull, or download it again")
 
 
+def folder_path(path: str | os.PathLike) -> Path:
+    """Returns the path of a folder; raises UserError for "", which is the working directory to Path, or no path."""
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise UserError(f"{path!r} is no path; name a folder")
+    return Path(path)
+
+
 def make_output_dir(path: str | os.PathLike) -> Path:
     """Creates the folder and checks that it is writable."""
-    path = Path(path)
+    path = folder_path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

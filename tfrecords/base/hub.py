@@ -92,7 +92,7 @@ def _download(name: str, revision: str, part: Part) -> Path:
         # Of each of its HTTP libraries the hub's passes on the errors as they are.
         if _is_unreachable(error) and (cached := _cached(name, revision, part)):
             return cached
-        raise UserError(_explained(error, name, revision)) from error
+        raise UserError(_explained(error, name, revision)) from None
 
     listed = sorted(sibling.rfilename for sibling in info.siblings or [])
 
@@ -105,7 +105,7 @@ def _download(name: str, revision: str, part: Part) -> Path:
             except Exception as error:
                 # Each attempt goes on where the one before broke off; older versions of the library make but one.
                 if attempt == _ATTEMPTS or type(error).__name__ not in _BROKEN:
-                    raise UserError(f"{_explained(error, name, revision)} (its file '{file}')") from error
+                    raise UserError(f"{_explained(error, name, revision)} (its file '{file}')") from None
         raise AssertionError("unreachable")
 
     folder = part.fetch_all(name, listed, fetch)
@@ -168,7 +168,8 @@ def _explained(error: Exception, name: str, revision: str) -> str:
     if _is_unreachable(error) or kind == "LocalEntryNotFoundError":
         why = f"status {status}" if status else first_line(error)
         return (
-            f"'{name}' is no folder, {place}, and {hub} cannot be reached ({why}); check the network, or give a folder"
+            f"'{name}' is no folder, {place}, and {hub} cannot be reached ({why}); check the network, or give a"
+            " folder (docs/guide/models.md says how to get one without a network)"
         )
     if isinstance(error, PermissionError):
         return f"cannot write to the cache '{constants.HF_HUB_CACHE}'; set HF_HUB_CACHE to a folder of yours"

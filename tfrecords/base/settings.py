@@ -92,7 +92,7 @@ class CheckedSettings:
             if value is None:
                 continue
             if field.metadata["choices"] and value not in field.metadata["choices"]:
-                known = ", ".join(field.metadata["choices"])
+                known = ", ".join(filter(None, field.metadata["choices"]))
                 raise UserError(f"--{flag_name(field)}={value} is unknown; choose one of {known}")
             if value not in field.metadata["also"]:
                 self._check_bounds(field, value)
@@ -154,7 +154,7 @@ def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLA
     flags.DEFINE_string(_FILE, None, file_help, flag_values)
     for field in settings_of(settings_class):
         default = None if field.default is dataclasses.MISSING else field.default
-        choices = f"<{'|'.join(field.metadata['choices'])}>: " if field.metadata["choices"] else ""
+        choices = f"<{'|'.join(filter(None, field.metadata['choices']))}>: " if field.metadata["choices"] else ""
         define = _DEFINE[field_types[field.name]]
         define(flag_name(field), default, choices + field.metadata["help"], flag_values=flag_values)
 
@@ -176,7 +176,8 @@ def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = f
         name = flag_name(field)
         flag = flag_values[name]
         value = flag.value if flag.present else from_file.get(name, flag.value)
-        if value is None and field.default is not None:
+        # Empty: as of a shell's variable that is not set, and to Path the working directory.
+        if (value is None and field.default is not None) or (value == "" and field.default is dataclasses.MISSING):
             missing.append(f"--{name}=...")
         values[field.name] = tuple(value) if isinstance(value, list) else value
     if missing:

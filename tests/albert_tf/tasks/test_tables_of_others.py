@@ -95,7 +95,7 @@ REFUSED = {
     "UTF-16": ("train.csv", written(",").encode("utf-16"), "is UTF-16 text"),
     "UTF-16 without a mark": ("train.csv", written(",").encode("utf-16-le"), "is UTF-16 text without"),
     "a workbook": ("train.csv", b"PK\x03\x04" + bytes(99), "is an archive .*xlsx"),
-    "Windows-1252": ("train.csv", "text,label\na,1\ncafé,2\n".encode("cp1252"), "line 3: not UTF-8 .text in .*1252"),
+    "Windows-1252": ("train.csv", "text,label\na,1\ncafé,2\n".encode("cp1252"), "line 3: not UTF-8: text in .*1252"),
     "a JSON array": ("train.json", f"[{X.strip()}]", "line 1: not a JSON object; write one object a line, as jq -c"),
     "a key twice": ("train.jsonl", '{"text": "a", "label": 1, "label": 2}', "line 1: .*a key is there twice"),
     "a list": ("train.jsonl", X + '{"text": "b", "label": ["x"]}', r"line 2: label \['x'\] is a list; .*one label"),

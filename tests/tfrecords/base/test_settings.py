@@ -60,6 +60,7 @@ def test_what_may_stay_unsaid_does_and_what_is_said_counts(read, content, argume
         ({"input": "a", "batch_size": True}, "batch_size is True; it must be of type int"),
         ({"input": "a", "batch_size": None}, "batch_size is None; it must be of type int"),
         ({"batch_size": 8}, "--input=... must be given"),
+        ({"input": ""}, "--input=... must be given"),
         ({"texts": "a"}, "texts is 'a'; it must be a list of texts"),
         ({"form": "a"}, "unknown setting 'form'; did you mean 'from'"),
         ([1], "must hold a JSON object"),
@@ -86,7 +87,7 @@ class Bounded(settings.CheckedSettings):
     dropout: float = settings.setting(-1.0, help="", at_least=0.0, below=1.0, also={-1: "for the task's own"})
     rate: float = settings.setting(1.0, help="", above=0.0)
     few: int | None = settings.setting(None, help="", at_most="steps")
-    way: str = settings.setting("a", help="", choices=("a", "b"))
+    way: str = settings.setting("a", help="", choices=("", "a", "b"))
 
 
 @pytest.mark.parametrize(
