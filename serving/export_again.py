@@ -16,6 +16,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.version import VERSION
 
 if TYPE_CHECKING:
     from albert_tf.loaded import Loaded
@@ -107,10 +108,12 @@ def _difference(manifest: dict[str, Any], loaded: "Loaded") -> str:
         return f"has another tokenizer than on {manifest['created'][:10]}"
     now = {"config": encoder.config.to_dict(), "task": loaded.task}
     for part, values in now.items():
+        said = manifest[part] or {}
         # A later albert-tf may say more.
-        for name, before in (manifest[part] or {}).items():
-            if name != "metrics" and values.get(name) != before:
-                return f"has another {part} than on {manifest['created'][:10]}: {name} was {before!r}"
+        names = {**said, **values} if manifest["versions"].get("albert-tf") == VERSION else said
+        for name in names:
+            if name != "metrics" and values.get(name) != said.get(name):
+                return f"has another {part} than on {manifest['created'][:10]}: {name} was {said.get(name)!r}"
     return ""
 
 

@@ -22,6 +22,7 @@ from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
 from serving.manifest import MANIFEST
 from tfrecords.base.errors import UserError
+from tfrecords.base.version import VERSION
 
 
 @pytest.fixture(scope="session")
@@ -285,6 +286,7 @@ def test_servables_are_exported_again_as_they_were(servable, tmp_path, capsys):
         ({"weights_sha256": "0"}, "'.*/model' has other weights than on 20..-..-..; .* or add --changed", True),
         ({"tokenizer_sha256": "0"}, "has another tokenizer than on", True),
         ({"task": {"inputs": ["text"]}}, r"has another task than on .*: inputs was \['text'\]", True),
+        ({"task": {}, "versions": {"albert-tf": VERSION}}, "has another task than on .*: [a-z_]+ was None", True),
         ({"config": {"hidden_size": 3}}, "has another config than on .*: hidden_size was 3", True),
         ({"format_version": 1, "weights_sha256": None}, "may have changed: .* albert-tf 0.1, which did not say", True),
         ({"export": {}}, "does not say how it was exported", False),
@@ -299,7 +301,7 @@ def test_servables_are_exported_again_as_they_were(servable, tmp_path, capsys):
 )
 def test_a_servable_of_another_model_is_not_exported_again(servable, capsys, entries, message, is_change):
     base, change = servable
-    change(versions={}, **entries)
+    change(**{"versions": {}} | entries)
     with pytest.raises(UserError, match="1 of 1 servables were not exported again"):
         export_again.main(export_again.AgainSettings(folder=str(base)))
     said = capsys.readouterr().out
