@@ -19,6 +19,7 @@ import numpy as np
 
 from albert_tf.answers import similarity
 from albert_tf.base.libraries import check_libraries
+from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import VECTORS
 from albert_tf.index_files import ABOUT, about_index
 from albert_tf.preprocessing import is_one, strings
@@ -179,7 +180,8 @@ class Index:
         about.unlink(missing_ok=True)
         with files.replacing(folder / _FILES["texts"]) as path:
             path.write_text("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in self.texts), "utf-8")
-        if not (isinstance(self.vectors, np.memmap) and Path(self.vectors.filename) == (folder / _FILES["vectors"])):
+        place = (folder / _FILES["vectors"]).resolve()
+        if not (isinstance(self.vectors, np.memmap) and Path(self.vectors.filename).resolve() == place):
             with files.replacing(folder / _FILES["vectors"]) as path, open(path, "wb") as file:
                 np.save(file, self.vectors)
         if self.graph is not None:
@@ -237,6 +239,8 @@ def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, 
     known = files.read_json(state) if state.is_file() else {}
     done = known["done"] if known.get("key") == key and path.is_file() else 0
     name, width = _compared_by(loaded), loaded.embedder.dimensions
+    # An index that is made anew is none until it is whole.
+    (folder / ABOUT).unlink(missing_ok=True)
     # numpy.load returns an array in memory for no texts.
     vectors = np.lib.format.open_memmap(path, "r+" if done else "w+", np.float32, (len(texts), width))
     with progress_bar(total=len(texts), initial=done, unit="text", desc="encoding") as bar:
@@ -268,7 +272,8 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
             "it: their vectors cannot be compared; ask with that model, or build the index anew"
         )
     try:
-        texts = [json.loads(line) for line in (folder / _FILES["texts"]).read_text("utf-8").splitlines()]
+        with open(folder / _FILES["texts"], encoding="utf-8") as file:
+            texts = [json.loads(line) for line in file]
         vectors = np.load(folder / _FILES["vectors"], mmap_mode="r")
         whole = vectors.ndim == 2 and len(texts) == len(vectors) == about["texts"]
         graph = None
@@ -292,7 +297,7 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
 
 
 def identity(loaded: "Loaded") -> str:
-    """Returns a SHA-256 of all that makes a model's vectors of a text: weights, pooling, tokenizer, prompts.
+    """Returns a SHA-256 of all that makes a model's vectors of a text: weights, depth, pooling, tokenizer, prompts.
 
     Raises:
         UserError: it makes no vectors, or has no tokenizer.
@@ -303,6 +308,7 @@ def identity(loaded: "Loaded") -> str:
     names = ("prompts", "default_prompt_name", "similarity_fn_name")
     said = {name: loaded.task[name] for name in names if loaded.task.get(name)}
     said |= {"pooling": model.pooling, "tokenizer": preprocess.tokenizer.sha256, "length": preprocess.max_seq_length}
+    said |= {"config": encoder_of(model).config.to_dict()}
     state = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
     for variable in model.weights:
         state.update(np.asarray(variable).tobytes())

@@ -7,16 +7,22 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 ABOUT = "index.json"
+_SAID = {"key", "model", "source", "texts", "vectors", "has_graph"}
 
 
 def about_index(folder: Path) -> dict[str, Any]:
-    """Returns the description of a finished index; {} without one."""
+    """Returns the description of a finished index; {} without one; raises UserError if it is damaged."""
     path = folder / ABOUT
-    return files.read_json(path) if path.is_file() else {}
+    about = files.read_json(path) if path.is_file() else {}
+    if not isinstance(about, dict) or (about and not about.keys() >= _SAID):
+        raise UserError(f"'{path}' describes no index; remove it, and build the index anew")
+    return about
 
 
 def saved_source(folder: str) -> str:
-    """Returns the model that built a saved index; raises UserError without one."""
+    """Returns the model that built a saved index; raises UserError without an index, or a model on the disk."""
     if not (about := about_index(Path(folder))):
         raise UserError(f"--index_dir={folder} holds no finished index; build it by --model=... and --text_file=...")
+    if not about["source"]:
+        raise UserError(f"--index_dir={folder} was built by a model in memory; save that, and give it by --model=...")
     return about["source"]

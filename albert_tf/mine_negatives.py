@@ -61,6 +61,9 @@ class MiningSettings(CheckedSettings):
                 f"--range_max={self.range_max} leaves fewer than --num_negatives={self.num_negatives} passages after "
                 f"--range_min={self.range_min}"
             )
+        for flag in ("data_file", "passages"):
+            if (given := getattr(self, flag)) and Path(given).resolve() == Path(self.output_file).resolve():
+                raise UserError(f"--output_file={self.output_file} is --{flag}, which it would replace; give another")
         if self.passage_column and not self.passages:
             raise UserError(f"--passage_column={self.passage_column} is for --passages; leave it out")
 
@@ -69,6 +72,11 @@ def main(settings: MiningSettings) -> None:
     """Mines as the flags specify."""
     check_model(settings.model)
     pairs = open_pairs(settings)
+    if pairs.score:
+        raise UserError(
+            f"'{settings.data_file}' has the scores '{pairs.score}', which mining does not read: each row is taken for "
+            "a pair that belongs together; keep the rows that do and remove the column"
+        )
     print(pairs)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 

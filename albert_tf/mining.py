@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.compression.distillation import digest_of
+from albert_tf.index import identity
 from albert_tf.loading import load
 from albert_tf.tasks.columns import find_column, optional_column
 from albert_tf.tasks.pair_file import PairData, PairExample, keys_of
@@ -37,7 +37,7 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
     examples = list(pairs.examples("train") or ())
     passages = list(dict.fromkeys(_passages(settings) if settings.passages else (one.texts[1] for one in examples)))
     loaded = load(settings.model)
-    model = digest_of(loaded.embedder)
+    model = identity(loaded)
     sides = {
         "passages": (loaded.encode_document, passages),
         "anchors": (loaded.encode_query, list(dict.fromkeys(one.texts[0] for one in examples))),
@@ -133,7 +133,7 @@ def _passages(settings: "MiningSettings") -> list[str]:
         raise UserError(f"--passages={path} does not exist; give a table with a column of passages")
     table = read_table(path)
     column = settings.passage_column or optional_column(path, table.columns, "positive", "passage_column")
-    column = column or find_column(path, table.columns, "text")
+    column = column or find_column(path, table.columns, "text", "passage_column")
     table = table.require([column], "say which is meant by --passage_column")
     return [text_of(table, row, column) for row in table.rows]
 

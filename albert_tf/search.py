@@ -5,6 +5,7 @@ python -m albert_tf.search --index_dir=index --query="where does the river end"
 """
 
 import dataclasses
+import io
 from pathlib import Path
 from typing import ClassVar
 
@@ -90,7 +91,8 @@ def _texts(settings: SearchSettings) -> list[str]:
         content = path.read_bytes()
         check_text(path, content[:HEAD_BYTES])
         try:
-            texts = [line for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+            lines = io.StringIO(content.decode("utf-8-sig"), newline=None)
+            texts = [line.rstrip("\n") for line in lines if line.strip()]
         except UnicodeDecodeError as error:
             raise UserError(f"'{path}' is not UTF-8 text ({error.reason}); convert it") from error
         if settings.text_column:

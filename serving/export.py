@@ -241,10 +241,24 @@ def _options(settings: ExportSettings, loaded: "Loaded", calibration_lines: list
         max_seq_length=length,
         tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
         task=loaded.task,
-        inference=InferenceOptions(settings.compute, settings.padding, settings.other_cpu, settings.performance_hint),
+        inference=InferenceOptions(
+            settings.compute,
+            settings.padding,
+            settings.other_cpu,
+            settings.performance_hint,
+            settings.engine,
+            _compiled_lengths(settings.compiled_lengths, length),
+        ),
         calibration=_calibration(calibration_lines, loaded.tokenizer, length),
         **{name: getattr(settings, name) for name in same},
     )
+
+
+def _compiled_lengths(text: str, longest: int) -> tuple[int, ...]:
+    lengths = sorted(set(_numbers("compiled_lengths", text)))
+    if lengths and not 1 <= lengths[0] <= lengths[-1] <= longest:
+        raise UserError(f"--compiled_lengths={text} must be lengths from 1 to the {longest} tokens of the longest row")
+    return tuple(lengths)
 
 
 def _calibration_lines(path: str) -> list[str]:
@@ -272,13 +286,17 @@ def _calibration(lines: list[str], tokenizer: Tokenizer | None, length: int) -> 
 
 
 def _read_lengths(text: str) -> list[int]:
-    try:
-        lengths = [int(item) for item in text.split(",") if item.strip()]
-    except ValueError as error:
-        raise UserError(f"--warm_up_lengths={text} is not a comma-separated list of whole numbers") from error
+    lengths = _numbers("warm_up_lengths", text)
     if any(length < 8 for length in lengths):
         raise UserError(f"--warm_up_lengths={text} must be lengths of at least 8 tokens")
     return lengths
+
+
+def _numbers(flag: str, text: str) -> list[int]:
+    try:
+        return [int(item) for item in text.split(",") if item.strip()]
+    except ValueError as error:
+        raise UserError(f"--{flag}={text} is not a comma-separated list of whole numbers") from error
 
 
 def _remove_unfinished(base: Path) -> None:
@@ -306,6 +324,7 @@ def main(settings: ExportSettings) -> None:
     """Runs the command."""
     target = export(settings)
     from serving.cpu import can_run
+    from serving.inference.compiled import FLAG
 
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"exported {target} ({size / 1e6:.1f} MB)")
@@ -315,6 +334,8 @@ def main(settings: ExportSettings) -> None:
     if not can_run(manifest["compute"]["compute"]):
         print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
         return
+    if lengths := manifest["compute"].get("compiled_lengths"):
+        print(f"loading compiles graphs for {len(lengths)} lengths: start tensorflow_model_server with {FLAG}")
     base = target.parent.resolve()
     say_next(
         f"python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name={base.name} "

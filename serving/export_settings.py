@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
-from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
+from serving.choices import COMPUTE, ENGINES, PADDING, PERFORMANCE_HINTS
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, setting
@@ -21,7 +21,7 @@ class ExportSettings(CheckedSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
-        "Speed": "compute padding performance_hint other_cpu exit_rule",
+        "Speed": "compute padding performance_hint engine compiled_lengths other_cpu exit_rule",
         "Answers": "top_k doc_stride num_choices dimensions",
         "Output": "warm_up_lengths check check_numbers",
     }
@@ -66,6 +66,17 @@ class ExportSettings(CheckedSettings):
         "long rows",
         choices=PERFORMANCE_HINTS,
     )
+    engine: str = setting(
+        "tensorflow",
+        help="what runs the steps of one short row in float32; xla: graphs compiled when a server loads the export, "
+        "which tensorflow_model_server does only with --xla_cpu_compilation_enabled=true",
+        choices=ENGINES,
+    )
+    compiled_lengths: str = setting(
+        "",
+        help="for --engine=xla, the lengths in tokens that graphs are compiled for, comma-separated; a row is padded "
+        "to the next; empty: 8 to 32 or, on a CPU without AVX-512, 8 to 128, in steps of 8",
+    )
     check_numbers: bool = setting(
         False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"
     )
@@ -107,6 +118,10 @@ class ExportSettings(CheckedSettings):
             raise UserError(
                 f"--other_cpu is for --compute={' or '.join(_OF_SOME_CPUS)}; {self.compute} is written on any CPU"
             )
+        if self.engine == "xla" and (self.compute, self.padding) != ("float32", "skipped"):
+            raise UserError("--engine=xla is for --compute=float32 --padding=skipped")
+        if self.compiled_lengths and self.engine != "xla":
+            raise UserError(f"--compiled_lengths={self.compiled_lengths} is for --engine=xla")
         if self.performance_hint == "throughput" and self.compute == "float32":
             raise UserError("--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni")
         if self.check and self.other_cpu:

@@ -134,6 +134,7 @@ def commands(settings: StartSettings, base: Path) -> list[list[str]]:
         gateway = [f"--target=127.0.0.1:{settings.grpc_port}", f"--model={name}", f"--port={settings.port}"]
         gateway += [f"--bind_address={settings.bind_address}"]
         gateway += [f"--api_key_file={settings.api_key_file}"] if settings.api_key_file else []
+        server.append("--xla_cpu_compilation_enabled=true")
         return [[real, *server], [*python, "serving.gateway", *gateway]]
     server += [f"--bind_address={settings.bind_address}", f"--gateway_port={settings.port}"]
     server += [f"--gateway_api_key_file={settings.api_key_file}"] if settings.api_key_file else []

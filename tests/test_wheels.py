@@ -75,7 +75,8 @@ def test_metadata(wheel):
     assert metadata.get_payload().startswith("# albert-tf")
     assert "tensorflow" in {requirement.name for requirement in requirements(metadata) if not requirement.marker}
     assert set(metadata.get_all("Provides-Extra")) == {
-        *("test", "ray", "jax", "peers", "docs", "gateway", "parquet", "browser", "folders")
+        *("test", "ray", "jax", "peers", "docs", "gateway", "parquet", "browser", "folders"),
+        *("search", "evaluation"),
     }
     assert metadata["Version"] == VERSION
     assert f"- name: {metadata['Author']}\n" in (ROOT / "CITATION.cff").read_text()

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from albert_tf.suites.scores import measure
 from albert_tf.suites.sets import EmbeddingSet
 from albert_tf.training.pictures import draw_bars
 from tfrecords.base import files
+from tfrecords.base.errors import UserError
 
 # Figures that are counts, or are shown elsewhere.
 _COUNTS = ("pairs", "queries", "passages", "texts", "train_texts", "classes", "interval", "parts")
@@ -51,7 +53,7 @@ def evaluate_embeddings(
     loaded = load(path, depth=depth)
     model, folder = identity(loaded), files.make_output_dir(output_dir)
     place = folder / "embeddings.json"
-    known = files.read_json(place)["sets"] if place.is_file() else {}
+    known = _known(place) if place.is_file() else {}
     report: dict[str, Any] = {
         "model": path,
         "identity": model,
@@ -75,6 +77,17 @@ def evaluate_embeddings(
     for name in ("embeddings.json", "embeddings.png"):
         print(f"wrote {folder / name}")
     return report
+
+
+def _known(place: Path) -> dict[str, Any]:
+    """Returns the figures that a run before wrote."""
+    try:
+        return {
+            name: {"key": entry["key"], "figures": entry["figures"]}
+            for name, entry in files.read_json(place)["sets"].items()
+        }
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"'{place}' holds no figures of a suite; remove it, or give another --output_dir") from error
 
 
 def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str, float, str]]:

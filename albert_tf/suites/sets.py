@@ -27,7 +27,7 @@ from albert_tf.tasks import parquet
 from albert_tf.tasks.columns import LABEL_NAMES, TEXT_NAMES, find_column
 from albert_tf.tasks.table_files import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
 from albert_tf.tasks.tables import Row, Table, read_table
-from albert_tf.tasks.values import class_of, number_of, text_of
+from albert_tf.tasks.values import class_of, names_of, number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_gzipped
 
@@ -113,10 +113,10 @@ def find_sets(data_dir: str) -> list[EmbeddingSet]:
     for place in data_dir.split(","):
         if not (folder := Path(place)).is_dir():
             raise UserError(f"--data_dir={place} is no folder; give folders of data sets, separated by commas")
-        found += _sets_in(folder)
+        if not (here := list(_sets_in(folder))):
+            raise UserError(f"--data_dir={place} holds no data set; {_HINT}")
+        found += here
     names = [one.name for one in found]
-    if not found:
-        raise UserError(f"--data_dir={data_dir} holds no data set; {_HINT}")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"two data sets are called '{twice[0]}'; rename the folder of one")
     return found
@@ -132,7 +132,7 @@ def _sets_in(folder: Path) -> Iterator[EmbeddingSet]:
     read = next((reader for pattern, reader in _LAYOUTS if any(re.match(pattern, name) for name in names)), _read_table)
     found, known = read(folder)
     known |= {path.name for path in found.files}
-    if unknown := sorted(names - known):
+    if unknown := sorted({path.name for path in paths} - known):
         raise UserError(f"'{folder / unknown[0]}' is no file of a set for {found.kind}; remove it, or {_HINT}")
     yield found
 
@@ -206,7 +206,7 @@ def _read_beir(folder: Path) -> tuple[Ranking, set[str]]:
     for row in table.require(["query-id", "corpus-id", "score"]).rows:
         relevance = int(number_of(table, row, "score", 0, 1000))
         judgements.setdefault(_name(row, "query-id"), {})[_name(row, "corpus-id")] = relevance
-    return _ranking(folder.name, [corpus, asked, path], queries, passages, judgements, "retrieval"), set()
+    return _ranking(folder.name, [corpus, asked, path], queries, passages, judgements, "retrieval"), {path.parent.name}
 
 
 def _name(row: Row, column: str) -> str:
@@ -263,8 +263,17 @@ def _read_by_columns(name: str, table: Table, columns: dict[str, str], train: Pa
     names = {column.strip().casefold() for column in table.columns}
     if not any(pair) and names & set(TEXT_NAMES) and names & set(LABEL_NAMES):
         rows = {"test": _texts(table), "train": [] if train is None else _texts(read_table(train))}
+        _check_classes(path if train is None else train, rows["train"] or rows["test"], train is None)
         return Classes(name, [path, *filter(None, [train])], **rows)
     return None
+
+
+def _check_classes(path: Path, rows: Sequence[tuple[str, str]], clusters: bool) -> None:
+    """Raises UserError if classes cannot be learned from these rows, or found again as clusters of them."""
+    if len(classes := {label for _, label in rows}) < 2:
+        raise UserError(f"'{path}': every text has the label {min(classes)!r}, so nothing can be measured")
+    if clusters and len(classes) == len(rows):
+        raise UserError(f"'{path}': every text has a label of its own, so nothing can be measured")
 
 
 def _reranking(name: str, table: Table, columns: Mapping[str, str]) -> Ranking:
@@ -279,7 +288,8 @@ def _reranking(name: str, table: Table, columns: Mapping[str, str]) -> Ranking:
 
 def _texts(table: Table) -> list[tuple[str, str]]:
     text, label = (find_column(table.path, table.columns, role) for role in ("text", "label"))
-    return [(text_of(table, row, text), class_of(table, row, label)) for row in table.require([text, label]).rows]
+    rows = table.require([text, label]).rows
+    return [(text_of(table, row, text), *names_of("classification", table, row, label)) for row in rows]
 
 
 def _yes_or_no(table: Table, row: Row, column: str) -> int:

@@ -33,8 +33,10 @@ _PAIR_ROLES = {
 _NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])(\d+))?([eE][+-]?\d+)?\s*")
 
 
-def find_column(path: Path, columns: Sequence[str], role: str) -> str:
-    """Returns the one column whose name marks it as the "text" or "label" (`role`); `path` is for the message.
+def find_column(path: Path, columns: Sequence[str], role: str, flag: str = "") -> str:
+    """Returns the one column whose name marks it as the "text" or "label" (`role`).
+
+    `path` and `flag`, which names a column, are for the message.
 
     Raises:
         UserError: no name does, or several do; the message lists the columns.
@@ -47,7 +49,7 @@ def find_column(path: Path, columns: Sequence[str], role: str) -> str:
     exact = [column for column in found if column.strip().casefold() == role]
     if len(exact) == 1 or len(found) == 1:
         return (exact or found)[0]
-    flag = f"--{role}_column=..."
+    flag = f"--{flag or f'{role}_column'}=..."
     if found:
         several = " and ".join(map(repr, found))
         raise UserError(f"'{path}' line 1: {several} may each be the {role}; it has {there}; give {flag}")

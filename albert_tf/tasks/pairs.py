@@ -196,11 +196,12 @@ class PairsTask(Task):
         prompts = dict(task.get("prompts", {}))
         for role, given in (("query", self.query_prompt), ("document", self.document_prompt)):
             name = prompt_name_of(prompts, role) or role
-            if given is not None and given != prompts.get(name, ""):
+            own = prompts.get(name, prompts.get(task.get("default_prompt_name", ""), ""))
+            if given is not None and given != own:
                 prompts[name] = given
         kept = {name: task[name] for name in ("default_prompt_name", "similarity_fn_name") if name in task}
-        own = dataclasses.replace(DEFAULTS, max_seq_length=task.get("max_seq_length", DEFAULTS.max_seq_length))
-        return dataclasses.replace(self, head=head, prompts=prompts, kept=kept, defaults=own)
+        defaults = dataclasses.replace(DEFAULTS, max_seq_length=task.get("max_seq_length", DEFAULTS.max_seq_length))
+        return dataclasses.replace(self, head=head, prompts=prompts, kept=kept, defaults=defaults)
 
     def _towards(self, teacher: AlbertSentenceEmbedder, head: dict[str, Any], encoder: Any) -> dict[str, Any]:
         """Adds a dense layer to the teacher's width, where that is another, and its normalization."""

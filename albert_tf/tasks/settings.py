@@ -46,10 +46,8 @@ class FinetuningSettings(CheckedSettings):
             "learning_rate train_batch_size num_train_epochs num_train_steps num_warmup_steps early_stopping "
             "class_weights max_hours seed seeds dryrun"
         ),
-        "Pairs of texts": (
-            "loss temperature symmetric margin matryoshka_dims negative_columns query_prompt document_prompt"
-        ),
-        "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile strategy",
+        "Pairs of texts": ("loss negative_columns query_prompt document_prompt"),
+        "Memory and speed": "gradient_accumulation_steps dtype_policy jit_compile",
     }
 
     data_file: str = setting(

@@ -14,6 +14,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
 from serving.cpu import describe_needs
 from serving.inference.calibration import quantize_encoder
+from serving.inference.compiled import FLAG, CompiledSteps
 from serving.inference.early_exit import Gate, exit_early
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, Settings, exported_extensions
 from serving.inference.layers import Embeddings, dense, norm, norm_in_one_pass
@@ -109,15 +110,24 @@ class InferenceEncoder(tf.Module):
         self.kernels = FloatKernels(self.config, self.attentions, self.feed_forwards)
         if options.is_quantized:
             self.kernels = quantize_encoder(self, calibration, vnni=options.compute == "int8_vnni")
+        halves = self.attentions, self.feed_forwards
+        is_compiled = options.engine == "xla"
+        lengths = [length for length in options.xla_lengths if length <= longest] or [longest]
+        parts = self.config, halves, self.final_norm, lengths, SummaryLoop("loop")
+        self.compiled = CompiledSteps(*parts) if is_compiled else None
         if options.performance_hint == "throughput":
             norm_in_one_pass([*self.attentions, *self.feed_forwards])
 
-    def describe(self) -> dict[str, str]:
+    def describe(self) -> dict[str, Any]:
         """Describes the resolved options and the server's requirements, for a manifest."""
         needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
         needs += filter(None, [describe_needs(self.options.compute)])
-        how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint")}
-        return how | {"requires": ", a CPU with ".join(needs)}
+        how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint", "engine")}
+        how |= {"requires": ", a CPU with ".join(needs)}
+        if self.compiled is None:
+            return how
+        more = f", tensorflow_model_server with {FLAG}"
+        return how | {"compiled_lengths": [*self.compiled.lengths], "requires": how["requires"] + more}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
         """Encodes a batch.
@@ -200,6 +210,25 @@ class InferenceEncoder(tf.Module):
         return results
 
     def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
+        """Runs `answer` by the compiled steps if there are any for this batch, else step by step."""
+        usual = functools.partial(self._step_by_step, answer, input_ids, *others)
+        lengths, segment_ids, input_mask, features = others
+        if self.compiled is None or features or tf.convert_to_tensor(input_ids).shape[0] not in (None, 1):
+            return usual()
+        mask = real_tokens(lengths, input_ids, input_mask)
+        mask |= tf.range(tf.shape(mask)[1]) == 0
+
+        def compiled() -> Any:
+            of_summary = answer == self._pooled
+            hidden = self.compiled(self.embeddings, input_ids, segment_ids, mask, of_summary)
+            if of_summary:
+                return tf.tanh(self.pooler(hidden))
+            pooled = {} if self.pooler is None else {"pooled_output": tf.tanh(self.pooler(hidden[:, 0]))}
+            return {"sequence_output": hidden} | pooled
+
+        return tf.cond(self.compiled.fits(mask), compiled, usual)
+
+    def _step_by_step(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
         """Runs `answer` on a runner and its first state; one row has a graph of its own, without the cost of tables."""
         begin = functools.partial(self._begin, input_ids, *others)
         has_one_row = self.settings.skips_padding and all(one.has_one_row for one in self.extensions)
@@ -220,7 +249,7 @@ class InferenceEncoder(tf.Module):
         return runner, runner.begin(hidden)
 
     def _batch(self, input_ids, lengths, input_mask, skip_padding: bool, one_row: bool) -> Any:
-        mask = tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)
+        mask = real_tokens(lengths, input_ids, input_mask)
         # Grappler (TensorFlow 2.21) takes a size that is known where a loop begins for the size in its later rounds
         # too, and folds it into the graph; rows leave in a loop, so no size may be known.
         mask = tf.compat.v1.placeholder_with_default(mask, [None, None])
@@ -256,3 +285,8 @@ class InferenceEncoder(tf.Module):
 
     def _pool(self, runner: Runner, summary_tokens: Tensor) -> Tensor:
         return tf.tanh(self.pooler(tf.cast(runner.rows.restore(summary_tokens), tf.float32)))
+
+
+def real_tokens(lengths: Tensor, input_ids: Tensor, input_mask: Tensor | None) -> Tensor:
+    """Returns the mask of real tokens, bool [batch, length]; `input_mask` has priority."""
+    return tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)

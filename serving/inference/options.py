@@ -5,9 +5,10 @@ from typing import Self
 
 import tensorflow as tf
 
-from serving.choices import COMPUTE, PADDING, PERFORMANCE_HINTS
+from serving.choices import COMPUTE, ENGINES, PADDING, PERFORMANCE_HINTS
 from serving.cpu import has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
+from tfrecords.base.cpu import has_only_avx2
 from tfrecords.base.errors import UserError
 
 _OTHER_CPU = ", or export with --other_cpu for one that can"
@@ -27,30 +28,43 @@ class InferenceOptions:
         other_cpu: bfloat16 or int8_vnni for another CPU, saved untested: this machine may not run it.
         performance_hint: "latency": kernels that are fast for one short row; "throughput", for bfloat16 and int8: for
             batches and long rows, with oneDNN's layer norms in the steps.
+        engine: "tensorflow"; or "xla", for float32 without padding: single short rows run through graphs that XLA
+            compiles when the export is loaded, everything else as before.
+        compiled_lengths: tokens of the rows that XLA compiles a graph for, ascending; (): `xla_lengths`.
 
     Raises:
-        UserError: an unknown choice, or "throughput" in float32.
+        UserError: an unknown choice, "throughput" in float32, or "xla" for anything but float32 without padding.
     """
 
     compute: str = "float32"
     padding: str = "skipped"
     other_cpu: bool = False
     performance_hint: str = "latency"
+    engine: str = "tensorflow"
+    compiled_lengths: tuple[int, ...] = ()
 
     def __post_init__(self):
         known = {"compute": (*COMPUTE, "auto"), "padding": PADDING, "performance_hint": PERFORMANCE_HINTS}
+        known["engine"] = ENGINES
         for name, choices in known.items():
             value = getattr(self, name)
             if value not in choices:
                 raise UserError(f"{name} '{value}' is none of {', '.join(choices)}")
         if self.performance_hint == "throughput" and self.compute == "float32":
             raise UserError("performance_hint 'throughput' is for bfloat16 and int8; float32 runs without oneDNN's ops")
+        if self.engine == "xla" and (self.compute, self.padding) != ("float32", "skipped"):
+            raise UserError("engine 'xla' is for compute 'float32' with padding 'skipped'")
 
     def resolved(self) -> Self:
         """Returns the options with "auto" decided by this machine's CPU."""
         if self.compute != "auto":
             return self
         return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")
+
+    @property
+    def xla_lengths(self) -> tuple[int, ...]:
+        """The lengths to compile: as given, or those where XLA is faster on this CPU (docs/results)."""
+        return self.compiled_lengths or tuple(range(8, 136 if has_only_avx2() else 40, 8))
 
     @property
     def dtype(self) -> tf.DType:

@@ -87,7 +87,9 @@ class Options:
     enable_signature_method_name_check: bool = setting(
         False, help="Refuse signatures whose method is not TF Serving's own"
     )
-    xla_cpu_compilation_enabled: bool = setting(False, help="Allow XLA on CPUs; without it a jit_compile model fails")
+    xla_cpu_compilation_enabled: bool = setting(
+        True, help="Allow XLA on CPUs; if false, a jit_compile model fails, as in tensorflow_model_server by default"
+    )
     xla_gpu_compilation_enabled: bool = setting(False, help="Allow XLA on GPUs")
     enable_profiler: bool = setting(True, help=_NOT_HERE + " No profiler service is offered.")
     thread_pool_factory_config_file: str = setting("", help=_NOT_HERE)

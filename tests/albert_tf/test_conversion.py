@@ -127,7 +127,7 @@ UNKNOWN = [
     (
         "tokenizer.json",
         lambda: _json(type="Unigram", unk_id=2, vocab=_PIECES),
-        r"without ALBERT's \[CLS\], XLNet's <cls> or XLM-RoBERTa's <s>, which is not known here; .* by ids",
+        r"without \[CLS\], <cls> or <s>, which is not known here; .* by ids",
     ),
     ("sentencepiece.bpe.model", _sentencepiece_of_xlm_roberta, "has no piece <pad>, .* by ids"),
     ("vocab.txt", lambda: b"the 1907\nto@@ 12\n", r"has no line \[PAD\], .* by ids"),

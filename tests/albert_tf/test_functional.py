@@ -132,6 +132,8 @@ def functional(model, features, arguments):
 def test_the_table_has_every_public_model():
     models = (getattr(albert_tf, name) for name in albert_tf.__all__)
     models = {model for model in models if isinstance(model, type) and issubclass(model, keras.Model)}
+    # It trains an embedder that it is given, and has no answers of its own.
+    models -= {albert_tf.PairTrainer}
     assert models == {make.func for make, _, _ in MEMBERS.values()}
 
 

@@ -225,6 +225,10 @@ def test_a_tokenizer_and_a_configuration_come_by_name_without_weights(server, mo
     # A part of a model is none.
     with pytest.raises(UserError, match="cannot be reached"):
         find_model(NAMES)
+    for content in ('{"a": 1}', '[{"idx": 0}]'):
+        (folder / "modules.json").write_text(content)
+        with pytest.raises(UserError, match="is no list of sentence-transformers' modules"):
+            read_tokenizer(folder)
 
 
 def test_what_has_no_tokenizer_or_configuration_is_one_line(server):

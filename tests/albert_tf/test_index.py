@@ -63,6 +63,8 @@ def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, 
         other = albert_tf.load(made(tmp_path / name, seed, **task))
         with pytest.raises(UserError, match="is another model, not distilled from it"):
             open_index(tmp_path / "index", other)
+    with pytest.raises(UserError, match="is another model"):
+        open_index(tmp_path / "index", albert_tf.load(folder, depth=2))
     small = made(tmp_path / "small", 1, prompts=prompts, distilled_from=identity(loaded))
     index = open_index(tmp_path / "index", small := albert_tf.load(small))
     scores = loaded.encode_document(TEXTS) @ small.encode_query("bad")
@@ -83,6 +85,10 @@ def test_a_damaged_index_is_refused_and_another_one_kept(loaded, tmp_path):
     for content in (lines[1:], [json.dumps("another text") + "\n", *lines[1:]], ['"']):
         (place / "texts.jsonl").write_text("".join(content))
         with pytest.raises(UserError, match="is damaged"):
+            open_index(place, loaded)
+    for content in ("[1]", '{"key": 1}'):
+        (place / "index.json").write_text(content)
+        with pytest.raises(UserError, match="describes no index; remove it"):
             open_index(place, loaded)
     (place / "index.json").unlink()
     with pytest.raises(UserError, match="holds no finished index"):
@@ -108,6 +114,28 @@ def test_a_killed_build_goes_on(loaded, tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.json", "texts.jsonl", "vectors.npy"]
 
 
+def test_a_build_anew_that_is_killed_leaves_no_finished_index(loaded, tmp_path, monkeypatch):
+    indices.build_index(loaded, TEXTS, tmp_path, "float32", 32)
+
+    def killed(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(indices, "_encoded", killed)
+    with pytest.raises(KeyboardInterrupt):
+        indices.build_index(loaded, TEXTS, tmp_path, "binary", 32)
+    with pytest.raises(UserError, match="holds no finished index"):
+        open_index(tmp_path, loaded)
+
+
+def test_a_text_with_any_sign_that_ends_a_line_stays_one(folder, loaded, tmp_path):
+    texts = ["bad\u2028film", "a\x85plot", "the\x0bfilm", "good"]
+    assert open_index(loaded.index([*texts, "a\nb\rc"]).save(tmp_path / "saved"), loaded).texts == [*texts, "a\nb\rc"]
+    (tmp_path / "texts.txt").write_bytes("\r\n".join(texts).encode())
+    place = str(tmp_path / "index")
+    search.main(search.SearchSettings(model=str(folder), text_file=str(tmp_path / "texts.txt"), index_dir=place))
+    assert open_index(place, loaded).texts == texts
+
+
 def test_the_command_builds_and_asks(folder, loaded, tmp_path, capsys):
     (tmp_path / "texts.csv").write_text("n,text\n" + "".join(f"{n},{text}\n" for n, text in enumerate(TEXTS)))
     place = str(tmp_path / "index")
@@ -115,6 +143,10 @@ def test_the_command_builds_and_asks(folder, loaded, tmp_path, capsys):
     assert f"wrote {place}: 56 texts, float32 vectors" in capsys.readouterr().out
     search.main(search.SearchSettings(index_dir=place, query=("bad film",), top=2))
     said = capsys.readouterr().out.splitlines()
+    in_memory = albert_tf.load(loaded.model, tokenizer=loaded.tokenizer)
+    place = in_memory.index(TEXTS).save(tmp_path / "of memory")
+    with pytest.raises(UserError, match="was built by a model in memory; save that"):
+        search.main(search.SearchSettings(index_dir=str(place), query=("bad film",)))
     assert [line.split("  ")[1] for line in said] == [TEXTS[n] for n, _ in expected(loaded, "bad film", 2)]
 
 

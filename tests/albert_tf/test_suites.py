@@ -77,6 +77,11 @@ def test_published_folders_are_read(tmp_path):
 
 
 REFUSALS = """
+{"test.csv": "text,label\\na,x\\nb,x\\n"} => every text has the label 'x', so nothing can be measured
+{"test.csv": "text,label\\na,x\\nb,y\\n"} => every text has a label of its own, so nothing can be measured
+{"test.csv": "text,label\\na,x\\nb,y\\n", "train.csv": "text,label\\na,x\\n"} => every text has the label 'x'
+{"test.csv": "text,label\\na,x\\nb,\\nc,x\\n"} => line 3: label is empty
+{"test.csv": "sentence1,sentence2,score\\na,b,1\\nc,d,2\\n", "fr/test.csv": "any"} => fr' is no file of a set for STS
 {"test.csv": "sentence1,sentence2,score\\na,b,1\\nc,d,2\\n", "more.csv": ""} => more.csv' is no file of a set for STS
 {"test.csv": "sentence1,sentence2,score\\na,b,\\nc,d,2\\n"} => line 2: score '' is not a number
 {"test.csv": "sentence1,sentence2,score,label\\na,b,1,1\\n"} => has a score and a label
@@ -95,6 +100,7 @@ REFUSALS = """
 def test_what_is_no_set_is_named(tmp_path, line):
     contents, _, said = line.partition(" => ")
     for name, content in json.loads(contents).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=said):
         find_sets(str(tmp_path))
@@ -105,6 +111,9 @@ def test_two_sets_of_one_name_are_refused(tmp_path):
         written(tmp_path / place / "mine", test__csv=STS)
     with pytest.raises(UserError, match="two data sets are called 'mine'"):
         find_sets(f"{tmp_path}/a,{tmp_path}/b")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty holds no data set"):
+        find_sets(f"{tmp_path}/a,{tmp_path}/empty")
     with pytest.raises(UserError, match="is no folder"):
         find_sets(f"{tmp_path}/c")
 
@@ -175,6 +184,10 @@ def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_tw
     monkeypatch.setattr("albert_tf.suites.run.measure", None)
     run_evaluation.main(settings)
     assert json.loads((place / "embeddings.json").read_text()) == report
+    for content in ("[]", "{}", '{"sets": {"mine": 1}}'):
+        (place / "embeddings.json").write_text(content)
+        with pytest.raises(UserError, match="holds no figures of a suite; remove it"):
+            run_evaluation.main(settings)
 
 
 def test_a_missing_library_is_one_line(tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ def test_it_goes_on_serving_with_a_page(tmp_path, monkeypatch, capsys):
 
     def look():
         url = re.search(r"Try the model at (\S+)", capsys.readouterr().out)[1]
-        assert "<h1>Playground</h1>" in urllib.request.urlopen(url).read().decode()
+        assert "<h1>Try the models</h1>" in urllib.request.urlopen(url).read().decode()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(quickstart, "running_server", server)

@@ -35,10 +35,10 @@ HELP = {
     "serving.model_server": (set(), 12),
     "serving.client": ({"grpc", "numpy"}, 21),
     "serving.gateway": ({"grpc", "numpy"}, 22),
-    "serving.export": ({"numpy"}, 28),
-    "albert_tf.run_pretraining": ({"numpy", "numba"}, 43),
-    "albert_tf.run_finetuning": ({"numpy"}, 44),
-    "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 41),
+    "serving.export": ({"numpy"}, 30),
+    "albert_tf.run_pretraining": ({"numpy", "numba"}, 44),
+    "albert_tf.run_finetuning": ({"numpy"}, 46),
+    "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 42),
 }
 
 

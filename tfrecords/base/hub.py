@@ -46,8 +46,11 @@ def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
 
     `listed` are its files, and `fetch` returns the path of one.
     """
-    modules = read_json(fetch(MODULES)) if MODULES in listed else []
-    return f"{modules[0]['path']}/".removeprefix("/") if modules else ""
+    modules = read_json(path := fetch(MODULES)) if MODULES in listed else []
+    try:
+        return f"{modules[0]['path']}/".removeprefix("/") if modules else ""
+    except (KeyError, TypeError) as error:
+        raise UserError(f"'{path}' is no list of sentence-transformers' modules; remove it") from error
 
 
 def find(path: str | os.PathLike, part: Part, revision: str = "") -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf import AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf import AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder, mine_negatives
 from albert_tf.loaded import Loaded
 from albert_tf.mine_negatives import MiningSettings
 from albert_tf.mining import hard_negatives, mine
@@ -18,7 +18,7 @@ from albert_tf.models.pair_trainer import PairTrainer
 from albert_tf.preprocessing import Preprocessor
 from albert_tf.run_finetuning import checked
 from albert_tf.tasks import pairs
-from albert_tf.tasks.pair_file import open_pairs
+from albert_tf.tasks.pair_file import PairExample, open_pairs
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.batches import epoch_order, training_batches
@@ -233,6 +233,30 @@ def test_hard_negatives_are_below_the_margin_and_no_positives():
     assert found() == [1, 5] and found(margin=0.05) == [5, 3]
     assert found(first=1) == [5, 3] and found(number=3) == [1, 5, 3]
     assert found(last=1) is None and found(number=4) is None
+
+
+def test_what_mining_would_lose_or_take_for_a_pair_is_refused(settings, start):
+    for name, flag in (("a.csv", "data_file"), ("b.csv", "passages")):
+        with pytest.raises(UserError, match=f"--output_file=./{name} is --{flag}"):
+            MiningSettings(model="start", data_file="a.csv", passages="b.csv", output_file=f"./{name}")
+    given = MiningSettings(model="start", data_file="a.csv", passages="b.csv", output_file="mined.csv")
+    write("anchor,positive,label\none,two,1\none,three,0\n")
+    with pytest.raises(UserError, match=r"'a\.csv' has the scores 'label'"):
+        mine_negatives.main(given)
+    write("anchor,positive\none,two\n")
+    write("words_\none\n", "b.csv")
+    with pytest.raises(UserError, match="give --passage_column="):
+        mine_negatives.main(given)
+
+
+def test_an_empty_prompt_replaces_the_default_one():
+    task = pairs.PairsTask(None, PairLoss(), query_prompt="").begun_from(
+        None, {"prompts": {"all": "nine "}, "default_prompt_name": "all"}
+    )
+    rows = task.rows([PairExample(("one", "two"))], TOKENIZER, 8, training=False)
+    plain, prompted = (TOKENIZER.encode(text) for text in ("one", "nine two"))
+    assert rows.lengths[0] == len(plain) + 2 and rows.lengths_of("document_input_ids")[0] == len(prompted) + 2
+    assert task.describe()["prompts"] == {"all": "nine ", "query": ""}
 
 
 def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, start, monkeypatch, capsys):

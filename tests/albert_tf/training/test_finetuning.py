@@ -112,8 +112,8 @@ REFUSED = r"""
 --text_column=sentence => no column 'sentence'; it has 'text', 'label'
 --output_dir=/proc/nowhere => /proc/nowhere
 --output_dir=/proc/nowhere --dryrun => cannot write to output folder '/proc/nowhere'
---temperature=3 => --temperature=3.0 is for --teacher; leave it out
---teacher=x --temperature=0 => --temperature=0.0 must be above 0
+--temperature=3 => --temperature=3.0 is for --teacher, or --task=pairs; leave it out
+--teacher=x --temperature=-1 => --temperature=-1.0 must be 0 or more
 --teacher=x --distillation_weight=1.5 => --distillation_weight=1.5 must be from 0 to 1
 --early_exit --exit_beta=0.1 => --exit_beta=0.1 is for --learned_exit; leave it out
 --task=race --early_exit => --early_exit is for

@@ -1,0 +1,225 @@
+"""The engine "xla": the steps of one short row, compiled by XLA for a few lengths when a server loads the export.
+
+XLA fuses everything between two products, and vectors stay [units, tokens], so that weights multiply from the left and
+nothing is transposed. What fits no length runs as without this engine, in the same graph.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.base import Tensor
+from albert_tf.config import AlbertConfig
+from albert_tf.extension import setting_of
+from albert_tf.layers.block import Attention, Pairs, Step
+from albert_tf.layers.depth import BlockRunner, DepthLoop
+from serving.inference.kernels import FloatKernels
+from serving.inference.layers import Dense, LayerNorm, RMSNorm, TransposedDense, act, variable
+from serving.inference.tables import MASKED_SCORE
+from tfrecords.base.errors import UserError
+
+FLAG = "--xla_cpu_compilation_enabled=true"
+_COMMAND_LINE = "/proc/self/cmdline"
+# tensorflow_model_server, whose flags are separated by NUL, without that flag.
+_REAL_SERVER = r"(?s)([^\x00]*/)?tensorflow_model_server\x00.*"
+_WITH_FLAG = r"(?s).*\x00--?xla_cpu_compilation_enabled(=(true|1|t|yes|y))?\x00.*"
+
+
+class CompiledSteps(tf.Module):
+    """All steps of an encoder over one row, for a few lengths. Loading an export compiles them.
+
+    Args:
+        config: of the encoder.
+        halves: its AttentionHalfs and its FeedForwardHalfs, in float32.
+        final_norm: after the last step, or None.
+        lengths: ascending, in tokens; a row is padded to the next.
+        summary_loop: the depth loop whose last step computes summary tokens only.
+
+    Raises:
+        UserError: the encoder has extensions.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        halves: Sequence[Sequence[Any]],
+        final_norm: LayerNorm | RMSNorm | None,
+        lengths: Sequence[int],
+        summary_loop: DepthLoop,
+    ):
+        super().__init__()
+        if config.extensions:
+            names = ", ".join(setting_of(config, one) for one in config.extensions)
+            raise UserError(f"engine xla does not run {names}; leave out --engine")
+        self.config, self.lengths = config, tuple(lengths)
+        self.summary_loop = summary_loop
+        self.halves = [[_TurnedHalf(half) for half in every] for every in halves]
+        self.final_norm = None if final_norm is None else _TurnedNorm(final_norm)
+        graphs = dict[bool, Callable]()
+
+        def graph(only_summary: bool) -> Callable:
+            if only_summary not in graphs:
+                rows = tf.TensorSpec([1, None, config.hidden_size]), tf.TensorSpec([1, None], tf.bool)
+                run = functools.partial(self._run, only_summary)
+                with tf.init_scope():
+                    function = tf.function(run, jit_compile=True, autograph=False)
+                    # One graph for all callers: XLA caches what it compiles by the graph's name.
+                    graphs[only_summary] = function.get_concrete_function(*rows)
+            return graphs[only_summary]
+
+        # In closures, so that they are not saved as attributes.
+        self._graph, self.at_load = graph, _Compilation(lambda: graphs.values(), config.hidden_size, self.lengths)
+
+    def fits(self, mask: Tensor) -> Tensor:
+        """Returns whether bool [batch, length] is one row of at most the longest length."""
+        return (tf.shape(mask)[0] == 1) & (_width(mask) <= self.lengths[-1])
+
+    def __call__(
+        self, embed: Callable, input_ids: Tensor, segment_ids: Tensor | None, mask: Tensor, only_summary: bool
+    ) -> Tensor:
+        """Encodes a row that fits.
+
+        Args:
+            embed: the encoder's Embeddings. They are not compiled: XLA would read an id beyond the table as its last.
+            input_ids: int32 [1, length].
+            segment_ids: the same, or None.
+            mask: bool [1, length].
+            only_summary: whether the last step computes the summary token alone.
+
+        Returns:
+            float32 [1, hidden_size] of the summary token, or [1, length, hidden_size] with zeros at padding.
+        """
+        width, length = _width(mask), tf.shape(mask)[1]
+        padded = tf.gather(self.lengths, tf.searchsorted(self.lengths, [width]))[0]
+
+        def pad(matrix: Tensor) -> Tensor:
+            return tf.pad(matrix[:, :width], [[0, 0], [0, padded - width]])
+
+        segments = None if segment_ids is None else pad(segment_ids)
+        hidden, is_real = embed(pad(input_ids), segments, tf.range(padded)), pad(mask)
+        hidden = self._graph(only_summary)(hidden[tf.newaxis], is_real)
+        if only_summary:
+            return hidden
+        hidden = tf.where(is_real[:, :, tf.newaxis], hidden, 0.0)[:, :width]
+        return tf.pad(hidden, [[0, 0], [0, length - width], [0, 0]])
+
+    def _run(self, only_summary: bool, hidden: Tensor, mask: Tensor) -> Tensor:
+        kernels = FloatKernels(self.config, *self.halves)
+        attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
+        row: Any = _TurnedRow(mask, self.config, attention)
+        runner = BlockRunner(self.config, kernels, row)
+        loop = self.summary_loop if only_summary else DepthLoop("loop")
+        state = loop(runner, tf.transpose(hidden[0]))
+        state = state if self.final_norm is None else self.final_norm(state)
+        return tf.transpose(state) if only_summary else tf.transpose(state)[tf.newaxis]
+
+
+class _Compilation(tf.saved_model.experimental.TrackableResource):
+    """Compiles graphs for all lengths when an export is loaded.
+
+    Loading fails where XLA is off, which it is in tensorflow_model_server without FLAG: every loader of SavedModels
+    initializes resources before it serves.
+    """
+
+    def __init__(self, graphs: Callable, hidden_size: int, lengths: Sequence[int]):
+        super().__init__()
+        self._graphs, self._hidden_size, self._lengths = graphs, hidden_size, lengths
+
+    def _create_resource(self):
+        # It stores nothing; a resource, because loaders initialize it.
+        return tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[])
+
+    def _initialize(self):
+        is_there = tf.size(tf.io.matching_files(_COMMAND_LINE)) > 0
+        command = tf.cond(is_there, lambda: tf.io.read_file(_COMMAND_LINE), lambda: tf.constant(""))
+        is_off = tf.strings.regex_full_match(command, _REAL_SERVER)
+        is_off &= ~tf.strings.regex_full_match(command, _WITH_FLAG)
+        message = f"this servable was exported with --engine=xla; start tensorflow_model_server with {FLAG}"
+        with tf.control_dependencies([tf.debugging.Assert(~is_off, [message])]):
+            start = tf.timestamp()
+        compiled = [start]
+        # TensorFlow's own message is "XLA compilation disabled", with this name.
+        with tf.name_scope("start_the_server_with_xla_cpu_compilation_enabled"):
+            for graph in self._graphs():
+                for length in self._lengths:
+                    with tf.control_dependencies(compiled[-1:]):
+                        row = tf.zeros([1, length, self._hidden_size])
+                        compiled.append(graph(row, tf.ones([1, length], tf.bool)))
+        with tf.control_dependencies(compiled):
+            seconds = tf.timestamp() - start
+        tf.print("XLA compiled", len(compiled) - 1, "graphs of an encoder in", seconds, "s")
+
+
+def _width(mask: Tensor) -> Tensor:
+    """Returns the columns up to the last real token of a batch; at least 1."""
+    return tf.maximum(tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]) + 1, 1)), 1)
+
+
+class _TurnedRow:
+    """What a block needs of Rows: one row, with vectors as [units, tokens]; `mask` is bool [1, tokens]."""
+
+    def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
+        self.config, self.attention = config, attention
+        self.pairs = Pairs(tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis], {})
+
+    def attend(self, projected: Tensor, step: Step) -> Tensor:
+        shape = [3, 1, self.config.num_attention_heads, self.config.head_size, tf.shape(projected)[1]]
+        query, key, value = tf.unstack(tf.transpose(tf.reshape(projected, shape), [0, 1, 2, 4, 3]))
+        query = query[:, :, :1] if step.only_summary else query
+        contexts = self.attention(query, key, value, self.pairs, step)
+        return tf.reshape(tf.transpose(contexts, [0, 1, 3, 2]), [self.config.hidden_size, -1])
+
+    def attended(self, step: Step, inputs: Tensor) -> Tensor:
+        return inputs
+
+    def summary_tokens(self, hidden: Tensor) -> Tensor:
+        return hidden[:, :1]
+
+
+class _TurnedHalf(tf.Module):
+    """A half whose layers read and return [units, tokens]."""
+
+    def __init__(self, half: Any):
+        super().__init__()
+        for name, layer in vars(half).items():
+            if isinstance(layer, (Dense, TransposedDense)):
+                setattr(self, name, _TurnedDense(layer))
+            elif isinstance(layer, (LayerNorm, RMSNorm)):
+                setattr(self, name, _TurnedNorm(layer))
+        self.low_rank, self.is_fused, self.gate = half.low_rank, True, getattr(self, "gate", None)
+
+
+class _TurnedDense(tf.Module):
+    """A dense layer over [inputs, tokens], with another's weights; a Dense's kernel is copied, transposed.
+
+    XLA takes 5 times as long for a product with a kernel that it has to transpose.
+    """
+
+    def __init__(self, layer: Dense | TransposedDense):
+        super().__init__()
+        self.hidden_act, self.bias = layer.hidden_act, layer.bias
+        is_turned = isinstance(layer, TransposedDense)
+        self.kernel = layer.kernel if is_turned else variable(tf.transpose(layer.kernel), tf.float32, "kernel")
+
+    def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
+        product = tf.matmul(self.kernel.value(), inputs) + self.bias.value()[:, tf.newaxis]
+        if self.hidden_act is not None:
+            product = act(self.hidden_act, product)
+        return product if residual is None else residual + product
+
+
+class _TurnedNorm:
+    """A layer norm or RMS norm over the first axis."""
+
+    def __init__(self, norm: LayerNorm | RMSNorm):
+        self.epsilon, self.centres = norm.epsilon, isinstance(norm, LayerNorm)
+        self.scale, self.offset = (norm.gamma, norm.beta) if isinstance(norm, LayerNorm) else (norm.scale, None)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        if self.centres:
+            inputs -= tf.reduce_mean(inputs, axis=0, keepdims=True)
+        size = tf.reduce_mean(tf.square(inputs), axis=0, keepdims=True) + self.epsilon
+        normalised = inputs * (tf.math.rsqrt(size) * self.scale[:, tf.newaxis])
+        return normalised if self.offset is None else normalised + self.offset[:, tf.newaxis]
