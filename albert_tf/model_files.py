@@ -58,6 +58,8 @@ _NOT_READ = {
     "flax_model.msgpack": "transformers' format for Flax; save the model as safetensors",
     "*.onnx": "an ONNX graph; give the folder with the weights that it was made from",
     "onnx/*.onnx": "an ONNX graph; give the folder with the weights that it was made from",
+    "saved_model.pb": "an export, which only a server reads; give the folder that it was exported from",
+    "*/saved_model.pb": "an export, which only a server reads; give the folder that it was exported from",
     "*.gguf": "a file of llama.cpp; give the folder with the weights that it was made from",
 }
 

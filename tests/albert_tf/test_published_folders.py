@@ -288,6 +288,7 @@ def test_modules_that_make_another_vector_are_refused_by_name(tmp_path, modules,
     [
         ("model.fp16.safetensors", "is a variant of the weights, in another precision; give that file itself"),
         ("tf_model.h5", "is transformers' format for TensorFlow"),
+        ("saved_model.pb", "is an export, which only a server reads; give the folder that it was exported from"),
         ("onnx/model.onnx", "is an ONNX graph"),
     ],
 )

@@ -56,8 +56,8 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
     """The help text begins on the line of its name if that is short enough."""
     text, default = _parts(field)
-    name, choices = flag_name(field), field.metadata["choices"]
-    value = "|".join(choices) or next((sign for kind, sign in _VALUES.items() if kind in str(field.type)), "...")
+    name, choices = flag_name(field), "|".join(filter(None, field.metadata["choices"]))
+    value = choices or next((sign for kind, sign in _VALUES.items() if kind in str(field.type)), "...")
     if _is_bool(field):
         head = f"  --[no]{name}" if switches else f"  --{name}=true|false"
     else:

@@ -154,7 +154,7 @@ def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLA
     flags.DEFINE_string(_FILE, None, file_help, flag_values)
     for field in settings_of(settings_class):
         default = None if field.default is dataclasses.MISSING else field.default
-        choices = f"<{'|'.join(filter(None, field.metadata['choices']))}>: " if field.metadata["choices"] else ""
+        choices = f"<{'|'.join(field.metadata['choices'])}>: " if field.metadata["choices"] else ""
         define = _DEFINE[field_types[field.name]]
         define(flag_name(field), default, choices + field.metadata["help"], flag_values=flag_values)
 

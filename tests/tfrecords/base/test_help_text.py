@@ -19,7 +19,7 @@ class Tea:
     leaves: str = setting(help="what is brewed")
     litres: float = setting(0.5, help="water")
     heat: int = setting(-1, help="degrees; -1: as the leaves like it", at_least=-1)
-    size: str = setting("small", help="of the cup", choices=("small", "large"))
+    size: str = setting("small", help="of the cup", choices=("", "small", "large"))
     sugar: bool = setting(False, help="sweet")
     warm: bool | None = setting(None, help="keep it warm; left out: as long as the pot does")
     times: int | None = setting(None, help="brewed", flag="again")
