@@ -33,7 +33,7 @@ def test_one_list_of_endings_for_corpora_and_rows_to_score(tmp_path, end):
     ("name", "content", "message"),
     [
         ("a.csv", b"text\nfine\n", "is a table, its lines are no texts; make JSON lines of it"),
-        ("a.TSV.gz", gzip.compress(b"text\nfine\n"), "is a table"),
+        ("a.TSV.gz", gzip.compress(b"text\nfine\n", mtime=0), "is a table"),
         ("a.parquet", b"PAR1", "is a table"),
         ("a.xlsx", b"PK\x03\x04", "is a table"),
         ("a.txt", LINES, "holds JSON objects, and its name does not say so; give it one of the endings .jsonl, .nd"),
