@@ -32,7 +32,7 @@ CPUS = {
 
 
 def write_manifest(version: Path, compute: str) -> None:
-    described = InferenceEncoder.describe(SimpleNamespace(options=InferenceOptions(compute)))
+    described = InferenceEncoder.describe(SimpleNamespace(options=InferenceOptions(compute), compiled=None))
     (version / MANIFEST).parent.mkdir(parents=True)
     files.write_json(version / MANIFEST, {"task": {"labels": ['"requires": "a CPU with"', "é"]}, "compute": described})
 
