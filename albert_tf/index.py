@@ -110,6 +110,8 @@ class Index:
         vectors = np.asarray(vectors, "float32")
         if vectors.ndim != 2 or vectors.shape[1] != self.vectors.shape[1]:
             raise UserError(f"vectors of shape {vectors.shape} do not fit the index's {self.vectors.shape[1]} numbers")
+        if not np.isfinite(vectors).all():
+            raise UserError("vectors of queries have numbers that are not finite; check the model's weights")
         if self.similarity == "cosine":
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         top = min(top, len(self.texts))

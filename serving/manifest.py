@@ -4,6 +4,7 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
+from tfrecords.base.errors import UserError
 from tfrecords.base.files import check_format, read_json
 from tfrecords.base.version import VERSION
 
@@ -28,6 +29,8 @@ def read_manifest(version: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     manifest = read_json(path)
+    if not isinstance(manifest, dict):
+        raise UserError(f"'{path}' is damaged: it holds no JSON object; export the model again")
     check_format(f"'{path}'", manifest, FORMAT_VERSION)
     return {"export": {}, "weights_sha256": None} | manifest
 

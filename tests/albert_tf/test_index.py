@@ -189,5 +189,7 @@ def test_what_an_index_does_not_take(loaded):
             index.nearest(vectors, top)
     with pytest.raises(UserError, match=r"vectors of shape \(4, 3\) do not fit"):
         index.nearest(vectors[:, :3])
+    with pytest.raises(UserError, match="not finite"):
+        index.nearest(vectors * np.nan)
     with pytest.raises(UserError, match="there are no texts"):
         loaded.index([])

@@ -20,7 +20,7 @@ from serving import export_again
 from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
-from serving.manifest import MANIFEST
+from serving.manifest import MANIFEST, read_manifest
 from tfrecords.base.errors import UserError
 from tfrecords.base.version import VERSION
 
@@ -310,3 +310,10 @@ def test_a_servable_of_another_model_is_not_exported_again(servable, capsys, ent
     if is_change:
         export_again.main(export_again.AgainSettings(folder=str(base), changed=True))
         assert (base / "5").is_dir()
+
+
+def test_a_damaged_manifest_is_one_line(tmp_path):
+    (tmp_path / MANIFEST).parent.mkdir()
+    (tmp_path / MANIFEST).write_text("[1]")
+    with pytest.raises(UserError, match="is damaged: it holds no JSON object"):
+        read_manifest(tmp_path)
