@@ -184,7 +184,7 @@ def main(settings: StartSettings) -> None:
     """Exports, starts the processes, and waits."""
     _check_ports(settings)
     base = find_servable(settings)
-    # nosec below: the address is compared, and bound only where the user gave it.
+    # No alarm (B104): the address is compared, and bound only where the user gave it.
     host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"  # nosec B104
     print(f"API and page: http://{host}:{settings.port}/ (once the model is loaded); Ctrl-C stops", file=sys.stderr)
     started = commands(settings, base)

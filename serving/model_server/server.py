@@ -168,7 +168,7 @@ def _make_gateway(options: Options, models: tuple[str, ...]):
     except ModuleNotFoundError as error:
         message = f"--gateway_port needs {error.name}: pip install starlette"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
-    # nosec: the address is compared, not bound.
+    # No alarm (B104): the address is compared, not bound.
     host = "127.0.0.1" if options.bind_address == "0.0.0.0" else options.bind_address  # nosec B104
     host = f"[{host}]" if ":" in host else host
     try:
