@@ -17,12 +17,12 @@ from starlette.routing import Route as StarletteRoute
 from serving.client import ServingError
 from serving.gateway import kserve, tracing
 from serving.gateway.bodies import read_object
-from serving.gateway.errors import Refusal, bad_request, from_server
+from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
 from serving.gateway.metrics import Metrics
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes import ROUTES, Route
 from serving.gateway.service import Answer, Call, Options, Service
-from serving.http_protocol import Inflating, LongBody, UnknownCoding, read_body
+from serving.http_protocol import Inflating, LongBody, NoRoom, Room, UnknownCoding, read_body
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ class Gateway:
     def __init__(self, options: Options):
         self.options, self.metrics = options, Metrics()
         self.grpc_port = 0
+        self.room = Room(options.max_held_bytes)
         self.service: Service | None = None
         # For a path of both kinds: POST is the route's, all else the page's.
         posts = [StarletteRoute(route.path, _Post(self, route), methods=_OF_BOTH.get(route.path)) for route in ROUTES]
@@ -121,12 +122,16 @@ class _Endpoint:
         if scope["method"] not in self._methods:
             raise Refusal(405, f"{self._path} takes {' and '.join(self._methods)}", "method_not_allowed")
         try:
-            return await self._answer(headers, scope, receive, call)
+            with self._gateway.room.share() as call.share:
+                return await self._answer(headers, scope, receive, call)
         except ServingError as error:
             raise from_server(error) from None
         except LongBody:
             limit = self._gateway.options.max_body_bytes
             raise Refusal(413, f"the body is over the {limit} bytes of this gateway", "too_large") from None
+        except NoRoom:
+            message = "the bodies of the requests that wait fill the memory they may take"
+            raise Refusal(429, message, "overloaded", RETRY_S) from None
         except TimeoutError:
             raise Refusal(504, "the request took longer than the time limit", "timeout") from None
         except (Refusal, ConnectionError):
@@ -138,11 +143,14 @@ class _Endpoint:
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
         raise NotImplementedError
 
-    async def _body_of(self, headers: dict[str, str], receive) -> bytes:
+    async def _body_of(self, headers: dict[str, str], receive, call: Call) -> bytes:
         announced = headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
         limit = self._gateway.options.max_body_bytes
-        return _inflated(await read_body(receive, size, limit), headers, limit)
+        raw = await read_body(receive, size, limit, call.share)
+        body = _inflated(raw, headers, limit)
+        call.share.take(len(body) - call.share.size)
+        return body
 
 
 # The path that has a page and takes bodies.
@@ -156,7 +164,7 @@ class _Infer(_Endpoint):
         super().__init__(gateway, path, ("POST",), "tei", is_open=False)
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        raw, service = await self._body_of(headers, receive), self._gateway.service
+        raw, service = await self._body_of(headers, receive, call), self._gateway.service
         model = kserve.find_model(service, **scope["path_params"])
         handled = kserve.infer_http(service, model, raw, headers.get(kserve.HEADER_LENGTH, ""))
         body, head = await _unless_gone(handled, receive)
@@ -171,7 +179,7 @@ class _Post(_Endpoint):
         self._handler, self._body = route.handler, route.body
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
-        body = read_object(await self._body_of(headers, receive), self._body)
+        body = read_object(await self._body_of(headers, receive, call), self._body)
         with tracing.request_span(self._path, headers) as call.trace:
             handled = self._handler(self._gateway.service, body, call)
             return Reply(encode(await _unless_gone(handled, receive)))

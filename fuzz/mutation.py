@@ -1,0 +1,78 @@
+"""Changes JSON by its structure: bytes changed at random are rarely JSON any more."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+# What readers of numbers, texts and lists expect least.
+_ODD = (
+    *(None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63), 10**30, 0.5, -0.0, 1e308, float("nan"), float("inf")),
+    *("", "\0", "\n", "../..", "/", "\ud800", "é", "𝄞", "a" * 300, "(a+)+$", "[", "{}"),
+    *([], {}, [[]], [None], [[1, 2], [3]], {"": None}),
+)
+
+
+def change_json(data: bytes, words: tuple[str, ...], random_: random.Random) -> bytes:
+    """Returns a JSON text with one to four parts replaced, removed, renamed, repeated or nested.
+
+    words: names and values that the reader knows. Raises ValueError or RecursionError where `data` is no JSON.
+    """
+    document = [json.loads(data)]
+    for _ in range(random_.randint(1, 4)):
+        _change(document, words, random_)
+    # A surrogate stays an escape, as a client may send it.
+    return json.dumps(document[0]).encode()
+
+
+def _change(document: list, words: tuple[str, ...], random_: random.Random) -> None:
+    places = list(_places(document))
+    container, key = random_.choice(places)
+    value = container[key]
+    kind = random_.randrange(8)
+    if kind == 0 and len(places) > 1 and container is not document:
+        del container[key]
+    elif kind == 1 and isinstance(container, dict):
+        container[random_.choice(words or ("x",))] = container.pop(key)
+    elif kind == 2 and isinstance(container, list) and container is not document:
+        container.insert(key, value)
+    elif kind == 3:
+        container[key] = random_.choice(([value], {"x": value}, [value] * 3))
+    elif kind == 4:
+        other, name = random_.choice(places)
+        container[key] = json.loads(json.dumps(other[name]))
+    elif kind == 5 and isinstance(value, int | float):
+        container[key] = value + random_.choice((-1, 1, 1000))
+    elif kind == 6 and isinstance(value, dict):
+        value[random_.choice(words or ("x",))] = random_.choice((*_ODD, *words))
+    else:
+        container[key] = random_.choice((*_ODD, *words))
+
+
+def _places(container: Any):
+    """Every (container, key or index) of a document."""
+    for key in list(container) if isinstance(container, dict) else range(len(container)):
+        yield container, key
+        if isinstance(container[key], dict | list):
+            yield from _places(container[key])
+
+
+def json_mutator(prefix: int, words: tuple[str, ...], mutate: Callable[[bytes, int], bytes]) -> Callable:
+    """Returns libFuzzer's custom mutator for inputs of `prefix` free bytes and a JSON text.
+
+    mutate: libFuzzer's own mutation of bytes, for one input in four and for what is no JSON.
+    """
+
+    def change(data: bytes, max_size: int, seed: int) -> bytes:
+        random_ = random.Random(seed)
+        if random_.randrange(4):
+            head = bytes(random_.randrange(256) for _ in range(prefix)) if random_.randrange(4) == 0 else data[:prefix]
+            try:
+                changed = head + change_json(data[prefix:], words, random_)
+            except (ValueError, RecursionError):
+                return mutate(data, max_size)
+            if len(changed) <= max_size:
+                return changed
+        return mutate(data, max_size)
+
+    return change

@@ -1,0 +1,82 @@
+"""The fuzz targets on their seeds, and on every input that was once a fault: answered, or refused as promised."""
+
+import json
+import random
+
+import pytest
+
+from fuzz.guard import MAX_CHARACTERS, Bound, Faults, guarded, place_of
+from fuzz.mutation import change_json, json_mutator
+from fuzz.run import SEEDS
+from fuzz.run import TARGETS as NAMES
+from fuzz.targets import TARGETS
+from tfrecords.base.errors import UserError
+
+# By target: what once raised what it should not have, or took too much.
+FOUND: dict[str, list[bytes]] = {}
+
+
+@pytest.fixture(scope="module")
+def check_of(tmp_path_factory):
+    """check_of(name): the function of a target, with the rule about it."""
+    made = {}
+
+    def make(name: str):
+        if name not in made:
+            made[name] = guarded(TARGETS[name].make(tmp_path_factory.mktemp(name)), TARGETS[name].promised)
+        return made[name]
+
+    return make
+
+
+def test_every_target_has_seeds():
+    assert set(NAMES) == set(TARGETS)
+    # All of them are for the repository: small.
+    assert sum(path.stat().st_size for path in SEEDS.rglob("*") if path.is_file()) < 100_000
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_seeds_are_answered(name, check_of, tmp_path):
+    target = TARGETS[name]
+    for path in sorted((SEEDS / name).iterdir()):
+        data = path.read_bytes()
+        assert len(data) <= target.max_bytes, path
+        check_of(name)(data)
+    # Without the rule about it: a good input, which is not refused.
+    target.make(tmp_path)(data)
+
+
+@pytest.mark.parametrize("name, data", [(name, data) for name, inputs in FOUND.items() for data in inputs])
+def test_what_was_a_fault_is_none(name, data, check_of):
+    check_of(name)(data)
+
+
+def test_what_is_promised_is_an_answer_and_all_else_a_fault(tmp_path):
+    def check(data: bytes) -> None:
+        raise {b"promised": UserError("no"), b"long": UserError("x" * (MAX_CHARACTERS + 1))}[data]
+
+    run, faults = guarded(check, (UserError,)), Faults(tmp_path)
+    run(b"promised")
+    for data, kind in ((b"long", Bound), (b"other", KeyError)):
+        for _ in range(2):
+            with pytest.raises(kind) as caught:
+                run(data)
+            faults.add(caught.value, data)
+    # Each place once, with its input and the traceback; known again by the next run.
+    assert sorted(path.read_bytes() for path in tmp_path.glob("*.bytes")) == [b"long", b"other"]
+    assert any("KeyError" in path.read_text() for path in tmp_path.glob("*.txt"))
+    (tmp_path / "nothing").touch()
+    Faults(tmp_path).add(caught.value, b"another input")
+    assert len(list(tmp_path.glob("*.bytes"))) == 2
+    assert place_of(caught.value).startswith("KeyError at tests/fuzz/test_targets.py:")
+
+
+def test_json_stays_json_and_its_head_is_kept():
+    seed = (SEEDS / "rest" / "objects").read_bytes()
+    changed = {change_json(seed[1:], ("signature_name",), random.Random(number)) for number in range(300)}
+    assert len(changed) > 200
+    assert all(json.loads(text) is not ... for text in changed)
+    mutate = json_mutator(1, (), lambda data, size: b"by bytes")
+    found = [mutate(seed, 4096, number) for number in range(100)]
+    assert b"by bytes" in found and any(one[:1] == seed[:1] and one[1:] != seed[1:] for one in found)
+    assert mutate(b"\0no json", 4096, 1) == b"by bytes" and all(len(mutate(seed, 20, one)) <= 20 for one in range(50))
