@@ -1,5 +1,6 @@
 """Changes JSON by its structure: bytes changed at random are rarely JSON any more."""
 
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -29,24 +30,26 @@ def _change(document: list, words: tuple[str, ...], random_: random.Random) -> N
     places = list(_places(document))
     container, key = random_.choice(places)
     value = container[key]
+    # A copy: what is put in may itself be changed next.
+    odd = copy.deepcopy(random_.choice((*_ODD, *words)))
     kind = random_.randrange(8)
     if kind == 0 and len(places) > 1 and container is not document:
         del container[key]
     elif kind == 1 and isinstance(container, dict):
         container[random_.choice(words or ("x",))] = container.pop(key)
     elif kind == 2 and isinstance(container, list) and container is not document:
-        container.insert(key, value)
+        container.insert(key, copy.deepcopy(value))
     elif kind == 3:
-        container[key] = random_.choice(([value], {"x": value}, [value] * 3))
+        container[key] = copy.deepcopy(random_.choice(([value], {"x": value}, [value, value])))
     elif kind == 4:
         other, name = random_.choice(places)
-        container[key] = json.loads(json.dumps(other[name]))
+        container[key] = copy.deepcopy(other[name])
     elif kind == 5 and isinstance(value, int | float):
         container[key] = value + random_.choice((-1, 1, 1000))
     elif kind == 6 and isinstance(value, dict):
-        value[random_.choice(words or ("x",))] = random_.choice((*_ODD, *words))
+        value[random_.choice(words or ("x",))] = odd
     else:
-        container[key] = random_.choice((*_ODD, *words))
+        container[key] = odd
 
 
 def _places(container: Any):
