@@ -276,7 +276,7 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
     try:
         with open(folder / _FILES["texts"], encoding="utf-8") as file:
             texts = [json.loads(line) for line in file]
-        vectors = np.load(folder / _FILES["vectors"], mmap_mode="r")
+        vectors = np.load(folder / _FILES["vectors"], mmap_mode="r", allow_pickle=False)
         whole = vectors.ndim == 2 and len(texts) == len(vectors) == about["texts"]
         graph = None
         if whole and about["has_graph"]:

@@ -13,6 +13,7 @@ from albert_tf.checkpoints.config_heads import class_names
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.checkpoints.keras_hub_tasks import folder_preprocessor, read_preprocessor, read_task
 from albert_tf.checkpoints.sentence_folders import (
+    MODULES,
     default_prompt,
     is_of_sentence_transformers,
     make_embedder,
@@ -155,7 +156,7 @@ def _from_disk(
 ) -> Loaded:
     folder = path if path.is_dir() else path.parent
     modules = read_modules(folder)
-    inside = folder / modules[0]["path"] if modules else folder
+    inside = files.inside(folder, modules[0].get("path"), folder / MODULES) if modules else folder
     model = formats.load(inside if modules and path.is_dir() else path)
     model = at_depth(model, depth) if depth else model
     said: dict[str, Any] = {}

@@ -163,8 +163,8 @@ class BuildFolder:
             names = [file["name"] for file in _files(manifest)] + [_INPUTS, _BAD_LINES]
             if description := description_in(self.folder):
                 names += [str(files.read_json(description).get("vocabulary")), description.name]
-            for name in names:
-                (self.folder / name).unlink(missing_ok=True)
+            for path in [files.inside(self.folder, name, self.folder / MANIFEST) for name in names]:
+                path.unlink(missing_ok=True)
         shutil.rmtree(self.parts, ignore_errors=True)
 
     def _was_made_from(self, described: Any, paths: list[str | Path]) -> bool:
@@ -261,7 +261,10 @@ class BuildFolder:
 
 
 def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    return [file for split in manifest["splits"].values() for file in split["files"]]
+    listed = [file for split in manifest["splits"].values() for file in split["files"]]
+    for file in listed:
+        files.inside(Path(), file["name"], MANIFEST)
+    return listed
 
 
 def stamp_files(paths: Iterable[str | Path]) -> str:

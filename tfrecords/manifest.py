@@ -1,6 +1,7 @@
 """Reads and writes the manifest of a folder of records, and checks files by it."""
 
 import glob
+import itertools
 import json
 import os
 from collections.abc import Iterable
@@ -175,4 +176,6 @@ def read_folder(folder: Path) -> dict[str, Any]:
     if not whole:
         raise UserError(f"'{folder / MANIFEST}' is not a manifest of records; remove it and build the folder anew")
     files.check_format(f"'{folder / MANIFEST}'", manifest, FORMAT_VERSION)
+    for file in itertools.chain(*(split["files"] for split in splits)):
+        files.inside(folder, file["name"], folder / MANIFEST)
     return manifest

@@ -133,8 +133,8 @@ def _add(settings: TokenizerSettings) -> None:
 
 def _read_words(path: str) -> list[str]:
     try:
-        words = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        words = files.read_limited(path).decode().split("\n")
+    except (OSError, ValueError) as error:
         raise UserError(f"cannot read --words={path}: {error}") from error
     words = [word.strip() for word in words if word.strip()]
     if not words:

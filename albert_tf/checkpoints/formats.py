@@ -13,6 +13,7 @@ from albert_tf.base.model import has_adapters, merge_adapters
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub
 from albert_tf.checkpoints.official import load_official, save_official
+from albert_tf.checkpoints.untrusted import check_keras_file
 from albert_tf.model_files import MODEL_FILE, check_is_here, detect
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base.errors import UserError, first_line
@@ -93,7 +94,8 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     if not zipfile.is_zipfile(file):
         raise UserError(f"'{file}' is not whole: {file.stat().st_size:,} bytes that are no .keras file; copy it again")
     try:
-        model = keras.saving.load_model(file, compile=compile)
+        check_keras_file(file)
+        model = keras.saving.load_model(file, compile=compile, safe_mode=True)
     except Exception as error:
         # Keras raises whatever the damaged part does: zip, JSON, HDF5, type and value errors.
         removed = (reason for name, reason in _REMOVED.items() if f"'{name}'" in str(error))

@@ -85,7 +85,7 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         _drop_copies(tensors, sources, family)
     if model is None:
         architecture = (values.get("architectures") or [""])[0]
-        model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", architecture)
+        model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", architecture, file)
         describe(model, values, file.parent)
     fill(model, sources, tensors, str(file))
     _check_activation(model, family, file.parent)

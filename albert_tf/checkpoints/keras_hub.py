@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.checkpoints.untrusted import check_classes, check_hdf5
 from albert_tf.checkpoints.variables import Source, build_model, check_published, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
@@ -83,6 +84,7 @@ def _task(preset: Any) -> Any:
         described = Path(preset) / "task.json"
         kind = read_json(described).get("class_name", "") if described.is_file() else ""
         try:
+            _check_folder(Path(preset))
             if kind.endswith("TextClassifier"):
                 preset = keras_hub.models.TextClassifier.from_preset(str(preset), preprocessor=None)
             else:
@@ -98,6 +100,13 @@ def _task(preset: Any) -> Any:
             f"{type(backbone).__name__} is none of keras-hub's AlbertBackbone, BertBackbone and RobertaBackbone"
         )
     return preset
+
+
+def _check_folder(folder: Path) -> None:
+    for path in sorted(folder.glob("*.json")):
+        check_classes(read_json(path), path)
+    for path in sorted(folder.glob("*.weights.h5")):
+        check_hdf5(path, path)
 
 
 # By whether there is one output, and by activation.

@@ -48,7 +48,7 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     if model is None:
         config = AlbertConfig.from_json(_config_file(Path(prefix).parent))
         task = "nsp" if mentions(tensors, "/layer_0/") else "sop"
-        model = build_model(config, sources_of(config, tensors), tensors, task)
+        model = build_model(config, sources_of(config, tensors), tensors, task, where=prefix)
     fill(model, sources_of(encoder_of(model).config, tensors), tensors, prefix)
     return model
 

@@ -154,7 +154,7 @@ def make_embedder(
     pooling, normalize = "", False
     projections, tensors = list[dict[str, Any]](), list[dict[str, Any]]()
     for module in modules[1:]:
-        kind, path = _kind(module), folder / module["path"]
+        kind, path = _kind(module), files.inside(folder, module.get("path"), folder / MODULES)
         known = kind in ("Dropout", "Normalize") or (kind == "Pooling" and not pooling) or (kind == "Dense" and pooling)
         if not known or (normalize and kind != "Normalize"):
             after = "one Pooling, then Dense, then Normalize"

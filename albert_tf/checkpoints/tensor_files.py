@@ -1,10 +1,12 @@
 """Tensor files: safetensors and PyTorch's older format, single or sharded with an index."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from albert_tf.checkpoints.untrusted import check_unpacked
 from albert_tf.model_files import SHARDS
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.base.files import check_content, read_json
@@ -53,9 +55,16 @@ def _read_pytorch(file: Path) -> dict[str, np.ndarray]:
             "or download the same model's model.safetensors, where its page has one"
         ) from error
     try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                check_unpacked(archive, file)
         # Tensors only: a .bin may contain any program.
         found = torch.load(file, map_location="cpu", weights_only=True)
+        if any(tensor.nbytes > tensor.untyped_storage().nbytes() for tensor in found.values()):
+            raise UserError(f"'{file}' holds a tensor larger than its own data; copy or download it again")
         return {_modern(name): tensor.to(torch.float32).numpy() for name, tensor in found.items()}
+    except UserError:
+        raise
     except Exception as error:
         # PyTorch raises whatever the damaged part does: zip, pickle, type and value errors. Its own words on pickle
         # advise to load the file all the same, which would run what is in it.

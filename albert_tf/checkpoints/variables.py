@@ -1,5 +1,6 @@
 """Common variable names for all checkpoint formats, and validated assignment of values."""
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -8,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.base.model import has_adapters
+from albert_tf.checkpoints.untrusted import check_claims
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.base import variables_of
@@ -215,16 +217,18 @@ def build_model(
     tensors: Mapping,
     pair_task: str,
     architecture: str = "",
+    where: str | os.PathLike = "checkpoint",
 ) -> keras.Model:
     """Builds a checkpoint's model: an encoder, with the head whose tensors exist.
 
     `sources` map our names to the checkpoint's. `pair_task` is for a pre-trainer with a pair head; `architecture`,
-    HuggingFace's class name, determines the task of a `classifier`.
+    HuggingFace's class name, determines the task of a `classifier`. `where`: for errors.
     """
 
     def has(name: str) -> bool:
         return name in sources and sources[name].name in tensors
 
+    check_claims(config.to_dict(), sum(tensor.size for tensor in tensors.values()), where)
     encoder = AlbertEncoder(config, pooler=has("pooler/kernel"))
     if has("masked_lm/output_bias") and config.position_type == "relative":
         return XlnetPretrainer(encoder)

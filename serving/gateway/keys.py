@@ -3,9 +3,9 @@
 import hashlib
 import hmac
 from collections.abc import Iterable
-from pathlib import Path
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.files import read_limited
 
 _BEARER = "bearer "
 
@@ -28,8 +28,8 @@ class Keys:
         Raises UserError for a file that cannot be read or has no key.
         """
         try:
-            lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
+            lines = [line.strip() for line in read_limited(path).decode().splitlines()]
+        except (OSError, ValueError) as error:
             raise UserError(f"cannot read --api_key_file={path}: {error}") from error
         keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:

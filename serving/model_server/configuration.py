@@ -1,7 +1,6 @@
 """Reads and checks the flags' text files: models, labels and TLS."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 import grpc
@@ -13,6 +12,8 @@ from tensorflow_serving.config.model_server_config_pb2 import TENSORFLOW, ModelC
 from serving.model_server.flags import Options
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import SSLConfig
+from tfrecords.base.errors import UserError
+from tfrecords.base.files import read_limited
 
 M = TypeVar("M", bound=Message)
 _PLATFORM = "tensorflow"
@@ -22,11 +23,13 @@ def read_text_proto(path: str, message: M) -> M:
     """Fills `message` from a text-format file. Raises StatusError."""
     text = ""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_limited(path).decode()
         text_format.Parse(text, message)
     except OSError as error:
         raise StatusError(StatusCode.NOT_FOUND, f"{path}; {error.strerror}") from error
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+    except UserError as error:
+        raise invalid_argument(str(error)) from error
+    except (text_format.ParseError, UnicodeDecodeError, RecursionError) as error:
         raise invalid_argument(
             f"Invalid protobuf file: '{path}': Error parsing text-format {message.DESCRIPTOR.full_name}: "
             + _without_quoted_line(str(error), text)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -102,17 +103,60 @@ def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> Non
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+# Of vocabularies, settings and descriptions; the largest vocabulary that is read here has 17 MB. Parsed, JSON of this
+# size takes up to 1.5 GB.
+MAX_BYTES = 2**26
+
+
+def read_limited(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
+    """Reads a regular file of at most `most` bytes, however large the file says or turns out to be.
+
+    Raises:
+        OSError: it cannot be read.
+        UserError: it is larger, a device or a pipe, or only a pointer of Git LFS.
+    """
+    # A pipe without a writer would wait for ever.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UserError(f"'{path}' is no regular file; give a file")
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(most + 1) if size <= most else b""
+    if max(size, len(content)) > most:
+        raise UserError(f"'{path}' has {max(size, len(content)):,} bytes; such a file has at most {most:,}")
+    check_content(path, content)
+    return content
+
+
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads JSON, with or without a byte-order mark. Raises UserError if the file is missing or is not JSON."""
+    """Reads JSON, with or without a byte-order mark.
+
+    Raises UserError if the file is missing, larger than MAX_BYTES, or not JSON.
+    """
     try:
-        content = Path(path).read_bytes()
-        check_content(path, content)
-        # Editors of Windows begin a file with a byte-order mark.
-        return json.loads(content.decode("utf-8-sig"))
+        return parse_json(read_limited(path), path)
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
+
+
+def parse_json(content: bytes, path: str | os.PathLike) -> Any:
+    """Parses the bytes of the file `path`; raises UserError if they are not JSON, or nested too deeply for it."""
+    try:
+        # Editors of Windows begin a file with a byte-order mark.
+        return json.loads(content.decode("utf-8-sig"))
+    except RecursionError:
+        raise UserError(f"'{path}' is not JSON: nested too deeply") from None
     except ValueError as error:
         raise UserError(f"'{path}' is not JSON: {error}") from error
+
+
+def inside(folder: Path, name: Any, listed_by: str | os.PathLike) -> Path:
+    """Returns the path of a file or folder that the file `listed_by` names by its place in `folder`; "" is `folder`.
+
+    Raises UserError for a name that leads out of it, which a file of somebody else must not.
+    """
+    if not isinstance(name, str) or "\0" in name or name.startswith("/") or ".." in name.split("/"):
+        raise UserError(f"'{listed_by}' names {name!r}, which is no place in its folder; copy or download it again")
+    return folder / name
 
 
 def check_format(what: str, values: dict[str, Any], newest: int) -> None:

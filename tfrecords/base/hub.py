@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from tfrecords.base.errors import UserError, first_line, nearest
-from tfrecords.base.files import read_json
+from tfrecords.base.files import inside, read_json
 
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-][\w./-]*))?")
 # Names of files, which may look like those of models.
@@ -48,7 +48,8 @@ def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
     """
     modules = read_json(path := fetch(MODULES)) if MODULES in listed else []
     try:
-        return f"{modules[0]['path']}/".removeprefix("/") if modules else ""
+        path_of_first = inside(Path(), modules[0]["path"], path) if modules else Path()
+        return "" if path_of_first == Path() else f"{path_of_first}/"
     except (KeyError, TypeError) as error:
         raise UserError(f"'{path}' is no list of sentence-transformers' modules; remove it") from error
 

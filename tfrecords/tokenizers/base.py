@@ -24,6 +24,10 @@ DESCRIPTION_FORMAT = 1
 BY_IDS = "tokenize with transformers, and ask the model by ids"
 
 
+# Published vocabularies leave a few thousand ids unused.
+_MOST_UNUSED = 10**6
+
+
 class UnknownTokenizer(UserError):
     """A published tokenizer's kind is unsupported; its model may be supported."""
 
@@ -223,6 +227,12 @@ class Tokenizer(abc.ABC):
         files.write_json(folder / DESCRIPTION_FILE, {"format_version": DESCRIPTION_FORMAT} | self.description())
         if former not in (None, folder / DESCRIPTION_FILE, folder / self.file_name):
             former.unlink()
+
+
+def check_last_id(last: int, pieces: int, where: str | os.PathLike) -> None:
+    """Raises UserError for a vocabulary whose last id lies far above its number of pieces: each id takes memory."""
+    if last >= pieces + _MOST_UNUSED:
+        raise UserError(f"'{where}' has the id {last:,} but {pieces:,} pieces; copy or download it again")
 
 
 def description_in(folder: str | os.PathLike) -> Path | None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tfrecords.base.errors import UserError
+from tfrecords.base.files import parse_json
 from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.base import Tokenizer
+from tfrecords.tokenizers.base import Tokenizer, check_last_id
 from tfrecords.tokenizers.byte_bpe_file import ROLES, as_tokenizer_json, parse_rules, piece_bytes
 from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
@@ -60,10 +60,7 @@ class ByteBPETokenizer(Tokenizer):
         special_in_text: bool = False,
     ):
         super().__init__(vocabulary, False, False)
-        try:
-            values = json.loads(vocabulary)
-        except ValueError as error:
-            raise UserError(f"tokenizer '{path}' is not JSON; copy it again") from error
+        values = parse_json(vocabulary, path)
         self.rules = parse_rules(values, roles or {}, str(path))
         self.special_in_text = special_in_text
         check_cut_tokens(self.cut_tokens, str(path))
@@ -73,6 +70,7 @@ class ByteBPETokenizer(Tokenizer):
         )
         self.separators_between, self.second_segment_id = self.rules.separators_between, self.rules.second_segment_id
         names = {number: piece for piece, number in ids.items()}
+        check_last_id(max(names), len(names), path)
         # An unused id must not shift later ones.
         self.pieces = [names.get(number, f"[unused{number}]") for number in range(max(names) + 1)]
 

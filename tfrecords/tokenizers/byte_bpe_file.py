@@ -5,11 +5,11 @@ Rules that the graph does not support are refused.
 
 import dataclasses
 import functools
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from tfrecords.base.errors import UserError
+from tfrecords.base.files import parse_json
 from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
 from tfrecords.tokenizers.base import UnknownTokenizer
@@ -188,7 +188,7 @@ def rules_of_files(
     if they are damaged or do not belong together.
     """
     try:
-        ids = json.loads(vocabulary.decode("utf-8-sig"))
+        ids = parse_json(vocabulary, where)
         lines = [line.rstrip("\r") for line in merges.decode("utf-8-sig").split("\n")]
         pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
         if any(len(pair) != 2 for pair in pairs) or not all(isinstance(number, int) for number in ids.values()):

@@ -198,13 +198,11 @@ def lowers_first(folder: Path) -> bool:
 
 
 def read_file(path: Path) -> bytes:
-    """Reads a file; raises UserError if it is unreadable or a pointer of Git LFS."""
+    """Reads a file; raises UserError if it is unreadable, too large or a pointer of Git LFS."""
     try:
-        content = path.read_bytes()
+        return files.read_limited(path)
     except OSError as error:
         raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
-    files.check_content(path, content)
-    return content
 
 
 def read_object(path: Path) -> dict[str, Any]:

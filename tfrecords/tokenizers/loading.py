@@ -113,16 +113,16 @@ def _load_folder(folder: Path) -> Tokenizer:
     description = files.read_json(described)
     try:
         files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
-        path, kind = folder / description["vocabulary"], description["kind"]
+        path, kind = files.inside(folder, description["vocabulary"], described), description["kind"]
         if kind == "bpe":
             from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 
             options = {"roles": description["special_tokens"], "special_in_text": description["special_in_text"]}
-            tokenizer: Tokenizer = ByteBPETokenizer(path.read_bytes(), path=path, **options)
+            tokenizer: Tokenizer = ByteBPETokenizer(read_file(path), path=path, **options)
         else:
             rules = description["lower_case"], description.get("keep_accents", False)
             tokenizer = make_tokenizer(
-                kind, path.read_bytes(), *rules, path, WordPieceRules.from_values(description.get("rules", {}))
+                kind, read_file(path), *rules, path, WordPieceRules.from_values(description.get("rules", {}))
             )
         expected = description["sha256"]
     except UnknownTokenizer as error:

@@ -11,7 +11,7 @@ from absl import logging
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
-from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer, check_last_id
 from tfrecords.tokenizers.folder_files import ROLES, FolderFiles, read_file
 from tfrecords.tokenizers.row_template import framing, pair_rules
 from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
@@ -62,6 +62,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     if kind != "WordPiece":
         other_files.check_file(values, str(path))
     ids = {number: piece for piece, number in values["model"]["vocab"].items()}
+    check_last_id(max(ids), len(ids), path)
     # An unused id must not shift later ones.
     pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
     return wordpiece("".join(f"{piece}\n" for piece in pieces).encode(), near, lower_case, keep_accents, path)
@@ -140,6 +141,7 @@ def wordpiece(
     listed = near.added_tokens(ids)
     pieces = list(plain.pieces)
     for token in listed:
+        check_last_id(token.id, len(pieces), path)
         pieces += [f"[unused_{number}]" for number in range(len(pieces), token.id)]
         pieces += [token.content] * (token.id == len(pieces))
         if pieces[token.id] != token.content:
