@@ -22,6 +22,7 @@ GROUPS = {
     "jax": (),
     "folders": (),
     "soak": (),
+    "faults": (),
 }
 
 

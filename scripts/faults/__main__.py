@@ -18,7 +18,7 @@ from pathlib import Path
 
 from scripts.faults import disks, network, processes, versions  # noqa: F401
 from scripts.faults.rows import ROWS
-from scripts.faults.stage import Failed, Impossible, Stage, export
+from scripts.faults.stage import Failed, Impossible, Patience, Stage, export
 from tfrecords.base.errors import first_line
 
 
@@ -28,7 +28,9 @@ def main() -> int:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}")
     parser.add_argument("--list", action="store_true", help="print the rows, and run none")
     parser.add_argument("--folder", type=Path, help="where logs stay; left out: nowhere")
+    parser.add_argument("--patience", type=float, default=Patience.seconds, help="seconds that anything may take (60)")
     arguments = parser.parse_args()
+    Patience.seconds = arguments.patience
     if unknown := sorted(set(arguments.rows) - set(ROWS)):
         parser.error(f"no row {', '.join(unknown)}; there are {', '.join(ROWS)}")
     names = arguments.rows or list(ROWS)

@@ -79,7 +79,7 @@ def disk_full_servers(stage: Stage) -> str:
         check(answers(**ports), f"round {number} is not answered")
     # What happens now is logged, too.
     export(base, 2)
-    wait_for(lambda: (server.cpu_seconds(), _is_loaded(server, 2))[1], "a new version is loaded")
+    wait_for(lambda: _is_loaded(server, 2), "a new version is loaded")
     filling.unlink()
     check(answers(**ports), "no answer once there is room")
     for process in (gateway, server):

@@ -22,8 +22,12 @@ from serving.client import Client, ServingError
 from tfrecords.base.processes import interrupts_deferred, interrupts_held_back
 
 ROOT = Path(__file__).parents[2]
-# Longer than any answer of a tiny model takes on a machine that does other things too.
-PATIENCE_S = 60.0
+
+
+class Patience:
+    """Seconds that anything may take: longer than a tiny model needs on a machine that does other things too."""
+
+    seconds = 60.0
 
 
 class Impossible(Exception):
@@ -40,8 +44,9 @@ def check(holds: bool, otherwise: str) -> None:
         raise Failed(otherwise)
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
-    """Waits until the condition holds; raises Failed after that time. A refused call counts as "not yet"."""
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 0.0) -> None:
+    """Waits until the condition holds; raises Failed after so long, or as Patience says."""
+    seconds = max(seconds, Patience.seconds)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(ServingError, OSError, http.client.HTTPException):
@@ -94,13 +99,14 @@ class Process:
     def send(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def end(self, number: int = signal.SIGTERM, seconds: float = PATIENCE_S) -> int:
+    def end(self, number: int = signal.SIGTERM) -> int:
         """Sends a signal and returns the exit status; raises Failed where it does not end in time."""
         if self._process.poll() is None:
             self._process.send_signal(number)
-        return self.wait(seconds)
+        return self.wait(Patience.seconds)
 
-    def wait(self, seconds: float = 5 * PATIENCE_S) -> int:
+    def wait(self, seconds: float = 0.0) -> int:
+        seconds = seconds or 5 * Patience.seconds
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -153,9 +159,10 @@ class Stage:
         ports = ports or {"port": free_port(), "rest": free_port()}
         command = [wrapper] * bool(wrapper) + ["serving.model_server", f"--port={ports['port']}"]
         command += [f"--rest_api_port={ports['rest']}", "--model_name=m", f"--model_base_path={base or self.models}"]
-        command += ["--file_system_poll_wait_seconds=1", "--max_num_load_retries=0", *flags]
+        command += ["--file_system_poll_wait_seconds=1", "--max_num_load_retries=0"]
+        command += [f"--rest_api_timeout_in_ms={Patience.seconds * 1000:.0f}", *flags]
         process = self.started(*command, log="server", **ports, **options)
-        wait_for(lambda: not process.runs or is_listening(process.rest), "the server starts", 3 * PATIENCE_S)
+        wait_for(lambda: not process.runs or is_listening(process.rest), "the server starts", 3 * Patience.seconds)
         check(process.runs, f"the server ended: {process.last_line}")
         return process
 
@@ -163,7 +170,9 @@ class Stage:
         """The gateway in front of `target`, once it answers (and once the model is there, unless `live` is False)."""
         port = port or free_port()
         command = [wrapper] * bool(wrapper) + ["serving.gateway", f"--target={target}", "--model=m", f"--port={port}"]
-        process = self.started(*command, "--check_s=1", *flags, log="gateway", http=port, **options)
+        process = self.started(
+            *command, "--check_s=1", f"--timeout_s={Patience.seconds}", *flags, log="gateway", http=port, **options
+        )
         wait_for(lambda: get(port, "/health")[0] in ((200,) if live else (200, 503)), "the gateway starts")
         return process
 
@@ -187,14 +196,14 @@ def is_listening(port: int) -> bool:
     return get(port, "/v1/models/m")[0] == 200
 
 
-def get(port: int, path: str, timeout: float = PATIENCE_S) -> tuple[int, bytes]:
-    status, _, body = ask(port, path, None, timeout)
+def get(port: int, path: str) -> tuple[int, bytes]:
+    status, _, body = ask(port, path, None)
     return status, body
 
 
-def ask(port: int, path: str, body: bytes | None, timeout: float = PATIENCE_S) -> tuple[int, dict, bytes]:
+def ask(port: int, path: str, body: bytes | None) -> tuple[int, dict, bytes]:
     """Status, headers and body of the answer to a GET, or with a body to a POST, on a connection of its own."""
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)) as connection:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=Patience.seconds)) as connection:
         connection.request("GET" if body is None else "POST", path, body)
         response = connection.getresponse()
         return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
@@ -263,7 +272,7 @@ def _is_right(vector: Sequence[float]) -> bool:
 
 def _ask_grpc(port: int) -> str:
     try:
-        with Client(f"127.0.0.1:{port}", "m", timeout_s=PATIENCE_S) as client:
+        with Client(f"127.0.0.1:{port}", "m", timeout_s=Patience.seconds) as client:
             vector = client.predict({"text": np.array([TEXT], object)})["embedding"][0].tolist()
     except ServingError as error:
         if error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED):
