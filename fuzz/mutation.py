@@ -60,10 +60,26 @@ def _places(container: Any):
             yield from _places(container[key])
 
 
-def json_mutator(prefix: int, words: tuple[str, ...], mutate: Callable[[bytes, int], bytes]) -> Callable:
+def change_bytes(data: bytes, words: tuple[str, ...], random_: random.Random) -> bytes:
+    """Returns bytes with one to four places changed, removed, repeated or filled with a word."""
+    changed = bytearray(data)
+    for _ in range(random_.randint(1, 4)):
+        place = random_.randrange(len(changed) + 1)
+        end = place + random_.randint(1, 8)
+        new = (
+            bytes([random_.randrange(256)]),
+            b"",
+            bytes(changed[place:end]) * 2,
+            random_.choice((*words, '"', "{", "[", "]", "}", ",", ":")).encode(),
+        )
+        changed[place : end if random_.randrange(2) else place] = random_.choice(new)
+    return bytes(changed)
+
+
+def json_mutator(prefix: int, words: tuple[str, ...]) -> Callable[[bytes, int, int], bytes]:
     """Returns libFuzzer's custom mutator for inputs of `prefix` free bytes and a JSON text.
 
-    mutate: libFuzzer's own mutation of bytes, for one input in four and for what is no JSON.
+    One input in four is changed by bytes, and so is what is no JSON.
     """
 
     def change(data: bytes, max_size: int, seed: int) -> bytes:
@@ -73,9 +89,9 @@ def json_mutator(prefix: int, words: tuple[str, ...], mutate: Callable[[bytes, i
             try:
                 changed = head + change_json(data[prefix:], words, random_)
             except (ValueError, RecursionError):
-                return mutate(data, max_size)
-            if len(changed) <= max_size:
-                return changed
-        return mutate(data, max_size)
+                changed = change_bytes(data, words, random_)
+        else:
+            changed = change_bytes(data, words, random_)
+        return changed if len(changed) <= max_size else change_bytes(data, (), random_)[:max_size]
 
     return change

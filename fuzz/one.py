@@ -46,7 +46,7 @@ def main() -> None:
     ]  # fmt: skip
     options = {}
     if target.json is not None:
-        options["custom_mutator"] = json_mutator(target.json, target.words, atheris.Mutate)
+        options["custom_mutator"] = json_mutator(target.json, target.words)
     atheris.Setup(arguments, one, **options)
     with contextlib.suppress(KeyboardInterrupt):
         atheris.Fuzz()

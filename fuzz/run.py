@@ -69,6 +69,8 @@ def fuzz(target: str, seconds: float, folder: Path) -> int:
             raise KeyboardInterrupt
         if "INFO: seed corpus" not in text:
             raise SystemExit(f"{target} did not start, status {process.returncode}: {last}")
+        if process.returncode and not inputs:
+            raise SystemExit(f"{target} tried no input, status {process.returncode}: {last}")
         if process.returncode:
             print(f"{target}: the process ended with status {process.returncode}: {last}", flush=True)
     minutes = (time.monotonic() - begin) / 60

@@ -49,13 +49,14 @@ def kill_scoring(stage: Stage) -> str:
     for _ in range(3):
         process, parts = stage.score(server, output), _parts(output)
         wait_for(lambda: _parts(output) > parts or not process.runs, "a part is written")  # noqa: B023
+        check(process.runs, "it ended before it was killed")
         process.end(signal.SIGKILL)
     check(stage.scored(server, output) == whole, "the table differs")
     return f"{len(whole):,} bytes, equal"
 
 
 def _parts(output) -> int:
-    return len(list(output.glob("parts/*"))) if output.exists() else 0
+    return len(list(output.glob(".parts/0*")))
 
 
 @row(
@@ -117,6 +118,7 @@ def sigterm_scoring(stage: Stage) -> str:
     output = stage.folder / "stopped"
     process = stage.score(server, output)
     wait_for(lambda: _parts(output) > 0 or not process.runs, "a part is written")
+    check(process.runs, "it ended before it was told to")
     status = process.end()
     check("Traceback" not in process.log.read_text(), f"a traceback: {process.last_line}")
     check(stage.scored(server, output) == whole, "the table differs")

@@ -176,13 +176,13 @@ class Stage:
         wait_for(lambda: get(port, "/health")[0] in ((200,) if live else (200, 503)), "the gateway starts")
         return process
 
-    def score(self, server: Process, output: Path, rows: int = 4000, **options) -> Process:
+    def score(self, server: Process, output: Path, rows: int = 20_000, **options) -> Process:
         """A scoring job of so many texts at the server."""
         texts = self.folder / "texts.txt"
         if not texts.exists():
             texts.write_text("".join(f"{'a word ' * (number % 50)}{number}\n" for number in range(rows)))
         command = ["serving.score", f"--target=127.0.0.1:{server.port}", "--model=m", "--version=1"]
-        flags = [f"--input={texts}", f"--output_dir={output}", "--max_batch_tokens=128", "--timeout_s=20"]
+        flags = [f"--input={texts}", f"--output_dir={output}", "--max_batch_tokens=1024", "--timeout_s=20"]
         return self.started(*command, *flags, log=f"score-{output.name}", **options)
 
     def scored(self, server: Process, output: Path) -> bytes:
