@@ -184,10 +184,11 @@ def main(settings: StartSettings) -> None:
     """Exports, starts the processes, and waits."""
     _check_ports(settings)
     base = find_servable(settings)
-    host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"
+    # No alarm (B104): the address is compared, and bound only where the user gave it.
+    host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"  # nosec B104
     print(f"API and page: http://{host}:{settings.port}/ (once the model is loaded); Ctrl-C stops", file=sys.stderr)
     started = commands(settings, base)
-    if settings.bind_address != "0.0.0.0" and os.path.basename(started[0][0]) == _REAL:
+    if settings.bind_address != "0.0.0.0" and os.path.basename(started[0][0]) == _REAL:  # nosec B104
         ports = f"{settings.grpc_port} and {settings.rest_api_port}"
         print(
             f"warning: {_REAL} has no --bind_address: ports {ports} are open on every network interface; close them by"

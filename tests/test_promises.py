@@ -50,6 +50,15 @@ def test_every_promise_names_tests_of_the_default_suite_or_says_why_they_are_slo
     assert len(set(LINES)) == len(LINES)
 
 
+def test_the_page_on_security_names_tests_that_exist():
+    text = (ROOT / "docs" / "explanation" / "security.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.endswith("| test |")]
+    assert len(rows) > 20 and [row for row in rows if not named(row)] == []
+    paths = [test.partition("::") for test in named(text)]
+    assert [path + name for path, _, name in paths if name not in functions(ROOT / path)] == []
+    assert len(text.split()) <= 800
+
+
 def test_every_test_file_proves_a_promise():
     paths = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
     assert paths - {test.partition("::")[0] for line in LINES for test in named(line)} == set()

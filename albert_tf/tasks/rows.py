@@ -215,7 +215,8 @@ def chunked(examples: Iterable, size: int) -> Iterator[list]:
 
 def _folder() -> str:
     """Returns $TMPDIR or else /var/tmp, since /tmp may be in memory."""
-    return "/var/tmp" if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
+    # No alarm (B108): names in it are random, and made at once.
+    return "/var/tmp" if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()  # nosec B108
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from serving.client.channel import Connection
 from serving.client.errors import ServingError
 from serving.client.steps import ClientBase, Result, Steps
 from serving.client.tracing import trace_headers
+from serving.wire.request_id import HEADER, accepted, current
 
 Arguments = ParamSpec("Arguments")
 
@@ -74,6 +75,8 @@ class Client(ClientBase):
 
     def _run(self, steps: Steps[Result]) -> Result:
         advance, value = steps.send, None
+        sent = accepted(current())
+        headers = ((HEADER, sent), *trace_headers())
         while True:
             try:
                 stub, request, timeout_s = advance(value)
@@ -81,9 +84,9 @@ class Client(ClientBase):
                 return done.value
             try:
                 limit = self.timeout_s if timeout_s is None else timeout_s
-                advance, value = steps.send, stub(request, timeout=limit, metadata=trace_headers())
+                advance, value = steps.send, stub(request, timeout=limit, metadata=headers)
             except grpc.RpcError as error:
-                advance, value = steps.throw, ServingError.of(error, self.connection.target)
+                advance, value = steps.throw, ServingError.of(error, self.connection.target, sent)
 
     predict = _blocking(ClientBase._predict_steps)
     predict_ids = _blocking(ClientBase._predict_ids_steps)
@@ -127,6 +130,8 @@ class AsyncClient(ClientBase):
 
     async def _run(self, steps: Steps[Result]) -> Result:
         advance, value = steps.send, None
+        sent = accepted(current())
+        headers = ((HEADER, sent), *trace_headers())
         while True:
             try:
                 stub, request, timeout_s = advance(value)
@@ -134,9 +139,9 @@ class AsyncClient(ClientBase):
                 return done.value
             try:
                 limit = self.timeout_s if timeout_s is None else timeout_s
-                advance, value = steps.send, await stub(request, timeout=limit, metadata=trace_headers())
+                advance, value = steps.send, await stub(request, timeout=limit, metadata=headers)
             except grpc.RpcError as error:
-                advance, value = steps.throw, ServingError.of(error, self.connection.target)
+                advance, value = steps.throw, ServingError.of(error, self.connection.target, sent)
 
     predict = _awaited(ClientBase._predict_steps)
     predict_ids = _awaited(ClientBase._predict_ids_steps)

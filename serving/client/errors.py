@@ -50,7 +50,16 @@ HINTS = [
 
 
 class ServingError(UserError):
-    """A failed call. `code`: grpc.StatusCode; `details`: the server's message; `hint`: what to change, or ''."""
+    """A failed call.
+
+    Attributes:
+        code: the grpc.StatusCode.
+        details: the server's message.
+        hint: what to change, or "".
+        request_id: the id of the call, which the server's log has; "" if unknown.
+    """
+
+    request_id = ""
 
     def __init__(self, code: grpc.StatusCode, details: str, hint: str, target: str):
         self.code, self.details, self.hint, self._target = code, details, hint, target
@@ -59,7 +68,7 @@ class ServingError(UserError):
 
     def __reduce__(self) -> tuple:
         # By its own rule an exception is made again of its message alone: one from a worker process would end the pool.
-        return type(self), (self.code, self.details, self.hint, self._target)
+        return type(self), (self.code, self.details, self.hint, self._target), {"request_id": self.request_id}
 
     @property
     def max_rows(self) -> int | None:
@@ -68,9 +77,11 @@ class ServingError(UserError):
         return int(found[1]) if found else None
 
     @classmethod
-    def of(cls, error: grpc.RpcError, target: str) -> "ServingError":
+    def of(cls, error: grpc.RpcError, target: str, request_id: str = "") -> "ServingError":
         details = error.details() or ""
-        return cls(error.code(), details, hint_for(error.code(), details), target)
+        made = cls(error.code(), details, hint_for(error.code(), details), target)
+        made.request_id = request_id
+        return made
 
 
 def hint_for(code: grpc.StatusCode, details: str) -> str:

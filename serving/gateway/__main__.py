@@ -47,6 +47,8 @@ class Settings(CheckedSettings):
     cors_origins: tuple[str, ...] = setting(
         (), help="origins whose pages may send requests (CORS), comma-separated; * allows all"
     )
+    access_log: str = setting("", help="file for one line of JSON per request, without its texts; - = standard output")
+    log_bodies: bool = setting(False, help="write bodies of requests, with their texts, to --access_log")
     drain_s: float = setting(20.0, help="seconds that the gateway waits for running requests after SIGTERM", at_least=0)
     tls: bool = setting(False, help="use TLS to connect to the model server")
     root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls")
@@ -57,6 +59,8 @@ def main(settings: Settings) -> None:
     _log_to_stderr()
     if settings.root_path and not settings.root_path.startswith("/"):
         raise UserError(f"--root_path={settings.root_path} must begin with a slash, as paths do")
+    if settings.log_bodies and not settings.access_log:
+        raise UserError("--log_bodies writes to --access_log, which is not given; give it, or leave --log_bodies out")
     models = tuple(dict.fromkeys(name for item in settings.model for name in item.split(",") if name))
     if not models:
         raise UserError("--model=NAME must be given: the model server's name of the model")
@@ -87,6 +91,8 @@ def main(settings: Settings) -> None:
         check_s=settings.check_s,
         grpc_address=f"{host}:{settings.grpc_port}" if settings.grpc_port else "",
         root_path=settings.root_path.rstrip("/"),
+        access_log=settings.access_log,
+        log_bodies=settings.log_bodies,
         cors_origins=tuple(name for item in settings.cors_origins for name in item.split(",") if name),
     )
     server = GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)

@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
+from serving.access_log import AccessLog
 from serving.client import ServingError
 from serving.gateway import kserve, tracing
 from serving.gateway.bodies import read_object
@@ -23,6 +24,7 @@ from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes import ROUTES, Route
 from serving.gateway.service import Answer, Call, Options, Service
 from serving.http_protocol import Inflating, LongBody, NoRoom, Room, UnknownCoding, read_body
+from serving.wire.request_id import HEADER, current, request_id
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ class Gateway:
 
     def __init__(self, options: Options):
         self.options, self.metrics = options, Metrics()
+        self.log = AccessLog(options.access_log)
         self.grpc_port = 0
         self.room = Room(options.max_held_bytes)
         self.service: Service | None = None
@@ -46,7 +49,7 @@ class Gateway:
         if options.cors_origins:
             application.add_middleware(
                 CORSMiddleware, allow_origins=options.cors_origins, allow_methods=["GET", "POST"], allow_headers=["*"],
-                expose_headers=["Retry-After", "Server-Timing", "X-Truncated-Inputs"],
+                expose_headers=["Retry-After", "Server-Timing", "X-Truncated-Inputs", "X-Request-Id"],
             )  # fmt: skip
         self._application = application
 
@@ -67,12 +70,13 @@ class Gateway:
             if server is not None:
                 await server.stop(grace=1)
             await self.service.close()
+            self.log.close()
 
     async def _grpc_server(self) -> grpc.aio.Server | None:
         if not self.options.grpc_address:
             return None
         server = grpc.aio.server(options=[("grpc.max_receive_message_length", self.options.max_body_bytes)])
-        server.add_generic_rpc_handlers([kserve.GrpcService(lambda: self.service, self._check_key)])
+        server.add_generic_rpc_handlers([kserve.GrpcService(lambda: self.service, self._check_key, self.log)])
         self.grpc_port = server.add_insecure_port(self.options.grpc_address)
         await server.start()
         return server
@@ -86,18 +90,22 @@ class Gateway:
 class _Endpoint:
     def __init__(self, gateway: Gateway, path: str, methods: tuple[str, ...], family: str, is_open: bool):
         self._gateway, self._path, self._methods, self._family, self._is_open = gateway, path, methods, family, is_open
+        self._is_page = "GET" in methods and path in _FOR_PEOPLE
 
     async def __call__(self, scope, receive, send) -> None:
         begin = time.perf_counter()
-        call = Call()
-        try:
-            reply = await self._checked(scope, receive, call)
-        except ConnectionError:
-            return
-        except Refusal as refusal:
-            reply = Reply(_error(self._family, refusal), status=refusal.status, headers=self._headers(refusal))
+        call, given = Call(), dict(scope["headers"]).get(_ID_HEADER, b"")
+        with request_id(given.decode("latin-1")) as own:
+            try:
+                reply = await self._checked(scope, receive, call)
+            except ConnectionError:
+                return
+            except Refusal as refusal:
+                call.code = refusal.code
+                reply = Reply(_error(self._family, refusal), status=refusal.status, headers=self._headers(refusal))
         seconds = time.perf_counter() - begin
         headers = [(b"content-type", reply.kind), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
+        headers += [(_ID_HEADER, own.encode()), *_SECURITY]
         if call.model_ns:
             headers.append((b"server-timing", _timing(call, seconds)))
         if call.truncated is not None:
@@ -107,11 +115,31 @@ class _Endpoint:
         metrics.seconds.labels(self._path).observe(seconds)
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body})
+        self._log(own, scope["method"], reply.status, seconds, call)
+
+    def _log(self, own: str, verb: str, status: int, seconds: float, call: Call) -> None:
+        options = self._gateway.options
+        if not options.access_log or (verb == "GET" and status == 200 and self._is_open):
+            return  # Probes ask every few seconds.
+        body = {"body": call.body.decode(errors="replace")} if options.log_bodies else {}
+        self._gateway.log.write(
+            request_id=own,
+            call=f"{verb} {self._path}",
+            status=status,
+            error=call.code or None,
+            milliseconds=round(seconds * 1000, 3),
+            queue_milliseconds=round(call.queue_ns / 1e6, 3),
+            model_milliseconds=round(call.model_ns / 1e6, 3),
+            truncated=call.truncated,
+            **body,
+        )
 
     def _headers(self, refusal: Refusal) -> tuple[tuple[bytes, bytes], ...]:
         if refusal.retry_after is not None:
             return ((b"retry-after", b"%d" % refusal.retry_after),)
-        named = {401: (b"www-authenticate", b"Bearer"), 405: (b"allow", ", ".join(self._methods).encode())}
+        # A browser that opens a page asks its user for a name, which does not matter, and the key.
+        scheme = b'Basic realm="gateway"' if self._is_page else b"Bearer"
+        named = {401: (b"www-authenticate", scheme), 405: (b"allow", ", ".join(self._methods).encode())}
         return (named[refusal.status],) if refusal.status in named else ()
 
     async def _checked(self, scope, receive, call: Call) -> Reply:
@@ -137,7 +165,7 @@ class _Endpoint:
         except (Refusal, ConnectionError):
             raise
         except Exception:
-            _LOG.exception("%s", self._path)
+            _LOG.exception("%s, request %s", self._path, current())
             raise Refusal(500, "the gateway failed; its log says how", "internal") from None
 
     async def _answer(self, headers: dict[str, str], scope, receive, call: Call) -> Reply:
@@ -147,12 +175,18 @@ class _Endpoint:
         announced = headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
         limit = self._gateway.options.max_body_bytes
-        raw = await read_body(receive, size, limit, call.share)
-        body = _inflated(raw, headers, limit)
-        call.share.take(len(body) - call.share.size)
-        return body
+        call.body = _inflated(await read_body(receive, size, limit, call.share), headers, limit)
+        call.share.take(len(call.body) - call.share.size)
+        return call.body
 
 
+_ID_HEADER = HEADER.encode()
+# No browser takes an answer for another kind of file, or shows it in a page of others.
+_SECURITY = (
+    (b"x-content-type-options", b"nosniff"), (b"x-frame-options", b"DENY"), (b"referrer-policy", b"no-referrer")
+)  # fmt: skip
+# Pages that people open in a browser.
+_FOR_PEOPLE = ("/", "/docs")
 # The path that has a page and takes bodies.
 _OF_BOTH = {"/": ["POST"]}
 # KServe's version 2.

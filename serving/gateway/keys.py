@@ -1,13 +1,12 @@
 """API keys from a file, compared in constant time."""
 
+import base64
 import hashlib
 import hmac
 from collections.abc import Iterable
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_limited
-
-_BEARER = "bearer "
 
 
 class Keys:
@@ -37,14 +36,25 @@ class Keys:
         return cls(keys)
 
     def open_to(self, authorization: str) -> bool:
-        """Returns whether an Authorization header carries a key, in a time independent of the keys."""
-        has_scheme = authorization[: len(_BEARER)].lower() == _BEARER
-        digest = _digest(authorization[len(_BEARER) :].strip())
+        """Returns whether an Authorization header carries a key, in a time independent of the keys.
+
+        The scheme is Bearer, or Basic with the key as the password, which browsers send.
+        """
+        scheme, _, value = authorization.partition(" ")
+        has_scheme = scheme.lower() in ("bearer", "basic")
+        digest = _digest(_password(value) if scheme.lower() == "basic" else value.strip())
         found = False
         # Every key is compared, so that the time does not reveal which one matched.
         for known in self._digests:
             found |= hmac.compare_digest(known, digest)
         return found and has_scheme
+
+
+def _password(basic: str) -> str:
+    try:
+        return base64.b64decode(basic, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _digest(key: str) -> bytes:

@@ -6,18 +6,21 @@ Triton's extension "binary_data". Tensors go straight to the model server, past 
 
 import json
 import struct
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
 
+from serving.access_log import AccessLog
 from serving.client import ServingError, Signature
 from serving.client.tasks import DEFAULT
 from serving.gateway.errors import Refusal, bad_request, from_server, gone
 from serving.gateway.model import Model
 from serving.gateway.service import Service
 from serving.wire import protos
+from serving.wire.request_id import HEADER, request_id
 from serving.wire.tensors import DT_STRING, numpy_type
 from tfrecords.base.errors import UserError
 
@@ -219,10 +222,11 @@ class GrpcService(grpc.GenericRpcHandler):
     Args:
         service: Returns the models.
         check: Raises Refusal for call metadata without a required key.
+        log: Gets a line per request.
     """
 
-    def __init__(self, service: Callable[[], Service], check: Callable[[str], None]):
-        self._service, self._check = service, check
+    def __init__(self, service: Callable[[], Service], check: Callable[[str], None], log: AccessLog):
+        self._service, self._check, self._log = service, check, log
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         package, _, method = handler_call_details.method.rpartition("/")
@@ -233,15 +237,23 @@ class GrpcService(grpc.GenericRpcHandler):
 
         async def called(asked, context):
             headers = {key.lower(): value for key, value in context.invocation_metadata()}
-            try:
-                if not method.startswith("Server"):
-                    self._check(headers.get("authorization", ""))
-                return answer(**await handle(asked))
-            except ServingError as error:
-                refusal = from_server(error)
-            except Refusal as error:
-                refusal = error
-            code = _CODES.get(refusal.status, grpc.StatusCode.INTERNAL)
+            begin, code, refusal = time.perf_counter(), grpc.StatusCode.OK, None
+            with request_id(str(headers.get(HEADER, ""))) as own:
+                context.set_trailing_metadata(((HEADER, own),))
+                try:
+                    if not method.startswith("Server"):
+                        self._check(headers.get("authorization", ""))
+                    answered = answer(**await handle(asked))
+                except ServingError as error:
+                    refusal = from_server(error)
+                except Refusal as error:
+                    refusal = error
+            if refusal is not None:
+                code = _CODES.get(refusal.status, grpc.StatusCode.INTERNAL)
+            milliseconds = round((time.perf_counter() - begin) * 1000, 3)
+            self._log.write(request_id=own, call=f"gRPC {method}", status=code.name, milliseconds=milliseconds)
+            if refusal is None:
+                return answered
             await context.abort(code, refusal.message)
 
         return grpc.unary_unary_rpc_method_handler(called, request.FromString, answer.SerializeToString)

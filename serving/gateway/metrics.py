@@ -37,8 +37,9 @@ class Metrics:
         self.truncated_tokens = Counter(
             "gateway_truncated_tokens", "Those of them that the model did not read.", ("model",), **options
         )
+        self.text_inputs = Counter("gateway_text_inputs", "Inputs, where the model tells.", ("model",), **options)
         self.truncated_inputs = Counter(
-            "gateway_truncated_inputs", "Inputs that were cut to the model's longest row.", ("model",), **options
+            "gateway_truncated_inputs", "Those of them that were cut to the longest row.", ("model",), **options
         )
         self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), **options)
 

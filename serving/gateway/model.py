@@ -24,6 +24,7 @@ from serving.gateway import tracing
 from serving.gateway.errors import Refusal, is_passing, not_ready, unreadable
 from serving.gateway.scheduler import Batch, BatchAnswer, Work
 from serving.wire import protos
+from serving.wire.request_id import request_id
 from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
@@ -236,7 +237,7 @@ class Model:
         counts = wanted and counter is not None and "lengths" not in task.outputs and counter.inputs == task.inputs
         estimated = sum(row.size for row in batch.rows)
         try:
-            with tracing.batch_span(batch.contexts, len(batch.rows), estimated):
+            with request_id(batch.request_id), tracing.batch_span(batch.contexts, len(batch.rows), estimated):
                 call = self._with_truncation(task, batch.texts, task.outputs, batch.timeout_s)
                 if counts:
                     count = self._with_truncation(counter, batch.texts, ("lengths",), batch.timeout_s)

@@ -16,6 +16,7 @@ from serving.client import ServingError
 from serving.client.tasks import TRUNCATED_TOKENS
 from serving.gateway.errors import RETRY_S, Refusal, gone
 from serving.gateway.token_queue import Row, TokenQueue
+from serving.wire.request_id import current, joined
 
 _LONGEST_RETRY_S = 60
 
@@ -56,6 +57,11 @@ class Batch:
     timeout_s: float
 
     @property
+    def request_id(self) -> str:
+        """The ids of its requests."""
+        return joined([row.owner.request_id for row in self.rows])
+
+    @property
     def texts(self) -> list[tuple[bytes, ...]]:
         return [row.texts for row in self.rows]
 
@@ -91,6 +97,7 @@ class Work:
     queued_ns: int = 0
     started_ns: int = 0
     ended_ns: int = 0
+    request_id: str = field(default_factory=current)
 
     def output(self, name: str) -> np.ndarray:
         """One output of all rows, [rows, ...], where all batches have its size."""

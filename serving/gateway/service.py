@@ -41,6 +41,8 @@ class Options:
         grpc_address: HOST:PORT of KServe's gRPC service; "": none.
         root_path: A proxy's path prefix, such as "/models".
         cors_origins: Allowed origins; "*": all.
+        access_log: A file for one line of JSON per request; "-": standard output, "": none.
+        log_bodies: Whether its lines have the bodies of requests, and so their texts.
     """
 
     connection: Connection
@@ -55,6 +57,8 @@ class Options:
     grpc_address: str = ""
     root_path: str = ""
     cors_origins: tuple[str, ...] = ()
+    access_log: str = ""
+    log_bodies: bool = False
 
 
 @dataclass
@@ -67,6 +71,8 @@ class Call:
         model_ns: Their time at the model.
         truncated: Number of truncated inputs; None if unknown.
         share: Of the memory for bodies; None outside of HTTP.
+        body: What was received, decompressed.
+        code: Of the error; "" for an answer.
     """
 
     trace: Any = None
@@ -74,6 +80,8 @@ class Call:
     queue_ns: int = 0
     model_ns: int = 0
     share: Any = None
+    body: bytes = b""
+    code: str = ""
 
 
 class Service:
@@ -202,6 +210,7 @@ class Service:
         if answer.truncated_tokens is not None and task != self.models[name].tasks.get("tokenize"):
             self.metrics.text_tokens.labels(name).inc(int(answer.text_tokens.sum()))
             self.metrics.truncated_tokens.labels(name).inc(int(answer.truncated_tokens.sum()))
+            self.metrics.text_inputs.labels(name).inc(len(answer.truncated_tokens))
             self.metrics.truncated_inputs.labels(name).inc(int((answer.truncated_tokens > 0).sum()))
         self.metrics.batch_seconds.labels(name).observe(seconds)
         self.metrics.batch_rows.labels(name).observe(len(batch.rows))

@@ -17,7 +17,8 @@ from serving.model_server import telemetry
 from serving.model_server.core import ServerCore
 from serving.model_server.services import METHODS, Method, model_spec
 from serving.model_server.status import StatusError, as_status_error, truncated
-from serving.model_server.telemetry import AccessLog
+from serving.model_server.telemetry import RequestLog
+from serving.wire.request_id import HEADER, accepted
 
 _LOG = logging.getLogger(__name__)
 _UNLIMITED = -1
@@ -56,7 +57,7 @@ _UNKNOWN_SERVICE = health_pb2.HealthCheckRequest(service="unknown")
 class GrpcServer:
     """A running gRPC server in front of `core`."""
 
-    def __init__(self, core: ServerCore, access_log: AccessLog, credentials: grpc.ServerCredentials | None = None):
+    def __init__(self, core: ServerCore, access_log: RequestLog, credentials: grpc.ServerCredentials | None = None):
         """credentials: TLS for every address; None = plain. Raises StatusError when it cannot listen."""
         options = core.options
         self._core = core
@@ -131,7 +132,9 @@ class GrpcServer:
         seconds = time.perf_counter() - begin
         if method.is_inference:
             telemetry.record_request(spec.name, method.name, "GRPC", status, seconds)
-        self._access_log.write("GRPC", method.name, spec, status, seconds)
+        own = accepted(next((str(one.value) for one in context.invocation_metadata() if one.key == HEADER), None))
+        context.set_trailing_metadata(((HEADER, own),))
+        self._access_log.write("GRPC", method.name, spec, status, seconds, own)
         return answer, error
 
 

@@ -22,7 +22,8 @@ from serving.model_server.core import ServerCore
 from serving.model_server.prediction import DEFAULT_SIGNATURE, classify, predict, regress
 from serving.model_server.services import get_model_metadata, get_model_status
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
-from serving.model_server.telemetry import AccessLog
+from serving.model_server.telemetry import RequestLog
+from serving.wire.request_id import HEADER, accepted
 
 _LOG = logging.getLogger(__name__)
 _SELECTION = r"(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
@@ -63,7 +64,7 @@ class Response:
 class RestApi:
     """Answers REST requests; thread-safe."""
 
-    def __init__(self, core: ServerCore, access_log: AccessLog, metrics_path: str | None = None):
+    def __init__(self, core: ServerCore, access_log: RequestLog, metrics_path: str | None = None):
         """metrics_path: path of the Prometheus metrics; None = none."""
         self._core = core
         self._access_log = access_log
@@ -130,7 +131,9 @@ class RestApi:
         if counted:
             # As by the real server, status and metadata too, under no API.
             telemetry.record_request(spec.name, method if verb == "POST" else "", "REST", code.name, seconds)
-        self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds)
+        own = accepted(headers.get(HEADER))
+        answer.headers[HEADER] = own
+        self._access_log.write("REST", f"{verb} {path}", spec, code.name, seconds, own)
         return answer
 
     def _dispatch(

@@ -15,7 +15,7 @@ from serving.model_server.grpc_server import GrpcServer
 from serving.model_server.rest import RestApi
 from serving.model_server.rest_server import RestServer
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
-from serving.model_server.telemetry import AccessLog
+from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import MonitoringConfig
 from tfrecords.base.errors import UserError
 
@@ -33,7 +33,7 @@ class ModelServer:
         _check(options)
         self._credentials = configuration.server_credentials(options.ssl_config_file)
         self._metrics_path = _metrics_path(options)
-        self._access_log = AccessLog(options.access_log)
+        self._access_log = RequestLog(options.access_log)
         self.core = ServerCore(options)
         self._grpc: GrpcServer | None = None
         self._rest: RestServer | None = None
@@ -168,7 +168,8 @@ def _make_gateway(options: Options, models: tuple[str, ...]):
     except ModuleNotFoundError as error:
         message = f"--gateway_port needs {error.name}: pip install starlette"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
-    host = "127.0.0.1" if options.bind_address == "0.0.0.0" else options.bind_address
+    # No alarm (B104): the address is compared, not bound.
+    host = "127.0.0.1" if options.bind_address == "0.0.0.0" else options.bind_address  # nosec B104
     host = f"[{host}]" if ":" in host else host
     try:
         keys = Keys.read(options.gateway_api_key_file) if options.gateway_api_key_file else None

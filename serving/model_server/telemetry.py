@@ -3,19 +3,16 @@
 Dashboards use these names; prometheus-client's own output would append _total to counters.
 """
 
-import contextlib
-import datetime
-import json
 import re
-import sys
-import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from prometheus_client import Counter, Histogram
 from tensorflow_serving.apis import model_pb2
 
+from serving.access_log import AccessLog
 from serving.model_server.status import invalid_argument
+from tfrecords.base.errors import UserError
 
 # By path, as TensorFlow names it: "/tensorflow/serving/request_count".
 _METRICS: dict[str, Counter | Histogram] = {}
@@ -63,6 +60,7 @@ PROCESSED_BATCH_SIZE = _histogram(f"{_BATCHING}/processed_batch_size", (), _powe
 _OWN = "/albert_tf/serving"
 TEXT_TOKENS = _counter(f"{_OWN}/text_tokens", "model_name")
 TRUNCATED_TOKENS = _counter(f"{_OWN}/truncated_tokens", "model_name")
+TEXT_INPUTS = _counter(f"{_OWN}/text_inputs", "model_name")
 TRUNCATED_INPUTS = _counter(f"{_OWN}/truncated_inputs", "model_name")
 
 _served: set[str] = set()
@@ -88,6 +86,7 @@ def record_truncation(model: str, text_tokens: np.ndarray, truncated_tokens: np.
     """Counts tokens of texts and tokens that the model did not read; both are [rows]."""
     TEXT_TOKENS.labels(model).inc(int(text_tokens.sum()))
     TRUNCATED_TOKENS.labels(model).inc(int(truncated_tokens.sum()))
+    TEXT_INPUTS.labels(model).inc(len(truncated_tokens))
     TRUNCATED_INPUTS.labels(model).inc(int((truncated_tokens > 0).sum()))
 
 
@@ -138,43 +137,28 @@ def _number(value: float) -> str:
     return f"{value:.6g}" if value < 1e6 else f"{value:.12g}"
 
 
-class AccessLog:
-    """Appends one JSON line per request to a file or standard output. Thread-safe."""
+class RequestLog:
+    """The access log of the server's requests. Raises StatusError when its file cannot be opened."""
 
     def __init__(self, path: str):
-        """path: "" = off, "-" = standard output. Raises StatusError when the file cannot be opened."""
-        self._lock = threading.Lock()
-        self._file = None
-        if path == "-":
-            self._file = sys.stdout
-        elif path:
-            try:
-                self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  open for the life of the server
-            except OSError as error:
-                raise invalid_argument(f"Cannot open --access_log={path}: {error.strerror}") from error
+        try:
+            self._log = AccessLog(path)
+        except UserError as error:
+            raise invalid_argument(str(error)) from error
+        self.close = self._log.close
 
-    def write(self, entrypoint: str, call: str, spec: model_pb2.ModelSpec, status: str, seconds: float) -> None:
+    def write(
+        self, entrypoint: str, call: str, spec: model_pb2.ModelSpec, status: str, seconds: float, request_id: str
+    ) -> None:
         """Writes one line; `call` is the RPC's name, or verb and path."""
-        if self._file is None:
-            return
-        entry = {
-            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-            "entrypoint": entrypoint,
-            "call": call,
-            "model": spec.name,
-            "version": spec.version.value if spec.HasField("version") else None,
-            "label": spec.version_label or None,
-            "signature": spec.signature_name or None,
-            "status": status,
-            "milliseconds": round(seconds * 1000, 3),
-        }
-        line = json.dumps(entry) + "\n"
-        # A full disk must not fail requests.
-        with self._lock, contextlib.suppress(OSError):
-            self._file.write(line)
-            self._file.flush()
-
-    def close(self) -> None:
-        if self._file not in (None, sys.stdout):
-            with contextlib.suppress(OSError):
-                self._file.close()
+        self._log.write(
+            request_id=request_id,
+            entrypoint=entrypoint,
+            call=call,
+            model=spec.name,
+            version=spec.version.value if spec.HasField("version") else None,
+            label=spec.version_label or None,
+            signature=spec.signature_name or None,
+            status=status,
+            milliseconds=round(seconds * 1000, 3),
+        )

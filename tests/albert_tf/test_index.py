@@ -89,7 +89,7 @@ def test_a_damaged_index_is_refused_and_another_one_kept(loaded, tmp_path):
     (place / "texts.jsonl").write_text("".join(lines))
     # A pickle could run any program.
     np.save(place / "vectors.npy", np.array([print], dtype=object), allow_pickle=True)
-    with pytest.raises(UserError, match="is damaged.*allow_pickle=False"):
+    with pytest.raises(UserError, match=r"is damaged.*allow_pickle=False"):
         open_index(place, loaded)
     for content in ("[1]", '{"key": 1}'):
         (place / "index.json").write_text(content)

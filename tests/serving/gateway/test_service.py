@@ -1,5 +1,6 @@
 """Keys, limits, clients that leave, and a model server that goes and comes back."""
 
+import base64
 import contextlib
 import gzip
 import hmac
@@ -74,6 +75,15 @@ def test_key_files(tmp_path):
     path.write_text("# ours\n\n alpha \nbêta\n")
     keys = Keys.read(str(path))
     assert keys.open_to("Bearer alpha") and keys.open_to("bearer  bêta") and not keys.open_to("Basic alpha")
+    # The password of a browser.
+    for basic, is_open in (
+        ("any:alpha", True),
+        (":bêta", True),
+        ("alpha:", False),
+        ("alpha", False),
+        ("any:no", False),
+    ):
+        assert keys.open_to(f"Basic {base64.b64encode(basic.encode()).decode()}") is is_open
     assert not keys.open_to("alpha") and not keys.open_to("Bearer ") and not keys.open_to("Bearer # ours")
     path.write_text("# none\n")
     with pytest.raises(UserError, match="holds no key"):

@@ -161,10 +161,14 @@ def test_access_log_has_both_sides(start_server, tmp_path):
     running.predict(2.0)
     status_of(running.predict, 2.0, version=9)
     running.http("POST", "/v1/models/default/versions/123:predict", {"inputs": "a"})
+    _, _, headers = running.http("GET", "/v1/models/default", headers={"X-Request-Id": "seven"})
+    assert headers["x-request-id"] == "seven"
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(e["entrypoint"], e["status"], e["version"]) for e in entries] == [
         ("GRPC", "OK", None), ("GRPC", "NOT_FOUND", 9), ("REST", "INVALID_ARGUMENT", 123),
+        ("REST", "OK", None),
     ]  # fmt: skip
+    assert [len(entry["request_id"]) for entry in entries[:-1]] == [32] * 3 and entries[-1]["request_id"] == "seven"
     assert all(entry["milliseconds"] > 0 for entry in entries)
 
 
