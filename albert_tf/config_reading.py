@@ -105,8 +105,9 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
             return read_values(make, values, str(path))
     except UserError as error:
         raise UserError(f"'{path}': {error}") from error
-    kinds = values.get("architectures") or []
-    raise UserError(f"'{path}' lacks {', '.join(missing)}{f'; it describes a {kinds[0]}' if kinds else ''}")
+    kinds = values.get("architectures")
+    described = f"; it describes a {kinds[0]}" if isinstance(kinds, list) and kinds else ""
+    raise UserError(f"'{path}' lacks {', '.join(missing)}{described}")
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -140,6 +141,8 @@ def _known(
     known = {key: value for key, value in values.items() if key in defaults}
     if model_type in ROBERTA_TYPES:
         padding = values.get("pad_token_id")
+        if padding is not None and type(padding) is not int:
+            raise UserError(f"pad_token_id must be a whole number, not {padding!r}")
         known = {"position_offset": (1 if padding is None else padding) + 1} | known
     says_albert = model_type == "albert" or known.keys() & set(_ONLY_ALBERT)
     if model_type not in (None, "albert") or not says_albert:
@@ -156,6 +159,8 @@ def _known(
 def check_kind(values: Mapping[str, Any]) -> None:
     """Raises UserError for a configuration of an unsupported model."""
     kind = values.get("model_type")
+    if not isinstance(kind, str | None):
+        raise UserError(f"model_type must be a text, not {kind!r}")
     if kind in NEARLY:
         raise UserError(
             f"model_type '{kind}' has no exact form here: {NEARLY[kind]}; the options nearest to it,"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("tfrecords", "albert_tf", "serving", "experiments")
-FOLDERS = (*ROOMS, "scripts", "benchmarks", "tests")
+FOLDERS = (*ROOMS, "scripts", "benchmarks", "fuzz", "tests")
 
 
 @dataclass(frozen=True)

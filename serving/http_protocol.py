@@ -1,8 +1,10 @@
 """HTTP for both servers: a port, uvicorn, and protection from slow or large requests."""
 
 import asyncio
+import contextlib
 import socket
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import httptools
@@ -109,20 +111,68 @@ class Inflating:
         return bytes(read)
 
 
-async def read_body(receive, announced: int, limit: int) -> bytes:
+class NoRoom(Exception):
+    """The bodies of all requests together would be above their limit."""
+
+
+class Room:
+    """The bytes that the bodies of all requests may take together.
+
+    Args:
+        limit: In bytes. A lone request is never refused.
+
+    >>> room = Room(10)
+    >>> with room.share() as first, room.share() as second:
+    ...     first.take(8), second.take(1)
+    (None, None)
+    >>> room.held
+    0
+    """
+
+    def __init__(self, limit: int):
+        self.limit, self.held = limit, 0
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator["Share"]:
+        """Yields a request's share, which is given back at the end of the block."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            share.take(-share.size)
+
+
+class Share:
+    """What one request takes of a Room: `size` bytes."""
+
+    def __init__(self, room: Room):
+        self._room, self.size = room, 0
+
+    def take(self, size: int) -> None:
+        """Takes bytes more; raises NoRoom, and takes none, where they do not fit beside those of other requests."""
+        room = self._room
+        if size > 0 and room.held > self.size and room.held + size > room.limit:
+            raise NoRoom
+        room.held += size
+        self.size += size
+
+
+async def read_body(receive, announced: int, limit: int, share: Share | None = None) -> bytes:
     """Returns the body of an ASGI request.
 
     Args:
         receive: ASGI's.
         announced: Content-Length, or 0.
         limit: In bytes.
+        share: Takes the bytes as they come; None: nothing does.
 
     Raises:
         ConnectionError: when the client disconnects.
         LongBody: above the limit.
+        NoRoom: from `share`.
         TimeoutError: when nothing came for RECEIVE_SECONDS.
     """
-    chunks, size, more = [], 0, True
+    chunks, size, more, has_room = [], 0, True, True
     while more:
         async with asyncio.timeout(RECEIVE_SECONDS):
             message = await receive()
@@ -131,10 +181,17 @@ async def read_body(receive, announced: int, limit: int) -> bytes:
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         more = message.get("more_body", False)
-        if max(size, announced) > limit:
+        try:
+            if share is not None and has_room:
+                share.take(len(chunks[-1]))
+        except NoRoom:
+            has_room = False
+        if max(size, announced) > limit or not has_room:
             chunks.clear()  # Reads on: a client that is cut off while it sends gets a broken pipe, not the answer.
     if max(size, announced) > limit:
         raise LongBody
+    if not has_room:
+        raise NoRoom
     return b"".join(chunks)
 
 

@@ -14,7 +14,7 @@ GROUPS = {
     "serving": ("tests/serving",),
     "tfrecords": ("tests/tfrecords",),
     "docs": ("tests/docs",),
-    "experiments": ("tests/experiments", "tests/examples", "tests/benchmarks", "tests/scripts"),
+    "experiments": ("tests/experiments", "tests/examples", "tests/benchmarks", "tests/scripts", "tests/fuzz"),
     "clients": ("tests/clients",),
     # By their markers alone.
     "served_docs": (),
@@ -22,6 +22,7 @@ GROUPS = {
     "jax": (),
     "folders": (),
     "soak": (),
+    "faults": (),
 }
 
 

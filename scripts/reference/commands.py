@@ -30,8 +30,9 @@ _GROUPS: Mapping[str, str] = {
     "What is cut": "embedding_size energy plan lora_* block align layers vocab_from vocab_size table",
     "Early exit": "early_exit learned_exit exit_*",
     "Columns of tables": "*_column text_field fields",
-    "Batching and limits": "max_batch_* max_in_flight max_queued_tokens max_inputs max_body_bytes enable_batching "
-    "batching_* enable_per_model_batching* rest_api_max_body_bytes grpc_max_threads rest_api_num_threads",
+    "Batching and limits": "max_batch_* max_in_flight max_queued_tokens max_inputs max_body_bytes max_held_bytes "
+    "enable_batching batching_* enable_per_model_batching* rest_api_max_body_bytes grpc_max_threads "
+    "rest_api_num_threads",
     "Tokenizer": "*tokenizer lower_case keep_accents max_unknown_share character_coverage hard_vocab_limit kind",
     "Masks and pairs": "max_predictions_per_seq masking masked_lm_prob ngram whole_words word_rule pair_task "
     "input_format short_seq_* dupe_factor held_out_fraction",

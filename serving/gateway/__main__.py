@@ -36,6 +36,9 @@ class Settings(CheckedSettings):
     )
     max_inputs: int = setting(2048, help="largest number of texts in a request", at_least=1)
     max_body_bytes: int = setting(8 * 2**20, help="largest size of a request's body in bytes", at_least=1)
+    max_held_bytes: int = setting(
+        64 * 2**20, help="largest size of all bodies that wait or are answered; beyond it requests get 429", at_least=1
+    )
     timeout_s: float = setting(30.0, help="seconds that a request may take", above=0)
     check_s: float = setting(5.0, help="seconds between checks of whether the models are available", above=0)
     root_path: str = setting(
@@ -83,6 +86,7 @@ def main(settings: Settings) -> None:
         limits=limits,
         max_inputs=settings.max_inputs,
         max_body_bytes=settings.max_body_bytes,
+        max_held_bytes=settings.max_held_bytes,
         timeout_s=settings.timeout_s,
         check_s=settings.check_s,
         grpc_address=f"{host}:{settings.grpc_port}" if settings.grpc_port else "",

@@ -18,12 +18,12 @@ from serving.access_log import AccessLog
 from serving.client import ServingError
 from serving.gateway import kserve, tracing
 from serving.gateway.bodies import read_object
-from serving.gateway.errors import Refusal, bad_request, from_server
+from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
 from serving.gateway.metrics import Metrics
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes import ROUTES, Route
 from serving.gateway.service import Answer, Call, Options, Service
-from serving.http_protocol import Inflating, LongBody, UnknownCoding, read_body
+from serving.http_protocol import Inflating, LongBody, NoRoom, Room, UnknownCoding, read_body
 from serving.wire.request_id import HEADER, current, request_id
 
 _LOG = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class Gateway:
         self.options, self.metrics = options, Metrics()
         self.log = AccessLog(options.access_log)
         self.grpc_port = 0
+        self.room = Room(options.max_held_bytes)
         self.service: Service | None = None
         # For a path of both kinds: POST is the route's, all else the page's.
         posts = [StarletteRoute(route.path, _Post(self, route), methods=_OF_BOTH.get(route.path)) for route in ROUTES]
@@ -149,12 +150,16 @@ class _Endpoint:
         if scope["method"] not in self._methods:
             raise Refusal(405, f"{self._path} takes {' and '.join(self._methods)}", "method_not_allowed")
         try:
-            return await self._answer(headers, scope, receive, call)
+            with self._gateway.room.share() as call.share:
+                return await self._answer(headers, scope, receive, call)
         except ServingError as error:
             raise from_server(error) from None
         except LongBody:
             limit = self._gateway.options.max_body_bytes
             raise Refusal(413, f"the body is over the {limit} bytes of this gateway", "too_large") from None
+        except NoRoom:
+            message = "the bodies of the requests that wait fill the memory they may take"
+            raise Refusal(429, message, "overloaded", RETRY_S) from None
         except TimeoutError:
             raise Refusal(504, "the request took longer than the time limit", "timeout") from None
         except (Refusal, ConnectionError):
@@ -170,7 +175,8 @@ class _Endpoint:
         announced = headers.get("content-length", "0")
         size = int(announced) if announced.isdecimal() else 0
         limit = self._gateway.options.max_body_bytes
-        call.body = _inflated(await read_body(receive, size, limit), headers, limit)
+        call.body = _inflated(await read_body(receive, size, limit, call.share), headers, limit)
+        call.share.take(len(call.body) - call.share.size)
         return call.body
 
 

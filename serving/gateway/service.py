@@ -35,6 +35,7 @@ class Options:
         limits: Of batches and queue.
         max_inputs: Rows of a request.
         max_body_bytes: Of a request.
+        max_held_bytes: Of the bodies of all requests that wait or are answered.
         timeout_s: Of a request, in seconds.
         check_s: Seconds between checks of the model server.
         grpc_address: HOST:PORT of KServe's gRPC service; "": none.
@@ -50,6 +51,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     max_inputs: int = 2048
     max_body_bytes: int = 8 * 2**20
+    max_held_bytes: int = 64 * 2**20
     timeout_s: float = 30.0
     check_s: float = 5.0
     grpc_address: str = ""
@@ -68,6 +70,7 @@ class Call:
         queue_ns: Time of its rows in the queue.
         model_ns: Their time at the model.
         truncated: Number of truncated inputs; None if unknown.
+        share: Of the memory for bodies; None outside of HTTP.
         body: What was received, decompressed.
         code: Of the error; "" for an answer.
     """
@@ -76,6 +79,7 @@ class Call:
     truncated: int | None = None
     queue_ns: int = 0
     model_ns: int = 0
+    share: Any = None
     body: bytes = b""
     code: str = ""
 

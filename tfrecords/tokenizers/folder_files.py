@@ -165,6 +165,8 @@ def added_token(token: dict[str, Any], number: int) -> AddedToken:
     """Returns an added token of a file; raises UnknownTokenizer for one that matches only whole words."""
     if token.get("single_word"):
         other_files.refuse(TOKENIZERS_FILE, f"adds {token['content']!r} as a word of its own (single_word)")
+    if type(number) is not int or number < 0:
+        raise UserError(f"'{TOKENIZERS_FILE}' adds {token['content']!r} as {number!r}, which is no id; copy it again")
     flags = (bool(token.get(key)) for key in ("special", "lstrip", "rstrip"))
     return AddedToken(token["content"], number, *flags, normalized=token.get("normalized"))
 

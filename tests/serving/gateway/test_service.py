@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import gzip
 import hmac
 import json
 import socket
@@ -31,9 +32,10 @@ def held(fake_server, gateway_to):
     """
 
     @contextlib.contextmanager
-    def make(**limits):
+    def make(max_held_bytes=2**20, **limits):
         model, stand_in = fake_server("embedder")
-        gateway = gateway_to(stand_in.target, limits=Limits(max_in_flight=1, **limits))
+        limits = Limits(max_in_flight=1, **limits)
+        gateway = gateway_to(stand_in.target, limits=limits, max_held_bytes=max_held_bytes)
         model.open.clear()
 
         def wait_for(rows):
@@ -121,6 +123,21 @@ def test_a_full_queue_is_429(held):
         assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
         one.let_go()
         assert one.first.result().status_code == second.result().status_code == 200
+
+
+def test_bodies_that_wait_fill_the_memory_they_may_take(held):
+    with held(max_held_bytes=2000) as one:
+        (second,) = one.send("b" * 1500)
+        large, packed = json.dumps({"inputs": "c" * 600}).encode(), {"content-encoding": "gzip"}
+        for content, headers in ((large, {}), (iter([large]), {}), (gzip.compress(large), packed)):
+            refused = one.gateway.http.post("/embed", content=content, headers=headers)
+            assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+            assert "memory" in refused.json()["error"]
+        one.let_go()
+        assert one.first.result().status_code == second.result().status_code == 200
+        wait_until(lambda: one.gateway.server.gateway.room.held == 0)
+        # Alone any size goes that one body may have.
+        assert ask(one.gateway, "d" * 5000).status_code == 200
 
 
 def test_requests_that_come_while_the_model_runs_share_a_batch(held):

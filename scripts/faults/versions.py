@@ -1,0 +1,88 @@
+"""Versions of a model that go, are damaged, or replace one another."""
+
+import random
+import shutil
+import time
+
+from scripts.faults.rows import row
+from scripts.faults.stage import Stage, check, export, load, wait_for
+from serving.client import Client
+
+
+def _states(server) -> dict[int, str]:
+    with Client(f"127.0.0.1:{server.port}", "m", timeout_s=10) as client:
+        return {one.version: one.state for one in client.status()}
+
+
+@row(
+    "deleted-while-loading",
+    "a new version is deleted while it loads, twenty times, under load",
+    "the old one answers all; the next whole one is loaded",
+)
+def deleted_while_loading(stage: Stage) -> str:
+    base, chance = stage.folder / "m", random.Random(1)
+    export(base, 1)
+    server = stage.server(base=base)
+    with load(["grpc", "rest"], port=server.port, rest=server.rest) as counts:
+        for version in range(2, 22):
+            path = export(base, version)
+            time.sleep(chance.uniform(0, 1.2))
+            shutil.rmtree(path)
+        export(base, 30)
+        wait_for(lambda: _states(server).get(30) == "AVAILABLE", "the whole version is loaded")
+    check(not counts.wrong and not counts.lost and not counts.refused, f"{counts}; wrong: {counts.wrong[:1]}")
+    return str(counts)
+
+
+@row(
+    "corrupt-version",
+    "versions with a damaged graph, cut variables, or no file, under load",
+    "the old one answers all; status says why; the next whole one is loaded",
+)
+def corrupt_version(stage: Stage) -> str:
+    base = stage.folder / "m"
+    export(base, 1)
+    server = stage.server(base=base)
+    with load(["grpc", "rest"], port=server.port, rest=server.rest) as counts:
+        for version, damage in ((2, _damaged), (3, _cut), (4, _emptied)):
+            path = export(stage.folder / "made", version)
+            damage(path)
+            path.rename(base / str(version))
+            if damage is not _emptied:
+                # A folder without a model is none of a version that ends: it may still be copied.
+                wait_for(lambda: _states(server).get(version) == "END", f"version {version} is given up")  # noqa: B023
+        export(base, 5)
+        wait_for(lambda: _states(server).get(5) == "AVAILABLE", "the whole version is loaded")
+    check(not counts.wrong and not counts.lost and not counts.refused, f"{counts}; wrong: {counts.wrong[:1]}")
+    return str(counts)
+
+
+def _damaged(path) -> None:
+    content = bytearray((path / "saved_model.pb").read_bytes())
+    content[: len(content) // 2] = b"\xff" * (len(content) // 2)
+    (path / "saved_model.pb").write_bytes(content)
+
+
+def _cut(path) -> None:
+    content = (path / "saved_model.pb").read_bytes()
+    (path / "saved_model.pb").write_bytes(content[: len(content) // 2])
+
+
+def _emptied(path) -> None:
+    shutil.rmtree(path)
+    path.mkdir()
+
+
+@row("swaps", "ten swaps of versions under load through all ports", "every request answered by one version")
+def swaps(stage: Stage) -> str:
+    base = stage.folder / "m"
+    export(base, 1)
+    server = stage.server(base=base)
+    gateway = stage.gateway(f"127.0.0.1:{server.port}")
+    with load(["grpc", "rest", "gateway"], port=server.port, rest=server.rest, http=gateway.http) as counts:
+        for version in range(2, 12):
+            export(base, version)
+            wait_for(lambda: _states(server).get(version) == "AVAILABLE", f"version {version} is loaded")  # noqa: B023
+            shutil.rmtree(base / str(version - 1))
+    check(not counts.wrong and not counts.lost and not counts.refused, f"{counts}; wrong: {counts.wrong[:1]}")
+    return str(counts)

@@ -1,0 +1,120 @@
+"""The fuzz targets on their seeds, and on every input that was once a fault: answered, or refused as promised."""
+
+import json
+import random
+
+import pytest
+
+from fuzz.guard import MAX_CHARACTERS, Bound, Faults, guarded, place_of
+from fuzz.mutation import change_json, json_mutator
+from fuzz.run import SEEDS
+from fuzz.run import TARGETS as NAMES
+from fuzz.targets import TARGETS
+from tfrecords.base.errors import UserError
+
+
+def changed(target: str, seed: str, *path, to) -> tuple[str, bytes]:
+    """The target, and its seed with one value changed."""
+    document = json.loads((SEEDS / target / seed).read_bytes())
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = to
+    return target, json.dumps(document).encode()
+
+
+# What once raised what it should not have, or took too much.
+FOUND = [
+    changed("configurations", "xlnet.json", "xlnet_config.json", "n_head", to=0),
+    changed("configurations", "xlnet.json", "xlnet_config.json", "n_head", to="d_head"),
+    changed("configurations", "xlnet.json", "xlnet_config.json", "mem_len", to="x"),
+    changed("configurations", "albert.json", "config.json", "model_type", to={"x": "roberta"}),
+    changed("configurations", "roberta.json", "config.json", "pad_token_id", to="x"),
+    changed("configurations", "roberta.json", "config.json", to={"model_type": "roberta", "architectures": 50}),
+    changed("tokenizers", "wordpiece.json", "tokenizer.json", "added_tokens", 0, "id", to=float("inf")),
+    changed("tokenizers", "wordpiece.json", "tokenizer.json", "model", "vocab", "[PAD]", to=2**31),
+    changed("tokenizers", "vocab_txt.json", "added_tokens.json", to={"[new]": "tokenizer_config.json"}),
+    changed("tokenizers", "unigram.json", "tokenizer.json", "model", "vocab", to=[["[CLS]", 0.0, 1]]),
+]
+
+
+@pytest.fixture(scope="module")
+def check_of(tmp_path_factory):
+    """check_of(name): the function of a target, with the rule about it."""
+    made = {}
+
+    def make(name: str):
+        if name not in made:
+            made[name] = guarded(TARGETS[name].make(tmp_path_factory.mktemp(name)), TARGETS[name].promised)
+        return made[name]
+
+    return make
+
+
+def test_every_target_has_seeds():
+    assert set(NAMES) == set(TARGETS)
+    # All of them are for the repository: small.
+    assert sum(path.stat().st_size for path in SEEDS.rglob("*") if path.is_file()) < 100_000
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_seeds_are_answered(name, check_of, tmp_path):
+    target, made = TARGETS[name], TARGETS[name].make(tmp_path)
+    accepted = 0
+    for path in sorted((SEEDS / name).iterdir()):
+        data = path.read_bytes()
+        assert len(data) <= target.max_bytes, path
+        # First without the rule about it: kernels are compiled, which takes longer than an input may.
+        try:
+            made(data)
+            accepted += 1
+        except target.promised:
+            pass
+        check_of(name)(data)
+    assert accepted, "every seed is refused: nothing behind the first check would be reached"
+
+
+@pytest.mark.parametrize("name, data", FOUND)
+def test_what_was_a_fault_is_none(name, data, check_of):
+    check_of(name)(data)
+
+
+def test_what_is_promised_is_an_answer_and_all_else_a_fault(tmp_path):
+    def check(data: bytes) -> None:
+        raise {b"promised": UserError("no"), b"long": UserError("x" * (MAX_CHARACTERS + 1))}[data]
+
+    run, faults = guarded(check, (UserError,)), Faults(tmp_path)
+    run(b"promised")
+    for data, kind in ((b"long", Bound), (b"other", KeyError)):
+        for _ in range(2):
+            with pytest.raises(kind) as caught:
+                run(data)
+            faults.add(caught.value, data)
+    # Each place once, with its input and the traceback; known again by the next run.
+    assert sorted(path.read_bytes() for path in tmp_path.glob("*.bytes")) == [b"long", b"other"]
+    assert any("KeyError" in path.read_text() for path in tmp_path.glob("*.txt"))
+    (tmp_path / "nothing").touch()
+    Faults(tmp_path).add(caught.value, b"another input")
+    assert len(list(tmp_path.glob("*.bytes"))) == 2
+    assert place_of(caught.value).startswith("KeyError at tests/fuzz/test_targets.py:")
+
+
+def test_json_stays_json_and_its_head_is_kept():
+    seed = (SEEDS / "rest" / "objects").read_bytes()
+    changed = {change_json(seed[1:], ("signature_name",), random.Random(number)) for number in range(300)}
+    assert len(changed) > 200
+    assert all(json.loads(text) is not ... for text in changed)
+    mutate = json_mutator(1, ("signature_name",))
+    found = [mutate(seed, 4096, number) for number in range(100)]
+    assert len(set(found)) > 80 and any(one[:1] == seed[:1] and one[1:] != seed[1:] for one in found)
+    assert any(is_json(one[1:]) for one in found) and not all(is_json(one[1:]) for one in found)
+    assert len({mutate(b"\0no json", 4096, number) for number in range(50)}) > 40
+    assert all(len(mutate(seed, 20, number)) <= 20 for number in range(50))
+
+
+def is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
