@@ -11,7 +11,6 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.loops import repeat
 from albert_tf.config import AlbertConfig
-from albert_tf.depth_plan import read_depth_plan
 from albert_tf.layers.block import Kernels, Rows, Step, block
 from albert_tf.registry import Weights
 
@@ -35,15 +34,13 @@ def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
 
 def _shared_cycles(config: AlbertConfig) -> list[range]:
     inner, layers = config.inner_group_num, config.num_hidden_layers
-    if not config.depth_plan:
-        # Integers: the float forms of google-research and HuggingFace err (22 layers in 22 groups is the first).
-        groups = [layer * config.num_hidden_groups // layers for layer in range(layers)]
-        return [range(group * inner, (group + 1) * inner) for group in groups]
-    result, first = [], 0
-    for part in read_depth_plan(config.depth_plan):
-        result += [range(first + row.start, first + row.stop, row.step) for row in part.cycles]
-        first += part.blocks
-    return result
+    if config.depth_plan:
+        from albert_tf.depth_plan import plan_cycles
+
+        return plan_cycles(config.depth_plan)
+    # Integers: the float forms of google-research and HuggingFace err (22 layers in 22 groups is the first).
+    groups = [layer * config.num_hidden_groups // layers for layer in range(layers)]
+    return [range(group * inner, (group + 1) * inner) for group in groups]
 
 
 def _period(config: AlbertConfig) -> int:
