@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from albert_tf.base.fields import check_value
-from albert_tf.registry import KEYS, REGISTRY, Spec, default_of, extensions_for, owner_of
+from albert_tf.registry import KEYS, REGISTRY, Spec, default_of, extensions_for
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import write_json
 
