@@ -31,10 +31,15 @@ class Kernels(Protocol):
     """Multiplies by weights. What products return may have a form that only `add_to_residual` and rows can read."""
 
     scale: tuple[float, float]  # the factor already applied to queries, and the factor still to be applied to scores
+    is_pre: bool  # whether norms come before a half
     is_gated: bool  # whether the feed-forward network has a gate
+
+    def half(self, kind: str, step: Step) -> Any:
+        """Returns the half, "attention" or "feed_forward", that a step runs."""
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         """Returns a half's input: normalized with pre-norm, otherwise unchanged."""
+        return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Any:
         """Returns the queries of `inputs`, and the keys and values of `attended`."""

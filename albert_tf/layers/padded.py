@@ -31,8 +31,8 @@ class LayerKernels(Kernels):
         self.scale = (scale, 1.0) if encoder.compute_dtype == "float16" else (1.0, scale)
         self._extensions = [(one, encoder.extension_weights[one.name]) for one in config.extensions]
 
-    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
-        return self._half(half, step).layer_norm(hidden) if self.is_pre else hidden
+    def half(self, kind: str, step: Step) -> Half:
+        return self.halves[kind, getattr(step, kind)]
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> tuple[Tensor, ...]:
         query = self.product("attention", "query", step, inputs)
@@ -47,10 +47,10 @@ class LayerKernels(Kernels):
         rate = self.config.hidden_dropout_prob
         if half == "feed_forward" and self.config.spec.drops_inside:
             inside = dropout(inside, rate, self._site(step, _INSIDE_SITE))
-        product, scale = self.product(half, "output", step, inside), self._half(half, step).branch_scale
+        product, scale = self.product(half, "output", step, inside), self.half(half, step).branch_scale
         product = product if scale == 1 else product * scale
         product = dropout(product, rate, self._site(step, 1 if half == "attention" else 2))
-        return residual + product if self.is_pre else self._half(half, step).layer_norm(residual, product)
+        return residual + product if self.is_pre else self.half(half, step).layer_norm(residual, product)
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
         probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
@@ -59,12 +59,9 @@ class LayerKernels(Kernels):
         site = 0 if part is None else _PART_SITE * (part + 1)
         return dropout(probabilities, self.config.attention_probs_dropout_prob, self._site(step, site))
 
-    def _half(self, half: str, step: Step) -> Half:
-        return self.halves[half, getattr(step, half)]
-
     def product(self, half: str, name: str, step: Step, inputs: Tensor) -> Tensor:
         """Returns a half's named dense product, before any activation function."""
-        owner, product = (half, getattr(step, half)), self._half(half, step).product(name)(inputs)
+        owner, product = (half, getattr(step, half)), self.half(half, step).product(name)(inputs)
         for extension, weights in self._extensions:
             if (pair := extension.low_rank(weights, owner, name)) is not None:
                 visit = visit_of(self.config, weights.steps[owner], step.number)
