@@ -246,18 +246,6 @@ def _is_set(key: str, value: Any) -> bool:
 def _check(config: AlbertConfig) -> None:
     for name, field in _CORE.items():
         check_value(field, getattr(config, name), _CHOICES)
-    _check_sizes(config)
-    if config.depth_plan:
-        from albert_tf.depth_plan import check_depth_plan
-
-        check_depth_plan(config)
-    if config.extensions or config.unused:
-        from albert_tf.extension import check_extensions
-
-        check_extensions(config, {name: field.default for name, field in _CORE.items()})
-
-
-def _check_sizes(config: AlbertConfig) -> None:
     heads, groups, layers = config.num_attention_heads, config.num_hidden_groups, config.num_hidden_layers
     if config.hidden_size % heads:
         raise UserError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
@@ -268,3 +256,11 @@ def _check_sizes(config: AlbertConfig) -> None:
             f"position_offset {config.position_offset} leaves no row of max_position_embeddings"
             f" {config.max_position_embeddings} for a token"
         )
+    if config.depth_plan:
+        from albert_tf.depth_plan import check_depth_plan
+
+        check_depth_plan(config)
+    if config.extensions or config.unused:
+        from albert_tf.extension import check_extensions
+
+        check_extensions(config, {name: field.default for name, field in _CORE.items()})

@@ -99,10 +99,6 @@ KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.k
 # Equivalent modes of the depth loop, and those of extensions.
 PLAIN_WALKS = ("unrolled", "loop", "recompute")
 WALKS = (*PLAIN_WALKS, *(entry.walk for entry in REGISTRY.values() if entry.walk))
-POSITION_TYPES = (
-    "absolute",
-    *(value for entry in REGISTRY.values() if entry.keys[0] == "position_type" for value in entry.values),
-)
 
 
 def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:

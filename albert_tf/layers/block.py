@@ -1,4 +1,4 @@
-"""One depth step, for training and exports, over the protocols `Kernels` and `Rows`.
+"""One depth step, for training and exports: `block`, over the protocols `Kernels` and `Rows`.
 
 `Kernels` multiply: Keras layers in training, constants of float32, bfloat16 or int8 in an export. `Rows` assign tokens
 to rows: a padded rectangle in training, rows without padding in an export.
@@ -54,36 +54,6 @@ class Kernels(Protocol):
         """Returns probabilities for scores, with dropout in training. `part` counts the parts of a long row."""
 
 
-def block(kernels: Kernels, rows: "Rows", step: Step, hidden: Tensor) -> Tensor:
-    """Runs attention, then the feed-forward network (modeling.py:934-1015).
-
-    Maps [tokens, hidden_size] to the same shape, or to [rows, hidden_size] at a step of summary tokens alone.
-    """
-    inputs = kernels.half_input("attention", step, hidden)
-    projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
-    context = rows.attend(projected, step)
-    residual = rows.summary_tokens(hidden) if step.only_summary else hidden
-    hidden = kernels.add_to_residual("attention", step, context, residual)
-    inputs = kernels.half_input("feed_forward", step, hidden)
-    inside = kernels.dense("intermediate", step, inputs)
-    if kernels.is_gated:
-        inside = inside * kernels.dense("gate", step, inputs)
-    return kernels.add_to_residual("feed_forward", step, inside, hidden)
-
-
-@dataclasses.dataclass
-class Pairs:
-    """The masks and features of query-key pairs, for rows in one rectangle."""
-
-    bias: Tensor  # [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all
-    features: dict[str, tuple[Tensor, Tensor]]  # [rows or 1, queries, ...] of the queries, the same of the keys
-    summary: Tensor = None  # int32 [rows, 1], the queries' columns, where only summary tokens are queries
-
-    def masked(self, scores: Tensor) -> Tensor:
-        """Returns scores [rows, heads, queries, keys] with the bias added."""
-        return scores if self.bias is None else scores + ops.cast(self.bias, scores.dtype)
-
-
 class Rows(Protocol):
     """Assigns tokens to rows, and calls attention with rectangles [rows, heads, tokens, head_size]."""
 
@@ -121,6 +91,36 @@ class Rows(Protocol):
     def restore(self, of_rows: Tensor) -> Tensor:
         """Returns [rows, ...] in the batch's order."""
         return of_rows
+
+
+def block(kernels: Kernels, rows: Rows, step: Step, hidden: Tensor) -> Tensor:
+    """Runs attention, then the feed-forward network (modeling.py:934-1015).
+
+    Maps [tokens, hidden_size] to the same shape, or to [rows, hidden_size] at a step of summary tokens alone.
+    """
+    inputs = kernels.half_input("attention", step, hidden)
+    projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
+    context = rows.attend(projected, step)
+    residual = rows.summary_tokens(hidden) if step.only_summary else hidden
+    hidden = kernels.add_to_residual("attention", step, context, residual)
+    inputs = kernels.half_input("feed_forward", step, hidden)
+    inside = kernels.dense("intermediate", step, inputs)
+    if kernels.is_gated:
+        inside = inside * kernels.dense("gate", step, inputs)
+    return kernels.add_to_residual("feed_forward", step, inside, hidden)
+
+
+@dataclasses.dataclass
+class Pairs:
+    """The masks and features of query-key pairs, for rows in one rectangle."""
+
+    bias: Tensor  # [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all
+    features: dict[str, tuple[Tensor, Tensor]]  # [rows or 1, queries, ...] of the queries, the same of the keys
+    summary: Tensor = None  # int32 [rows, 1], the queries' columns, where only summary tokens are queries
+
+    def masked(self, scores: Tensor) -> Tensor:
+        """Returns scores [rows, heads, queries, keys] with the bias added."""
+        return scores if self.bias is None else scores + ops.cast(self.bias, scores.dtype)
 
 
 def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Step) -> Tensor:

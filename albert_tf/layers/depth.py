@@ -1,4 +1,4 @@
-"""The depth loop: which weights run at which step, and how a step runs."""
+"""Which blocks run at which step (`plan`), what a step does (`Runner`), and the loop over steps (`DepthLoop`)."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ class Segment(NamedTuple):
     repeats: int
 
 
-def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
+def cycles_of(config: AlbertConfig) -> list[tuple[Step, ...]]:
     """Lists the steps in cycles that may repeat: one pass over a plan part's blocks, or a layer's inner groups."""
     own, sharing = itertools.count(), config.sharing
     numbered = [[(half, next(own)) for half in shared] for shared in _shared_cycles(config)]
@@ -49,7 +49,7 @@ def _period(config: AlbertConfig) -> int:
 
 def plan(config: AlbertConfig) -> list[Step]:
     """Lists the `config.num_steps` executed blocks in order."""
-    steps, period = itertools.chain(*cycles(config)), _period(config)
+    steps, period = itertools.chain(*cycles_of(config)), _period(config)
     return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
 
@@ -68,8 +68,12 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """Returns the plan's runs of equal cycles, whatever their phases: the parts that can run more or less often."""
-    return [Segment(cycle, len(list(equal))) for cycle, equal in itertools.groupby(cycles(config))]
+    """Returns the plan's runs of equal cycles, whatever their phases: the parts that can run more or less often.
+
+    >>> [(len(run.steps), run.repeats) for run in runs_of(AlbertConfig(depth_plan="1+2x5+1"))]
+    [(1, 1), (2, 5), (1, 1)]
+    """
+    return [Segment(cycle, len(list(equal))) for cycle, equal in itertools.groupby(cycles_of(config))]
 
 
 def of_step(table: Any, step: Any) -> Any:

@@ -14,7 +14,8 @@ from albert_tf.layers.weights import Half, check_length
 from albert_tf.registry import REGISTRY
 from tfrecords.base.errors import UserError
 
-# Numbers of dropouts: of the parts of a long row, above those of all steps; of a step's third one, below those.
+# Numbers of further dropouts of a step, besides 0 to 2 (see `site_seed`): of the parts of a long row, and inside the
+# feed-forward network.
 _PART_SITE, _INSIDE_SITE = 1 << 22, 1 << 17
 
 
