@@ -18,7 +18,10 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """One depth step: its weights and its number."""
+    """One depth step: its weights and its number.
+
+    A block has two halves, attention and the feed-forward network, and several steps may share a half.
+    """
 
     attention: int  # index of its attention half
     feed_forward: int  # index of its feed-forward half

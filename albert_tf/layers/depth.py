@@ -24,11 +24,13 @@ class Segment(NamedTuple):
 
 def cycles_of(config: AlbertConfig) -> list[tuple[Step, ...]]:
     """Lists the steps in cycles that may repeat: one pass over a plan part's blocks, or a layer's inner groups."""
-    own, sharing = itertools.count(), config.sharing
-    numbered = [[(half, next(own)) for half in shared] for shared in _shared_cycles(config)]
+    count, sharing = itertools.count(), config.sharing
+    shares_attention, shares_ffn = sharing in ("all", "attention"), sharing in ("all", "ffn")
+    # By step, the number of a half that is shared, and of one of its own.
+    numbered = [[(shared, next(count)) for shared in cycle] for cycle in _shared_cycles(config)]
     return [
-        tuple(Step(a if sharing in ("all", "attention") else b, a if sharing in ("all", "ffn") else b) for a, b in row)
-        for row in numbered
+        tuple(Step(shared if shares_attention else own, shared if shares_ffn else own) for shared, own in cycle)
+        for cycle in numbered
     ]
 
 
@@ -44,6 +46,7 @@ def _shared_cycles(config: AlbertConfig) -> list[range]:
 
 
 def _period(config: AlbertConfig) -> int:
+    """Returns the number of steps after which the extensions' behaviour repeats."""
     return math.lcm(1, *(extension.period() for extension in config.extensions))
 
 

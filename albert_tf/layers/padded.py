@@ -1,6 +1,5 @@
 """Training over padded batches: Keras layers as kernels, rows in a rectangle, and checks of features."""
 
-import difflib
 from typing import Any
 
 from keras import ops
@@ -12,7 +11,7 @@ from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows
 from albert_tf.layers.depth import of_step, visit_of
 from albert_tf.layers.weights import Half, check_length
 from albert_tf.registry import REGISTRY
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, nearest
 
 # Numbers of further dropouts of a step, besides 0 to 2 (see `site_seed`): of the parts of a long row, and inside the
 # feed-forward network.
@@ -188,9 +187,8 @@ def by_name(features: Any) -> dict[str, Any]:
     named = {_ALIASES.get(name, name): value for name, value in features.items()}
     for name in named:
         if name not in NAMES:
-            near = difflib.get_close_matches(str(name), [*NAMES, *_ALIASES], n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_OF_ENCODER)}"
-            raise plain(UserError(f"no model knows a feature '{name}'; {hint}"))
+            hint = nearest(name, [*NAMES, *_ALIASES]) or f"; known are {', '.join(_OF_ENCODER)}"
+            raise plain(UserError(f"no model knows a feature '{name}'{hint}"))
     if len(named) < len(features):
         both = [f"{alias} and {name}" for alias, name in _ALIASES.items() if alias in features and name in features]
         raise plain(UserError(f"the features hold {', '.join(both)}, which are the same; leave one out"))
