@@ -2,9 +2,6 @@
 
 from typing import NamedTuple
 
-# Equivalent modes of the depth loop, and the one to a fixed point.
-PLAIN_WALKS = ("unrolled", "loop", "recompute")
-WALKS = (*PLAIN_WALKS, "equilibrium")
 OPTIMIZERS = ("lamb", "adamw", "muon")
 # Definitions of the norm for gradient clipping.
 GRADIENT_NORMS = ("summed", "official")

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from albert_tf.base.fields import check_value
-from albert_tf.depth_plan import read_depth_plan
-from albert_tf.registry import KEYS, REGISTRY, Spec, default_of, extensions_for, owner_of
+from albert_tf.registry import KEYS, REGISTRY, Spec, default_of, extensions_for
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import write_json
 
@@ -236,11 +235,6 @@ _CHOICES = {
 }
 
 
-def begins_plain(key: str) -> bool:
-    """Returns whether a new model with this key set computes the same as one without it."""
-    return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
-
-
 def _is_set(key: str, value: Any) -> bool:
     asked = next((entry for entry in REGISTRY.values() if entry.keys[0] == key), None)
     if asked:
@@ -252,15 +246,6 @@ def _is_set(key: str, value: Any) -> bool:
 def _check(config: AlbertConfig) -> None:
     for name, field in _CORE.items():
         check_value(field, getattr(config, name), _CHOICES)
-    _check_sizes(config)
-    _check_depth_plan(config)
-    if config.extensions or config.unused:
-        from albert_tf.extension import check_extensions
-
-        check_extensions(config, {name: field.default for name, field in _CORE.items()})
-
-
-def _check_sizes(config: AlbertConfig) -> None:
     heads, groups, layers = config.num_attention_heads, config.num_hidden_groups, config.num_hidden_layers
     if config.hidden_size % heads:
         raise UserError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
@@ -271,18 +256,11 @@ def _check_sizes(config: AlbertConfig) -> None:
             f"position_offset {config.position_offset} leaves no row of max_position_embeddings"
             f" {config.max_position_embeddings} for a token"
         )
+    if config.depth_plan:
+        from albert_tf.depth_plan import check_depth_plan
 
+        check_depth_plan(config)
+    if config.extensions or config.unused:
+        from albert_tf.extension import check_extensions
 
-def _check_depth_plan(config: AlbertConfig) -> None:
-    if not config.depth_plan:
-        return
-    runs = sum(part.blocks * part.repeats for part in read_depth_plan(config.depth_plan))
-    if runs != config.num_hidden_layers:
-        raise UserError(
-            f"depth_plan '{config.depth_plan}' runs {runs} blocks, num_hidden_layers is {config.num_hidden_layers};"
-            " the two must agree"
-        )
-    if config.num_hidden_groups > 1 or config.inner_group_num > 1:
-        raise UserError("depth_plan takes the place of num_hidden_groups and inner_group_num; leave these at 1")
-    if config.sharing == "none":
-        raise UserError("depth_plan says which blocks are shared, sharing 'none' shares none; leave one out")
+        check_extensions(config, {name: field.default for name, field in _CORE.items()})

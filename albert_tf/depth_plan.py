@@ -1,9 +1,12 @@
 """The syntax of depth plans, such as "1+1x10+1": which blocks run, in which order, how often."""
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfrecords.base.errors import UserError
+
+if TYPE_CHECKING:
+    from albert_tf.config import AlbertConfig
 
 _PART = re.compile(r"([1-9]\d*)(?:x([1-9]\d*)(r?))?")
 
@@ -21,12 +24,6 @@ class Part(NamedTuple):
     repeats: int
     is_reversed: bool
 
-    @property
-    def cycles(self) -> list[range]:
-        """Returns the block numbers within the part, a range for each pass."""
-        rows = [range(self.blocks)] * self.repeats
-        return [*rows[:-1], rows[-1][::-1]] if self.is_reversed else rows
-
 
 def read_depth_plan(text: str) -> list[Part]:
     """Reads parts joined by "+": "A" or "AxB" for A blocks run B times, "AxBr" for the last time in reversed order.
@@ -38,8 +35,6 @@ def read_depth_plan(text: str) -> list[Part]:
 
     >>> [tuple(part) for part in read_depth_plan("1+2x5+1")]
     [(1, 1, False), (2, 5, False), (1, 1, False)]
-    >>> [list(cycle) for cycle in read_depth_plan("3x3r")[0].cycles]
-    [[0, 1, 2], [0, 1, 2], [2, 1, 0]]
     """
     parts = []
     for written in text.split("+"):
@@ -52,3 +47,31 @@ def read_depth_plan(text: str) -> list[Part]:
         blocks, repeats, backwards = found.groups()
         parts.append(Part(int(blocks), int(repeats or 1), bool(backwards)))
     return parts
+
+
+def plan_cycles(text: str) -> list[range]:
+    """Returns the numbers of the blocks that run in each pass of a plan, over all of its parts.
+
+    >>> [list(cycle) for cycle in plan_cycles("1+3x3r")]
+    [[0], [1, 2, 3], [1, 2, 3], [3, 2, 1]]
+    """
+    cycles, first = list[range](), 0
+    for blocks, repeats, is_reversed in read_depth_plan(text):
+        passes = [range(first, first + blocks)] * repeats
+        cycles += [*passes[:-1], passes[-1][::-1]] if is_reversed else passes
+        first += blocks
+    return cycles
+
+
+def check_depth_plan(config: "AlbertConfig") -> None:
+    """Raises UserError if a configuration's depth plan is none, or conflicts with its other fields."""
+    runs = sum(part.blocks * part.repeats for part in read_depth_plan(config.depth_plan))
+    if runs != config.num_hidden_layers:
+        raise UserError(
+            f"depth_plan '{config.depth_plan}' runs {runs} blocks, num_hidden_layers is {config.num_hidden_layers};"
+            " the two must agree"
+        )
+    if config.num_hidden_groups > 1 or config.inner_group_num > 1:
+        raise UserError("depth_plan takes the place of num_hidden_groups and inner_group_num; leave these at 1")
+    if config.sharing == "none":
+        raise UserError("depth_plan says which blocks are shared, sharing 'none' shares none; leave one out")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from albert_tf.base.fields import check_value
-from albert_tf.registry import REGISTRY, Spec, Weights, owner_of
+from albert_tf.registry import KEYS, REGISTRY, Spec, Weights, owner_of
 from tfrecords.base.errors import UserError
 
 if TYPE_CHECKING:
@@ -194,6 +194,11 @@ def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> Non
                 both = f"{other} {given[other]!r} and {setting_of(config, one)}"
                 raise UserError(f"{both} exclude each other: {reason}; leave one out")
         one.check(config)
+
+
+def begins_plain(key: str) -> bool:
+    """Returns whether a new model with this key set computes the same as one without it."""
+    return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
 
 
 def setting_of(config: "AlbertConfig", extension: "Extension") -> str:

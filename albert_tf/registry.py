@@ -96,10 +96,9 @@ REGISTRY = {
 }
 # All keys that extensions read, each once.
 KEYS = tuple(dict.fromkeys(key for entry in REGISTRY.values() for key in entry.keys))
-POSITION_TYPES = (
-    "absolute",
-    *(value for entry in REGISTRY.values() if entry.keys[0] == "position_type" for value in entry.values),
-)
+# Equivalent modes of the depth loop, and those of extensions.
+PLAIN_WALKS = ("unrolled", "loop", "recompute")
+WALKS = (*PLAIN_WALKS, *(entry.walk for entry in REGISTRY.values() if entry.walk))
 
 
 def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:

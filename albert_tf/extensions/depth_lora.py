@@ -10,6 +10,7 @@ from typing import Any
 
 from albert_tf.extension import Extension, RowCost, Weight, WeightLayer
 from albert_tf.layers.depth import plan
+from albert_tf.layers.weights import product_sizes
 from albert_tf.registry import Weights
 from tfrecords.base.errors import UserError
 
@@ -43,11 +44,7 @@ class DepthLora(Extension):
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
         if self.depth_lora_target not in _TARGETS.get(owner, ()) or len(steps) < 2:
             return []
-        inside, width, count, rank = config.intermediate_size, config.hidden_size, len(steps), self.depth_lora_rank
-        shapes = dict.fromkeys(("query", "key", "value", "output"), (width, width))
-        if owner == "feed_forward":
-            gate = {"gate": (width, inside)} if config.feed_forward == "glu" else {}
-            shapes = {"intermediate": (width, inside)} | gate | {"output": (inside, width)}
+        count, rank = len(steps), self.depth_lora_rank
         return [
             WeightLayer(
                 attribute=f"lora_{name}",
@@ -58,7 +55,7 @@ class DepthLora(Extension):
                     "b": Weight((count, rank, units), per_step=True),
                 },
             )
-            for place, (name, (inputs, units)) in enumerate(shapes.items())
+            for place, (name, (inputs, units)) in enumerate(product_sizes(config, owner).items())
         ]
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:

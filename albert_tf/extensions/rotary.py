@@ -7,8 +7,11 @@ from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.extension import Extension
-from albert_tf.registry import POSITION_TYPES, Spec, Weights
+from albert_tf.registry import REGISTRY, Spec, Weights
 from tfrecords.base.errors import UserError
+
+# The values of the key that several extensions share.
+_TYPES = [value for entry in REGISTRY.values() if entry.keys[0] == "position_type" for value in entry.values]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Rotary(Extension):
     """
 
     name, for_litert = "rotary", True
-    choices = {"position_type": POSITION_TYPES}
+    choices = {"position_type": ("absolute", *_TYPES)}
     limits = {"rotary_theta": ("above 0", lambda value: value > 0)}
     position_type: str = "absolute"
     rotary_theta: float = 10000.0

@@ -1,4 +1,4 @@
-"""One depth step, for training and exports, over the protocols `Kernels` and `Rows`.
+"""One depth step, for training and exports: `block`, over the protocols `Kernels` and `Rows`.
 
 `Kernels` multiply: Keras layers in training, constants of float32, bfloat16 or int8 in an export. `Rows` assign tokens
 to rows: a padded rectangle in training, rows without padding in an export.
@@ -18,7 +18,10 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """One depth step: its weights and its number."""
+    """One depth step: its weights and its number.
+
+    A block has two halves, attention and the feed-forward network, and several steps may share a half.
+    """
 
     attention: int  # index of its attention half
     feed_forward: int  # index of its feed-forward half
@@ -31,10 +34,15 @@ class Kernels(Protocol):
     """Multiplies by weights. What products return may have a form that only `add_to_residual` and rows can read."""
 
     scale: tuple[float, float]  # the factor already applied to queries, and the factor still to be applied to scores
+    is_pre: bool  # whether norms come before a half
     is_gated: bool  # whether the feed-forward network has a gate
+
+    def half(self, kind: str, step: Step) -> Any:
+        """Returns the half, "attention" or "feed_forward", that a step runs."""
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         """Returns a half's input: normalized with pre-norm, otherwise unchanged."""
+        return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Any:
         """Returns the queries of `inputs`, and the keys and values of `attended`."""
@@ -47,36 +55,6 @@ class Kernels(Protocol):
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
         """Returns probabilities for scores, with dropout in training. `part` counts the parts of a long row."""
-
-
-def block(kernels: Kernels, rows: "Rows", step: Step, hidden: Tensor) -> Tensor:
-    """Runs attention, then the feed-forward network (modeling.py:934-1015).
-
-    Maps [tokens, hidden_size] to the same shape, or to [rows, hidden_size] at a step of summary tokens alone.
-    """
-    inputs = kernels.half_input("attention", step, hidden)
-    projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
-    context = rows.attend(projected, step)
-    residual = rows.summary_tokens(hidden) if step.only_summary else hidden
-    hidden = kernels.add_to_residual("attention", step, context, residual)
-    inputs = kernels.half_input("feed_forward", step, hidden)
-    inside = kernels.dense("intermediate", step, inputs)
-    if kernels.is_gated:
-        inside = inside * kernels.dense("gate", step, inputs)
-    return kernels.add_to_residual("feed_forward", step, inside, hidden)
-
-
-@dataclasses.dataclass
-class Pairs:
-    """The masks and features of query-key pairs, for rows in one rectangle."""
-
-    bias: Tensor  # [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all
-    features: dict[str, tuple[Tensor, Tensor]]  # [rows or 1, queries, ...] of the queries, the same of the keys
-    summary: Tensor = None  # int32 [rows, 1], the queries' columns, where only summary tokens are queries
-
-    def masked(self, scores: Tensor) -> Tensor:
-        """Returns scores [rows, heads, queries, keys] with the bias added."""
-        return scores if self.bias is None else scores + ops.cast(self.bias, scores.dtype)
 
 
 class Rows(Protocol):
@@ -116,6 +94,36 @@ class Rows(Protocol):
     def restore(self, of_rows: Tensor) -> Tensor:
         """Returns [rows, ...] in the batch's order."""
         return of_rows
+
+
+def block(kernels: Kernels, rows: Rows, step: Step, hidden: Tensor) -> Tensor:
+    """Runs attention, then the feed-forward network (modeling.py:934-1015).
+
+    Maps [tokens, hidden_size] to the same shape, or to [rows, hidden_size] at a step of summary tokens alone.
+    """
+    inputs = kernels.half_input("attention", step, hidden)
+    projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
+    context = rows.attend(projected, step)
+    residual = rows.summary_tokens(hidden) if step.only_summary else hidden
+    hidden = kernels.add_to_residual("attention", step, context, residual)
+    inputs = kernels.half_input("feed_forward", step, hidden)
+    inside = kernels.dense("intermediate", step, inputs)
+    if kernels.is_gated:
+        inside = inside * kernels.dense("gate", step, inputs)
+    return kernels.add_to_residual("feed_forward", step, inside, hidden)
+
+
+@dataclasses.dataclass
+class Pairs:
+    """The masks and features of query-key pairs, for rows in one rectangle."""
+
+    bias: Tensor  # [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all
+    features: dict[str, tuple[Tensor, Tensor]]  # [rows or 1, queries, ...] of the queries, the same of the keys
+    summary: Tensor = None  # int32 [rows, 1], the queries' columns, where only summary tokens are queries
+
+    def masked(self, scores: Tensor) -> Tensor:
+        """Returns scores [rows, heads, queries, keys] with the bias added."""
+        return scores if self.bias is None else scores + ops.cast(self.bias, scores.dtype)
 
 
 def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Step) -> Tensor:

@@ -1,4 +1,4 @@
-"""The depth loop: which weights run at which step, and how a step runs."""
+"""Which blocks run at which step (`plan`), what a step does (`Runner`), and the loop over steps (`DepthLoop`)."""
 
 import itertools
 import math
@@ -11,7 +11,6 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.loops import repeat
 from albert_tf.config import AlbertConfig
-from albert_tf.depth_plan import read_depth_plan
 from albert_tf.layers.block import Kernels, Rows, Step, block
 from albert_tf.registry import Weights
 
@@ -23,36 +22,37 @@ class Segment(NamedTuple):
     repeats: int
 
 
-def cycles(config: AlbertConfig) -> list[tuple[Step, ...]]:
+def cycles_of(config: AlbertConfig) -> list[tuple[Step, ...]]:
     """Lists the steps in cycles that may repeat: one pass over a plan part's blocks, or a layer's inner groups."""
-    own, sharing = itertools.count(), config.sharing
-    numbered = [[(half, next(own)) for half in shared] for shared in _shared_cycles(config)]
+    count, sharing = itertools.count(), config.sharing
+    shares_attention, shares_ffn = sharing in ("all", "attention"), sharing in ("all", "ffn")
+    # By step, the number of a half that is shared, and of one of its own.
+    numbered = [[(shared, next(count)) for shared in cycle] for cycle in _shared_cycles(config)]
     return [
-        tuple(Step(a if sharing in ("all", "attention") else b, a if sharing in ("all", "ffn") else b) for a, b in row)
-        for row in numbered
+        tuple(Step(shared if shares_attention else own, shared if shares_ffn else own) for shared, own in cycle)
+        for cycle in numbered
     ]
 
 
 def _shared_cycles(config: AlbertConfig) -> list[range]:
     inner, layers = config.inner_group_num, config.num_hidden_layers
-    if not config.depth_plan:
-        # Integers: the float forms of google-research and HuggingFace err (22 layers in 22 groups is the first).
-        groups = [layer * config.num_hidden_groups // layers for layer in range(layers)]
-        return [range(group * inner, (group + 1) * inner) for group in groups]
-    result, first = [], 0
-    for part in read_depth_plan(config.depth_plan):
-        result += [range(first + row.start, first + row.stop, row.step) for row in part.cycles]
-        first += part.blocks
-    return result
+    if config.depth_plan:
+        from albert_tf.depth_plan import plan_cycles
+
+        return plan_cycles(config.depth_plan)
+    # Integers: the float forms of google-research and HuggingFace err (22 layers in 22 groups is the first).
+    groups = [layer * config.num_hidden_groups // layers for layer in range(layers)]
+    return [range(group * inner, (group + 1) * inner) for group in groups]
 
 
 def _period(config: AlbertConfig) -> int:
+    """Returns the number of steps after which the extensions' behaviour repeats."""
     return math.lcm(1, *(extension.period() for extension in config.extensions))
 
 
 def plan(config: AlbertConfig) -> list[Step]:
     """Lists the `config.num_steps` executed blocks in order."""
-    steps, period = itertools.chain(*cycles(config)), _period(config)
+    steps, period = itertools.chain(*cycles_of(config)), _period(config)
     return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
 
@@ -71,8 +71,12 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """Returns the plan's runs of equal cycles, whatever their phases: the parts that can run more or less often."""
-    return [Segment(cycle, len(list(equal))) for cycle, equal in itertools.groupby(cycles(config))]
+    """Returns the plan's runs of equal cycles, whatever their phases: the parts that can run more or less often.
+
+    >>> [(len(run.steps), run.repeats) for run in runs_of(AlbertConfig(depth_plan="1+2x5+1"))]
+    [(1, 1), (2, 5), (1, 1)]
+    """
+    return [Segment(cycle, len(list(equal))) for cycle, equal in itertools.groupby(cycles_of(config))]
 
 
 def of_step(table: Any, step: Any) -> Any:

@@ -12,13 +12,12 @@ from albert_tf.base.fit_data import check_data
 from albert_tf.base.layers import SeedInFiles
 from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
 from albert_tf.base.precision import warn_of_bfloat16
-from albert_tf.choices import PLAIN_WALKS, WALKS
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.block import ATTEND, Attention, attend_to_all
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
 from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features
 from albert_tf.layers.weights import Embeddings, Half, TransformerBlock, collect, dense, norm
-from albert_tf.registry import Weights
+from albert_tf.registry import PLAIN_WALKS, WALKS, Weights
 from tfrecords.base.errors import UserError
 
 # The dense layers that LoRA may adapt.
@@ -152,21 +151,22 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
             UserError: unknown feature names, or hidden states or attentions that the encoder cannot return.
         """
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
-        shown, attentions = list[Tensor](), list[Tensor]() if output_attentions else None
-        asks = bool(output_hidden_states or output_attentions)
-        for one in self.config.extensions if asks else ():
+        hidden_states, attentions = list[Tensor](), list[Tensor]() if output_attentions else None
+        is_inspected = bool(output_hidden_states or output_attentions)
+        for one in self.config.extensions if is_inspected else ():
             one.check_outputs(bool(output_hidden_states), output_attentions)
-        embedded, runner, state = self.begin(features, seed, attentions, is_drawn=training and not asks)
+        embedded, runner, state = self.begin(features, seed, attentions, is_drawn=training and not is_inspected)
         rows = runner.rows
         is_listed = self.walk in ("unrolled", "recompute") and not self.is_exported
-        shows = output_hidden_states or (output_hidden_states is None and is_listed)
+        has_states = output_hidden_states or (output_hidden_states is None and is_listed)
 
-        def show(state: Any) -> None:
-            shown.append(self._finish(runner, runner.carried(state)))
+        def add(state: Any) -> None:
+            hidden_states.append(self._finish(runner, runner.carried(state)))
 
-        state = DepthLoop(self._kind(asks, output_attentions), observe=show if shows else None)(runner, state)
-        if shows:
-            show(state)
+        kind = self._loop_kind(is_inspected, output_attentions)
+        state = DepthLoop(kind, observe=add if has_states else None)(runner, state)
+        if has_states:
+            add(state)
         reported, losses, self.unmeasured = runner.report(state)
         for loss in losses:
             self.add_loss(loss)
@@ -174,14 +174,14 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         outputs = {"embedding_output": rows.content(embedded)} | rows.outputs(sequence) | reported
         if self.pooler is not None:
             outputs["pooled_output"] = self.pooler(rows.summaries(outputs["sequence_output"]))
-        if shows:
-            outputs["hidden_states"] = [rows.content(one) for one in shown]
+        if has_states:
+            outputs["hidden_states"] = [rows.content(one) for one in hidden_states]
         if attentions is not None:
             outputs["attentions"] = [rows.probabilities(one) for one in attentions]
         return outputs
 
-    def _kind(self, asks: bool, output_attentions: bool) -> str:
-        is_listed = asks or any(one.lists_steps for one in self.config.extensions)
+    def _loop_kind(self, is_inspected: bool, output_attentions: bool) -> str:
+        is_listed = is_inspected or any(one.lists_steps for one in self.config.extensions)
         if self.walk == "recompute":
             return "unrolled" if output_attentions else "recompute"
         return "loop" if self.walk == "loop" and not is_listed else "unrolled"

@@ -1,6 +1,5 @@
 """Training over padded batches: Keras layers as kernels, rows in a rectangle, and checks of features."""
 
-import difflib
 from typing import Any
 
 from keras import ops
@@ -12,9 +11,10 @@ from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows
 from albert_tf.layers.depth import of_step, visit_of
 from albert_tf.layers.weights import Half, check_length
 from albert_tf.registry import REGISTRY
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, nearest
 
-# Numbers of dropouts: of the parts of a long row, above those of all steps; of a step's third one, below those.
+# Numbers of further dropouts of a step, besides 0 to 2 (see `site_seed`): of the parts of a long row, and inside the
+# feed-forward network.
 _PART_SITE, _INSIDE_SITE = 1 << 22, 1 << 17
 
 
@@ -31,8 +31,8 @@ class LayerKernels(Kernels):
         self.scale = (scale, 1.0) if encoder.compute_dtype == "float16" else (1.0, scale)
         self._extensions = [(one, encoder.extension_weights[one.name]) for one in config.extensions]
 
-    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
-        return self._half(half, step).layer_norm(hidden) if self.is_pre else hidden
+    def half(self, kind: str, step: Step) -> Half:
+        return self.halves[kind, getattr(step, kind)]
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> tuple[Tensor, ...]:
         query = self.product("attention", "query", step, inputs)
@@ -47,10 +47,10 @@ class LayerKernels(Kernels):
         rate = self.config.hidden_dropout_prob
         if half == "feed_forward" and self.config.spec.drops_inside:
             inside = dropout(inside, rate, self._site(step, _INSIDE_SITE))
-        product, scale = self.product(half, "output", step, inside), self._half(half, step).branch_scale
+        product, scale = self.product(half, "output", step, inside), self.half(half, step).branch_scale
         product = product if scale == 1 else product * scale
         product = dropout(product, rate, self._site(step, 1 if half == "attention" else 2))
-        return residual + product if self.is_pre else self._half(half, step).layer_norm(residual, product)
+        return residual + product if self.is_pre else self.half(half, step).layer_norm(residual, product)
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
         probabilities = ops.cast(ops.softmax(ops.cast(scores, "float32"), axis=-1), scores.dtype)
@@ -59,12 +59,9 @@ class LayerKernels(Kernels):
         site = 0 if part is None else _PART_SITE * (part + 1)
         return dropout(probabilities, self.config.attention_probs_dropout_prob, self._site(step, site))
 
-    def _half(self, half: str, step: Step) -> Half:
-        return self.halves[half, getattr(step, half)]
-
     def product(self, half: str, name: str, step: Step, inputs: Tensor) -> Tensor:
         """Returns a half's named dense product, before any activation function."""
-        owner, product = (half, getattr(step, half)), self._half(half, step).product(name)(inputs)
+        owner, product = (half, getattr(step, half)), self.half(half, step).product(name)(inputs)
         for extension, weights in self._extensions:
             if (pair := extension.low_rank(weights, owner, name)) is not None:
                 visit = visit_of(self.config, weights.steps[owner], step.number)
@@ -190,9 +187,8 @@ def by_name(features: Any) -> dict[str, Any]:
     named = {_ALIASES.get(name, name): value for name, value in features.items()}
     for name in named:
         if name not in NAMES:
-            near = difflib.get_close_matches(str(name), [*NAMES, *_ALIASES], n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_OF_ENCODER)}"
-            raise plain(UserError(f"no model knows a feature '{name}'; {hint}"))
+            hint = nearest(name, [*NAMES, *_ALIASES]) or f"; known are {', '.join(_OF_ENCODER)}"
+            raise plain(UserError(f"no model knows a feature '{name}'{hint}"))
     if len(named) < len(features):
         both = [f"{alias} and {name}" for alias, name in _ALIASES.items() if alias in features and name in features]
         raise plain(UserError(f"the features hold {', '.join(both)}, which are the same; leave one out"))

@@ -38,24 +38,27 @@ def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
     return LayerNorm(config.layer_norm_eps, config.use_bias, **kwargs)
 
 
+def product_sizes(config: AlbertConfig, kind: str) -> dict[str, tuple[int, int]]:
+    """Returns the inputs and units of the dense layers of a half, "attention" or "feed_forward", in their order."""
+    hidden, inside = config.hidden_size, config.intermediate_size
+    if kind == "attention":
+        return dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))
+    gate = {"gate": (hidden, inside)} if config.feed_forward == "glu" else {}
+    return {"intermediate": (hidden, inside)} | gate | {"output": (inside, hidden)}
+
+
 class Half(keras.layers.Layer, ExtensionOwner):
     """Holds the weights of one half of a block: dense layers, a norm, extensions' layers. It computes nothing.
 
-    `kind` is "attention", with the dense layers query, key, value and output, or "feed_forward", with intermediate,
-    gate (for "glu") and output. `steps` are the numbers of the plan's steps that run it. `branch_scale` is the factor
-    of its result before it is added to the residual.
+    `kind` is "attention" or "feed_forward". `steps` are the numbers of the plan's steps that run it. `branch_scale` is
+    the factor of its result before it is added to the residual.
     """
 
     def __init__(self, config: AlbertConfig, kind: str, steps: tuple[int, ...] = (), **kwargs: Any):
         super().__init__(**kwargs)
         self.config, self.steps, own = config, tuple(steps), {"dtype": self.dtype_policy}
-        hidden, inside = config.hidden_size, config.intermediate_size
-        is_attention, self.gate = kind == "attention", None
-        # By product: input and output sizes.
-        sizes = dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))
+        is_attention, self.gate, sizes = kind == "attention", None, product_sizes(config, kind)
         if not is_attention:
-            gate = {"gate": (hidden, inside)} if config.feed_forward == "glu" else {}
-            sizes = {"intermediate": (hidden, inside)} | gate | {"output": (inside, hidden)}
             self.add_extension_layers(config, kind, self.steps)
         self.names, self.widths = tuple(sizes), tuple(width for width, _ in sizes.values())
         has_bias = config.use_bias and (config.spec.attention_bias or not is_attention)

@@ -4,8 +4,9 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, GRADIENT_NORMS, MAX_SEED, OPTIMIZERS, STRATEGIES, WALKS
+from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, GRADIENT_NORMS, MAX_SEED, OPTIMIZERS, STRATEGIES
 from albert_tf.config import AlbertConfig
+from albert_tf.registry import WALKS
 from albert_tf.tasks.settings import STRATEGIES_HELP
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting

@@ -8,7 +8,8 @@ import keras
 from albert_tf import loading
 from albert_tf.checkpoints.variables import encoder_of, named_variables
 from albert_tf.checkpoints.vocabulary import keep_pieces
-from albert_tf.config import AlbertConfig, begins_plain, read_config
+from albert_tf.config import AlbertConfig, read_config
+from albert_tf.extension import begins_plain
 from albert_tf.hub import find_model
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.own_tokenizer import difference_from_own

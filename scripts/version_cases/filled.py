@@ -1,5 +1,6 @@
 """Weights by a rule that only the layout on disk decides, and the numbers that models are tried on."""
 
+import re
 import tempfile
 import zlib
 from pathlib import Path
@@ -84,8 +85,11 @@ def numbers(value, name: str = "") -> dict[str, np.ndarray]:
 
 
 def short(path: str) -> str:
-    """Returns a variable's path without its model's name, which counts how many models there were."""
-    return path.partition("/")[2] or path
+    """Returns a variable's path without its model's name, which counts how many models there were.
+
+    The variables of an optimizer hold it in their own names, too.
+    """
+    return re.sub(r"^(albert_encoder)_\d+_", r"\1_", path.partition("/")[2] or path)
 
 
 def weights_of(model) -> dict[str, np.ndarray]:

@@ -22,6 +22,8 @@ from .texts import wordpiece
 
 # Of a model's configuration within a .keras file: when and by which Keras it was written.
 _UNSTEADY = ("date_saved", "keras_version")
+# The number of the file's format: every reader takes a file without it, as older versions wrote them.
+_ADDED = ("shared_object_id", "format_version")
 
 
 def cases(folders: Folders) -> Iterator[Case]:
@@ -53,12 +55,12 @@ def layout(path: Path) -> dict[str, Any]:
 
 
 def _steady(config: Any) -> Any:
-    """A configuration without the numbers that Keras gives to names of layers as it makes them, and the modules."""
+    """A configuration without modules, _ADDED, and the numbers that Keras gives to names of layers."""
     if isinstance(config, dict):
         config = {key: value for key, value in config.items() if key != "module"}
         if isinstance(config.get("name"), str):
             config["name"] = config["name"].rstrip("0123456789").rstrip("_")
-        return {key: _steady(value) for key, value in config.items() if key not in ("shared_object_id",)}
+        return {key: _steady(value) for key, value in config.items() if key not in _ADDED}
     return [_steady(value) for value in config] if isinstance(config, list) else config
 
 
