@@ -119,7 +119,7 @@ class FinetuningSettings(CheckedSettings):
         0, help="steps between checkpoints, each with an evaluation; 0: an epoch, at most 1000", at_least=0
     )
     max_hours: float = setting(
-        0.0, help="stop, resumable, at the last checkpoint that fits into this time; 0: no limit", at_least=0
+        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
     )
     early_stopping: int = setting(
         0,
