@@ -72,7 +72,7 @@ class FinetuningSettings(CheckedSettings):
     )
     random_depth_min: int = setting(
         -1,
-        help="draw the number of layers for each batch, at least this many; 0: none, -1: as --init_from or --config",
+        help="draw the number of layers for each batch, at least this many, 0 for none; -1: as --init_from or --config",
         at_least=-1,
     )
     config: str = setting(
