@@ -40,7 +40,9 @@ class ConvertSettings(CheckedSettings):
         at_least=0,
     )
     attention_window: int = setting(
-        0, help="Tokens on each side that a token attends to, for long rows (docs/guide/long_documents.md).", at_least=0
+        0,
+        help="Tokens on each side that a token attends to, for long rows (docs/guide/long_documents.md); 0: all.",
+        at_least=0,
     )
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     global_attention_every: int = setting(

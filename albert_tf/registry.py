@@ -5,6 +5,7 @@ It imports an extension, and `albert_tf.extension`, only when a configuration re
 
 import functools
 import importlib
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,6 +125,9 @@ def extension_class(name: str) -> type["Extension"]:
         UserError: it is not installed.
     """
     entry = REGISTRY[name]
+    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        # Extensions import Keras, which imports TensorFlow; commands read configurations before they do so themselves.
+        import tfrecords.base.quiet_tensorflow  # noqa: F401
     try:
         module = importlib.import_module(entry.module or f"{_FOLDER}.{name}")
     except ModuleNotFoundError as error:

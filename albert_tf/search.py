@@ -33,14 +33,21 @@ class SearchSettings(CheckedSettings):
     }
 
     index_dir: str = setting(help="folder of the index")
-    model: str = setting("", help="embedder: folder or name; empty, to ask: the one that built the index")
+    model: str = setting("", help="embedder, to build: folder or name; empty: the one that built the index")
     text_file: str = setting("", help="texts to index: .txt with a text a line, .csv, .tsv, JSON lines or .parquet")
     text_column: str = setting("", help="column of the text in a table; empty: text, sentence or the like")
-    vectors: str = setting("float32", help="numbers to search in; int8 and binary are rescored", choices=VECTORS)
+    vectors: str = setting(
+        "float32",
+        help="format of the vectors in memory; of int8 and binary ones the best are compared again in float32",
+        choices=VECTORS,
+    )
     batch_size: int = setting(32, help="texts a batch", at_least=1)
     query: tuple[str, ...] = setting((), help="text to search for; may be given several times")
     top: int = setting(10, help="texts to print for each query", at_least=1)
-    exact: bool = setting(False, help="compare every float32 vector")
+    exact: bool = setting(
+        False,
+        help="compare the query with every text in float32: slower with many texts, and finds the nearest for sure",
+    )
 
     def __post_init__(self):
         super().__post_init__()

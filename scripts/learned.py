@@ -59,6 +59,8 @@ def _is_word(tokenizer: Tokenizer, token_id: int) -> bool:
 
 def held_out_rows(data: str, count: int) -> list[np.ndarray]:
     """Returns the ids of first segments of held-out rows, as they were before words were masked."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
     from tfrecords.reader import read_examples
 
     paths, rows = [str(path) for path in find_records(data, "eval")], []

@@ -29,11 +29,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output_dir", type=Path, default=DEFAULT_OUTPUT_DIR, help="where everything goes")
     parser.add_argument("--vocab_size", type=int, default=2000, help="pieces; more for Chinese, say 8000")
     parser.add_argument("--steps", type=int, default=1500, help="training steps; fewer for a quicker look")
-    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of measuring at each length")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of measuring at each length")
     parser.add_argument("--port", type=int, default=0, help="gRPC port on 127.0.0.1; 0 takes a free one")
-    parser.add_argument(
-        "--keep_serving", action="store_true", help="go on serving at the end, with a page to try the model on"
-    )
+    parser.add_argument("--once", action="store_true", help="end after the summary, and do not go on serving")
     arguments = parser.parse_args()
     if arguments.steps < 10:
         parser.error(f"--steps={arguments.steps} teaches nothing; give 10 or more")
@@ -194,7 +192,7 @@ def keep_serving(arguments: argparse.Namespace) -> None:
         running_server(_bases(work), work, arguments.port or free_port()) as target,
         running_gateway(target, "text", work, _gateway_port()) as url,
     ):
-        print(f"\nTry the model at {url}/ (Ctrl-C stops)", flush=True)
+        print(f"\nTry it in a browser: {url}/    Ctrl-C stops", flush=True)
         signal.pause()
 
 
@@ -219,7 +217,7 @@ def main() -> None:
     corpus = run_stages(arguments, road)
     serve_and_measure(arguments, road, corpus)
     print_summary(arguments.output_dir, road)
-    if arguments.keep_serving:
+    if not arguments.once:
         keep_serving(arguments)
 
 

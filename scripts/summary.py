@@ -26,7 +26,6 @@ def print_summary(work: Path, road: Road) -> None:
     print("\n" + "=" * 78)
     _print_accuracy(json.loads((work / "evaluation.json").read_text()))
     print(table(json.loads((work / "filled_words.json").read_text())))
-    print("\nTry it in a browser: bash scripts/quickstart.sh --keep_serving")
 
 
 def _print_accuracy(figures: dict) -> None:

@@ -117,7 +117,7 @@ def main(arguments: list[str]) -> None:
         sys.argv = [f"albert-tf {name}", *rest]
         importlib.import_module(module).run()
     else:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        near = difflib.get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
         advice = f"; did you mean '{near[0]}'?" if near else ""
         print(f"error: unknown command '{name}'{advice} (albert-tf --help lists the commands)", file=sys.stderr)
         sys.exit(2)

@@ -1,9 +1,9 @@
-"""Exports servables again, as the versions of before were exported: after another TensorFlow, or albert-tf, came.
+"""Exports servables again with the options of their latest version, such as after an upgrade of TensorFlow.
 
 python -m serving.export_again --folder=models
 python -m serving.export_again --folder=models/sst2 --changed
 
-Each new version comes beside the old ones. A servable whose latest version is of the installed packages is left alone.
+It adds a version and leaves the old ones as they are. It skips a servable that the installed packages exported.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class AgainSettings(CheckedSettings):
 
     folder: str = setting(help="folder of servables, or one servable: a folder with versions 1, 2, ...")
     changed: bool = setting(
-        False, help="export a model also where it changed since, or its export does not tell which weights it had"
+        False, help="also export a model whose weights changed since its last export, or were not recorded in it"
     )
 
 

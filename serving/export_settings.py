@@ -89,7 +89,8 @@ class ExportSettings(CheckedSettings):
     )
     exit_rule: str = setting(
         "confidence",
-        help="what the threshold input means, for models with early exits; movement is also for most other models",
+        help="rule by which a row stops early, with the threshold that a request sends, for models with early exits; "
+        "movement is also for most other models",
         choices=EXIT_RULES,
     )
     top_k: int = setting(

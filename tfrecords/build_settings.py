@@ -62,7 +62,7 @@ class BuildSettings(CheckedSettings):
     )
     max_ngram: int | None = setting(
         None,
-        help="Longest span of words to mask; 1 masks single words; 3 if unset, and 5 in permutation records.",
+        help="Longest span of words to mask, 1 for single words; unset: 3, and 5 in permutation records.",
         at_least=1,
         at_most=64,
         flag="ngram",
@@ -80,10 +80,17 @@ class BuildSettings(CheckedSettings):
     )
     pair_task: str | None = setting(
         None,
-        help="Task for the two segments of an example; sop if unset, and none in permutation records.",
+        help="Task on the two segments of an example: sop (which comes first), sop_legacy (sop as built by"
+        " google-research/albert) or nsp (whether the second follows the first); unset: sop, and none in permutation"
+        " records.",
         choices=pairs.PAIR_TASKS,
     )
-    input_format: str = setting("segment-pair", help="How text is put into an example.", choices=segments.INPUT_FORMATS)
+    input_format: str = setting(
+        "segment-pair",
+        help="What fills an example; segment-pair: two segments of several sentences; sentence-pair: two sentences;"
+        " doc-sentences: sentences of one document; full-sentences: sentences across documents.",
+        choices=segments.INPUT_FORMATS,
+    )
     # 0.1 as in the official code, 0 as in RoBERTa.
     short_seq_prob: float | None = setting(
         None,

@@ -43,8 +43,8 @@ class CompressSettings(CheckedSettings):
     output_dir: str = setting(help="model folder to write: the compressed model, compress.json, compress.html")
     embedding_size: int = setting(
         -1,
-        help="columns of the word embeddings, reduced by a singular value decomposition; 0: no reduction, -1: "
-        "128, or unchanged if narrower or factorised already",
+        help="columns of the word embeddings, reduced by a singular value decomposition, 0 for no reduction; -1: "
+        "128, or unchanged if they have no more already",
         at_least=-1,
     )
     energy: float = setting(
@@ -141,7 +141,7 @@ class CompressSettings(CheckedSettings):
     eval_batch_size: int = setting(64, help="rows a batch of an evaluation", at_least=1)
     save_checkpoints_steps: int = setting(0, help="steps between checkpoints; 0: a twentieth of all", at_least=0)
     max_hours: float = setting(
-        0.0, help="stop, resumable, at the last checkpoint that fits into this time; 0: no limit", at_least=0
+        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
     )
     dtype_policy: str = setting(
         "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES

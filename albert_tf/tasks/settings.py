@@ -72,7 +72,7 @@ class FinetuningSettings(CheckedSettings):
     )
     random_depth_min: int = setting(
         -1,
-        help="draw the number of layers for each batch, at least this many; 0: none, -1: as --init_from or --config",
+        help="draw the number of layers for each batch, at least this many, 0 for none; -1: as --init_from or --config",
         at_least=-1,
     )
     config: str = setting(
@@ -119,7 +119,7 @@ class FinetuningSettings(CheckedSettings):
         0, help="steps between checkpoints, each with an evaluation; 0: an epoch, at most 1000", at_least=0
     )
     max_hours: float = setting(
-        0.0, help="stop, resumable, at the last checkpoint that fits into this time; 0: no limit", at_least=0
+        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
     )
     early_stopping: int = setting(
         0,

@@ -137,7 +137,7 @@ class PretrainingSettings(CheckedSettings):
     save_checkpoints_steps: int = setting(5_000, help="steps between checkpoints, each with an evaluation", at_least=1)
     log_steps: int = setting(100, help="steps between rows of history.csv and points in TensorBoard", at_least=1)
     max_hours: float = setting(
-        0.0, help="stop, resumable, at the last row that fits into this time; 0: no limit", at_least=0
+        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
     )
     max_skipped_updates: int = setting(
         20,

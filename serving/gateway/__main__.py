@@ -20,7 +20,7 @@ class Settings(CheckedSettings):
 
     target: str = setting("127.0.0.1:8500", help="HOST:PORT of the model server's gRPC port")
     model: tuple[str, ...] = setting(
-        (), help="name of a model; give the flag several times, or a comma-separated list, for several"
+        (), help="required: name of a model; give the flag several times, or a comma-separated list, for several"
     )
     port: int = setting(8080, help="port to listen on; 0 chooses a free one", at_least=0, at_most=65535)
     bind_address: str = setting("127.0.0.1", help="address to listen on; 0.0.0.0 listens on every network")

@@ -77,7 +77,7 @@ def test_it_goes_on_serving_with_a_page(tmp_path, monkeypatch, capsys):
             yield stand_in.target
 
     def look():
-        url = re.search(r"Try the model at (\S+)", capsys.readouterr().out)[1]
+        url = re.search(r"in a browser: (\S+)", capsys.readouterr().out)[1]
         assert "<h1>Try the models</h1>" in urllib.request.urlopen(url).read().decode()
         raise KeyboardInterrupt
 

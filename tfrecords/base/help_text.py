@@ -28,7 +28,10 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
     """
     fields = {flag_name(field): field for field in settings_of(settings_class)}
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
-    chosen = {title: names.split() for title, names in getattr(settings_class, "groups", {}).items()}
+    chosen = {
+        title: [name for name in names.split() if name not in required]
+        for title, names in getattr(settings_class, "groups", {}).items()
+    }
     others = [name for name in fields if name not in {*required, *" ".join(map(" ".join, chosen.values())).split()}]
     groups = {"Required": required, **chosen}
     if full or not chosen:
@@ -39,8 +42,10 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
     for title, names in groups.items():
         if names:
             lines += ["", f"{title}:", *(line for name in names for line in _flag(fields[name], width, switches))]
-    more = f"--helpfull lists {len(others)} more flags. " if chosen and others and not full else ""
-    return "\n".join([*lines, "", more + _LAST])
+    count = f"{len(others)} more flag{'s' if len(others) > 1 else ''}"
+    more = f"--helpfull lists {count}. " if chosen and others and not full else ""
+    # A command whose switches are written =true reads no settings file.
+    return "\n".join([*lines, "", more + (_LAST if switches else "")]).rstrip()
 
 
 def _module_of(about: str) -> str:
