@@ -65,7 +65,7 @@ def load(
         depth: layers to run its blocks through, more or fewer than it has; 0: those it has.
         other_tokenizer: whether `tokenizer` may be another than the model's own.
         revision: of a name: the branch, tag or commit; empty: the main branch.
-        allow_pickle: of a name: whether weights may be a PyTorch pickle where there are no safetensors.
+        allow_pickle: whether weights of a name or folder may be a PyTorch pickle where there are no safetensors.
         labels: names of the classes, in the order of their numbers, in place of those that the files name.
 
     Raises:

@@ -55,7 +55,7 @@ class FolderFiles:
         by_class: whether transformers uses tokenizer_config.json, not tokenizer.json.
         of_model: whether transformers takes the defaults of BERT's, MPNet's or ALBERT's class by the model's type.
         pair: `separators_between` and `second_segment_id`.
-        is_of_xlm: whether transformers reads the vocabulary as XLM-RoBERTa's.
+        fairseq: the pieces before a SentencePiece model's own, if transformers reads it with fairseq's ids.
         is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
 
@@ -76,7 +76,7 @@ class FolderFiles:
         has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(self._kind, "").split()
         self.by_class = self.has_config and (has_own_steps or not self.described)
         self.of_model = not self.has_config and self._class in ("albert", "bert", "mpnet")
-        self.is_of_xlm = self._class in ("xlmroberta", "xlm-roberta")
+        self.fairseq = other_files.FAIRSEQ_PIECES.get(self._class, ())
         self.pair = other_files.CLASS_PAIRS.get(self._class, (1, 1))
 
     def check(self, kind: str) -> None:
@@ -104,8 +104,8 @@ class FolderFiles:
 
     def default(self, key: str) -> bool | None:
         """Returns transformers' default for a missing key; Unigram classes strip accents."""
-        of_class = {"do_lower_case": False} if self._class in other_files.CASED or self.is_of_xlm else {}
-        of_class |= {"strip_accents": not self.is_of_xlm} if self._kind == "Unigram" else {}
+        of_class = {"do_lower_case": False} if self._class in other_files.CASED or self.fairseq else {}
+        of_class |= {"strip_accents": not self.fairseq} if self._kind == "Unigram" else {}
         return (_DEFAULTS | of_class).get(key)
 
     def choose(self, key: str, inside: Any, default: Any) -> Any:
