@@ -13,7 +13,7 @@ from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, unknown_name
 from albert_tf.published import MODEL_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
-from tfrecords.base.hub import MODULES, Fetch, Part, find
+from tfrecords.base.hub import MODULES, Fetch, Part, find, read_modules
 from tfrecords.tokenizers.folder_files import tokenizer_files
 
 # What keras-hub downloads itself.
@@ -74,10 +74,10 @@ def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool =
 
 def _pickle_in(folder: Path) -> str:
     """Names a pickle of weights that would be read of a folder; "" where there is none."""
-    modules = read_json(folder / MODULES) if (folder / MODULES).is_file() else []
-    paths = [str(module.get("path", "")) for module in modules if isinstance(module, dict)]
-    read = (weights_file(folder / path) for path in paths or [""] if not (folder / path / MODEL_FILE).is_file())
-    return next((str(file.relative_to(folder)) for file in read if file.name in _PICKLES and file.is_file()), "")
+    modules = read_modules(folder / MODULES) if (folder / MODULES).is_file() else []
+    places = [folder / module["path"] for module in modules] or [folder]
+    read = (weights_file(place) for place in places if not (place / MODEL_FILE).is_file())
+    return next((os.path.relpath(file, folder) for file in read if file.name in _PICKLES and file.is_file()), "")
 
 
 def _not_permitted(name: str | os.PathLike, file: str) -> str:
@@ -93,7 +93,7 @@ def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: boo
         raise UserError(
             f"'{name}' is a PEFT adapter ({_ADAPTER}), which is not read here; merge it into its base model"
         )
-    modules = read_json(fetch(MODULES)) if MODULES in listed else []
+    modules = read_modules(fetch(MODULES)) if MODULES in listed else []
     inside, *others = [f"{module['path']}/".removeprefix("/") for module in modules] or [""]
     weights = _weights(name, listed, inside, fetch, allow_pickle)
     if f"{inside}{_CONFIG}" in listed and inside + _PRESET not in listed:

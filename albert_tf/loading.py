@@ -87,9 +87,12 @@ def load(
         ("lower_case", lower_case, (bool, type(None)), "True, False or None"),
         ("keep_accents", keep_accents, (bool, type(None)), "True, False or None"),
         ("depth", depth, int, "a whole number of layers"),
+        ("other_tokenizer", other_tokenizer, bool, "True or False"),
+        ("allow_pickle", allow_pickle, bool, "True or False"),
         ("revision", revision, (str, type(None)), "a branch, tag or commit"),
     ):
-        if not isinstance(value, kinds):
+        # Python counts True as the number 1.
+        if not isinstance(value, kinds) or (kinds is int and isinstance(value, bool)):
             raise UserError(f"{name}={value!r} must be {expected}")
     if isinstance(path, str) and not path:
         raise UserError("path='' is empty; give a folder, a file or a name")
@@ -105,8 +108,12 @@ def load(
         source = f"{path}@{revision}" if revision else str(path)
         loaded = _from_disk(found, tokenizer, rules, depth, other_tokenizer, source)
     if labels is not None:
-        if isinstance(labels, str) or not isinstance(labels, Iterable):
+        # A set has no order.
+        if isinstance(labels, (str, dict, set, frozenset)) or not isinstance(labels, Iterable):
             raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
+        labels = list(labels)
+        if any(label is None or not str(label).strip() for label in labels):
+            raise UserError(f"labels={labels!r} has one without a name; give each a name")
         if len(set(map(str, labels))) < len(labels):
             raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
         if not isinstance(loaded.model, ClassesModel):

@@ -14,7 +14,7 @@ from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.checkpoints.variables import Source, layer_sources
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from tfrecords.base import files
+from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.other_files import SENTENCE_FILES as TRANSFORMER_FILES
 
@@ -87,7 +87,7 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
         UserError: the first module is not a transformer.
     """
     path = folder / MODULES
-    modules = files.read_json(path) if path.is_file() else []
+    modules = hub.read_modules(path) if path.is_file() else []
     if modules and _kind(modules[0]) != "Transformer":
         raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
     return modules

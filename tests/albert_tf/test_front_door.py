@@ -301,6 +301,7 @@ PLACES = {
     "a number": (lambda p: loading.load(3), "load takes a path, a name, or a model"),
     "no name": (lambda p: loading.load(""), "path='' is empty; give a folder, a file or a name"),
     "lower_case as text": (lambda p: loading.load(p / "hf", lower_case="no"), "lower_case='no' must be True, False or"),
+    "depth as a truth": (lambda p: loading.load(p / "hf", depth=True), "depth=True must be a whole number of layers"),
     "depth as text": (lambda p: loading.load(p / "hf", depth="3"), "depth='3' must be a whole number of layers"),
     "a revision as a number": (lambda p: loading.load("a/b", revision=3), "revision=3 must be a branch, tag or"),
     "no folder": (lambda p: loading.load("nowhere"), "no model at 'nowhere': there is no such file or folder"),
@@ -316,6 +317,10 @@ PLACES = {
     "a label twice": (lambda p: loading.load(p / "classifier", labels=["a", "a"]), "labels name a class twice: a, a"),
     "too few labels": (lambda p: loading.load(p / "classifier", labels=["a"]), "1 labels for 2 classes"),
     "labels as text": (lambda p: loading.load(p / "classifier", labels="ab"), "labels='ab' is a str; give a list"),
+    "labels as a set": (lambda p: loading.load(p / "classifier", labels={"a", "b"}), "is a set; give a list of names"),
+    "no label": (lambda p: loading.load(p / "classifier", labels=(None, "x")), r"=\[None, 'x'\] has one without a name"),
+    "allow_pickle as text": (lambda p: loading.load(p / "hf", allow_pickle="no"), "allow_pickle='no' must be True or"),
+    "other_tokenizer as text": (lambda p: loading.load(p / "hf", other_tokenizer="no"), "'no' must be True or False"),
     "labels as a number": (lambda p: loading.load(p / "classifier", labels=3), "labels=3 is a int; give"),
     "a tokenizer as a number": (lambda p: loading.load(p / "hf", tokenizer=3), "tokenizer=3 must be a path, a name of"),
     "rules of a tokenizer in memory": (

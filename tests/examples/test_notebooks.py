@@ -68,8 +68,9 @@ def test_a_classifier_to_its_end(execute, tiny, tmp_path):
     assert not in_red(outputs)
 
 
-# It trains 600 steps, compiled: three minutes of two cores.
+# It trains 300 steps, compiled: two minutes of two quiet cores.
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_pretraining_learns(execute, tmp_path):
     outputs = execute("pretraining.ipynb")
     text = printed(outputs)

@@ -41,16 +41,22 @@ class Part(NamedTuple):
     fetch_all: Callable[[str, Sequence[str], Fetch], Path]
 
 
+def read_modules(path: Path) -> list[dict[str, Any]]:
+    """Reads a list of modules, each with its "path"; raises UserError if it is damaged."""
+    modules = read_json(path)
+    are_objects = isinstance(modules, list) and all(isinstance(module, dict) for module in modules)
+    if not are_objects or not all(isinstance(module.get("path"), str) for module in modules):
+        raise UserError(f"'{path}' is no list of sentence-transformers' modules; copy it again, or remove it")
+    return modules
+
+
 def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
     """Returns where in a repository the model lies: "", or such as "0_Transformer/" if its modules say so.
 
     `listed` are its files, and `fetch` returns the path of one.
     """
-    modules = read_json(path := fetch(MODULES)) if MODULES in listed else []
-    try:
-        return f"{modules[0]['path']}/".removeprefix("/") if modules else ""
-    except (KeyError, TypeError) as error:
-        raise UserError(f"'{path}' is no list of sentence-transformers' modules; remove it") from error
+    modules = read_modules(fetch(MODULES)) if MODULES in listed else []
+    return f"{modules[0]['path']}/".removeprefix("/") if modules else ""
 
 
 def find(path: str | os.PathLike, part: Part, revision: str = "") -> Path:
