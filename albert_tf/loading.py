@@ -108,19 +108,23 @@ def load(
         source = f"{path}@{revision}" if revision else str(path)
         loaded = _from_disk(found, tokenizer, rules, depth, other_tokenizer, source)
     if labels is not None:
-        # A set has no order.
-        if isinstance(labels, (str, dict, set, frozenset)) or not isinstance(labels, Iterable):
-            raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
-        labels = list(labels)
-        if any(label is None or not str(label).strip() for label in labels):
-            raise UserError(f"labels={labels!r} has one without a name; give each a name")
-        if len(set(map(str, labels))) < len(labels):
-            raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
-        if not isinstance(loaded.model, ClassesModel):
-            raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
-        loaded.model.name_classes(loaded.model.num_classes, labels)
-        loaded.task["labels"] = list(loaded.model.labels or ())
+        _set_labels(loaded, labels)
     return loaded
+
+
+def _set_labels(loaded: Loaded, labels: Any) -> None:
+    # A set has no order.
+    if isinstance(labels, (str, dict, set, frozenset)) or not isinstance(labels, Iterable):
+        raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
+    labels = list(labels)
+    if any(label is None or not str(label).strip() for label in labels):
+        raise UserError(f"labels={labels!r} has one without a name; give each a name")
+    if len(set(map(str, labels))) < len(labels):
+        raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
+    if not isinstance(loaded.model, ClassesModel):
+        raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
+    loaded.model.name_classes(loaded.model.num_classes, labels)
+    loaded.task["labels"] = list(loaded.model.labels or ())
 
 
 def _given(tokenizer: Given, *rules: bool | None) -> Tokenizer:

@@ -318,7 +318,7 @@ PLACES = {
     "too few labels": (lambda p: loading.load(p / "classifier", labels=["a"]), "1 labels for 2 classes"),
     "labels as text": (lambda p: loading.load(p / "classifier", labels="ab"), "labels='ab' is a str; give a list"),
     "labels as a set": (lambda p: loading.load(p / "classifier", labels={"a", "b"}), "is a set; give a list of names"),
-    "no label": (lambda p: loading.load(p / "classifier", labels=(None, "x")), r"=\[None, 'x'\] has one without a name"),
+    "no label": (lambda p: loading.load(p / "classifier", labels=(None, "x")), "has one without a name; give"),
     "allow_pickle as text": (lambda p: loading.load(p / "hf", allow_pickle="no"), "allow_pickle='no' must be True or"),
     "other_tokenizer as text": (lambda p: loading.load(p / "hf", other_tokenizer="no"), "'no' must be True or False"),
     "labels as a number": (lambda p: loading.load(p / "classifier", labels=3), "labels=3 is a int; give"),
