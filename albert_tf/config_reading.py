@@ -156,6 +156,7 @@ def _known(
 def check_kind(values: Mapping[str, Any]) -> None:
     """Raises UserError for a configuration of an unsupported model."""
     kind = values.get("model_type")
+    kind = kind if kind is None else str(kind)
     if kind in NEARLY:
         raise UserError(
             f"model_type '{kind}' has no exact form here: {NEARLY[kind]}; the options nearest to it,"

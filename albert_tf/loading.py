@@ -30,7 +30,7 @@ from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.own_tokenizer import check_own, check_rows, refuse_other
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
@@ -83,12 +83,11 @@ def load(
     (['label', 'probabilities'], ['dull', 'fine'])
     """
     rules = lower_case, keep_accents
+    check_truths(other_tokenizer=other_tokenizer, allow_pickle=allow_pickle)
     for name, value, kinds, expected in (
         ("lower_case", lower_case, (bool, type(None)), "True, False or None"),
         ("keep_accents", keep_accents, (bool, type(None)), "True, False or None"),
         ("depth", depth, int, "a whole number of layers"),
-        ("other_tokenizer", other_tokenizer, bool, "True or False"),
-        ("allow_pickle", allow_pickle, bool, "True or False"),
         ("revision", revision, (str, type(None)), "a branch, tag or commit"),
     ):
         # Python counts True as the number 1.

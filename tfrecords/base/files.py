@@ -115,6 +115,14 @@ def read_json(path: str | os.PathLike) -> Any:
         raise UserError(f"'{path}' is not JSON: {error}") from error
 
 
+def read_object(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a JSON object; {} for a missing file. Raises UserError for what `read_json` does, and for another value."""
+    values = read_json(path) if Path(path).is_file() else {}
+    if not isinstance(values, dict):
+        raise UserError(f"'{path}' holds no JSON object; copy it again, or remove it")
+    return values
+
+
 def check_format(what: str, values: dict[str, Any], newest: int) -> None:
     """Raises UserError if `values`, which `what` holds, have a later "format_version" than `newest`; none means 1."""
     found = values.get("format_version", 1)

@@ -69,7 +69,10 @@ def find(path: str | os.PathLike, part: Part, revision: str = "") -> Path:
     """
     text = os.fspath(path)
     found = _NAME.fullmatch(text)
-    is_here = Path(text).exists() or Path(f"{text}.index").is_file()
+    try:
+        is_here = Path(text).exists() or Path(f"{text}.index").is_file()
+    except OSError as error:
+        raise UserError(f"cannot look for '{text[:60]}': {error.strerror}") from error
     if is_here or found is None or text.endswith(_FILES):
         if revision:
             raise UserError(f"revision '{revision}' is for models of the hub, and '{text}' is a path; leave it out")

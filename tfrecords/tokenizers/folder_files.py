@@ -62,7 +62,7 @@ class FolderFiles:
     def __init__(self, folder: Path, described: dict[str, Any] | None = None, where: str = ""):
         self.folder, self.where = folder, where or str(folder / TOKENIZERS_FILE)
         self._config, self._map, self._added, model, own = (
-            read_object(folder / name) for name in (_CONFIG, _MAP, _ADDED, MODEL, TOKENIZERS_FILE)
+            files.read_object(folder / name) for name in (_CONFIG, _MAP, _ADDED, MODEL, TOKENIZERS_FILE)
         )
         self.settings = self._config | self._map
         self.described = (own if "model" in own else {}) if described is None else described
@@ -192,7 +192,7 @@ def lowers_first(folder: Path) -> bool:
     "do_lower_case" of the first existing file of `other_files.SENTENCE_FILES` decides.
     """
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
-    return bool(read_object(next(found, folder)).get("do_lower_case"))
+    return bool(files.read_object(next(found, folder)).get("do_lower_case"))
 
 
 def read_file(path: Path) -> bytes:
@@ -203,9 +203,3 @@ def read_file(path: Path) -> bytes:
         raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
     files.check_content(path, content)
     return content
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; {} for a missing file or another value."""
-    values = files.read_json(path) if path.is_file() else {}
-    return values if isinstance(values, dict) else {}

@@ -195,7 +195,9 @@ def _read_file(path: Path, lower_case: bool | None, keep_accents: bool | None, f
             tokenizer = from_tokenizers(path, lower_case, keep_accents)
         else:
             tokenizer = from_merges(path, lower_case)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except UserError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise UserError(
             f"'{path}' or a file next to it is not as transformers and the `tokenizers` library write it; copy it again"
         ) from error
