@@ -9,11 +9,11 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, unknown_names
+from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, unknown_names, weights_file
 from albert_tf.published import MODEL_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
-from tfrecords.base.hub import MODULES, Fetch, Part, find
+from tfrecords.base.hub import MODULES, Fetch, Part, find, read_modules
 from tfrecords.tokenizers.folder_files import tokenizer_files
 
 # What keras-hub downloads itself.
@@ -51,12 +51,12 @@ def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool =
     Args:
         path: a folder or file, or a name such as "albert/albert-base-v2", or "albert/albert-base-v2@REVISION".
         revision: the branch, tag or commit of a name; empty: the main branch.
-        allow_pickle: whether weights may be a PyTorch pickle where there are no safetensors; so it stays for this model
-            in this process.
+        allow_pickle: whether weights of a name or folder may be a PyTorch pickle where there are no safetensors; so it
+            stays for this model in this process.
 
     Raises:
-        UserError: there is no such model or revision, it needs a token, holds nothing that is read here, or the hub
-            cannot be reached.
+        UserError: there is no such model or revision, it needs a token, holds nothing that is read here or a pickle
+            alone, or the hub cannot be reached.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -65,7 +65,26 @@ def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool =
     """
     if allow_pickle:
         _permitted.add(os.fspath(path))
-    return find(path, _WITH_PICKLES if os.fspath(path) in _permitted else _MODEL, revision)
+    is_permitted = os.fspath(path) in _permitted
+    found = find(path, _WITH_PICKLES if is_permitted else _MODEL, revision)
+    if not is_permitted and found.is_dir() and (pickle := _pickle_in(found)):
+        raise UserError(_not_permitted(path, pickle))
+    return found
+
+
+def _pickle_in(folder: Path) -> str:
+    """Names a pickle of weights that would be read of a folder; "" where there is none."""
+    modules = read_modules(folder / MODULES) if (folder / MODULES).is_file() else []
+    places = [folder / module["path"] for module in modules] or [folder]
+    read = (weights_file(place) for place in places if not (place / MODEL_FILE).is_file())
+    return next((os.path.relpath(file, folder) for file in read if file.name in _PICKLES and file.is_file()), "")
+
+
+def _not_permitted(name: str | os.PathLike, file: str) -> str:
+    return (
+        f"'{name}' has its weights as a pickle alone ('{file}'), which can run code when opened; if you trust it,"
+        f" add --allow_pickle, or albert_tf.load('{name}', allow_pickle=True)"
+    )
 
 
 def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool = False) -> Path:
@@ -74,7 +93,7 @@ def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: boo
         raise UserError(
             f"'{name}' is a PEFT adapter ({_ADAPTER}), which is not read here; merge it into its base model"
         )
-    modules = read_json(fetch(MODULES)) if MODULES in listed else []
+    modules = read_modules(fetch(MODULES)) if MODULES in listed else []
     inside, *others = [f"{module['path']}/".removeprefix("/") for module in modules] or [""]
     weights = _weights(name, listed, inside, fetch, allow_pickle)
     if f"{inside}{_CONFIG}" in listed and inside + _PRESET not in listed:
@@ -103,10 +122,7 @@ def _weights(name: str, listed: Sequence[str], inside: str, fetch: Fetch, allow_
         found = ", ".join(file for file in listed if not file.startswith("."))[:200]
         raise UserError(f"'{name}' has no weights that are read here ({read}); it has {found or 'no files'}")
     if file.endswith(_PICKLES) and not allow_pickle:
-        raise UserError(
-            f"'{name}' has its weights as a pickle alone ('{file}'), which can run code when opened; if you trust it,"
-            f" add --allow_pickle, or albert_tf.load('{name}', allow_pickle=True)"
-        )
+        raise UserError(_not_permitted(name, file))
     if file.endswith(_KERAS_HUB):
         return [f"{inside}{one}" for one in reversed(_KERAS_HUB) if f"{inside}{one}" in listed]
     if not file.endswith(SHARDS):

@@ -17,7 +17,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.preprocessing import FEATURES, Preprocessor, is_one
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ class Loaded:
 
         An encoder gives the mean of its tokens' last hidden states, as sentence-transformers does for such a model.
         """
+        check_truths(normalize=normalize, show_progress=show_progress)
         listed = [texts] if is_one(texts) else texts
         vectors = answers.embed(self, listed, batch_size, show_progress, prompt_name)
         if normalize:

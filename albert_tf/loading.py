@@ -31,7 +31,7 @@ from albert_tf.models.classifiers import AlbertRegressor, ClassesModel
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.own_tokenizer import check_own, check_rows, refuse_other
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.comparing import difference
 from tfrecords.tokenizers.loading import read_tokenizer, tokenizer_in
@@ -66,7 +66,7 @@ def load(
         depth: layers to run its blocks through, more or fewer than it has; 0: those it has.
         other_tokenizer: whether `tokenizer` may be another than the model's own.
         revision: of a name: the branch, tag or commit; empty: the main branch.
-        allow_pickle: of a name: whether weights may be a PyTorch pickle where there are no safetensors.
+        allow_pickle: whether weights of a name or folder may be a PyTorch pickle where there are no safetensors.
         labels: names of the classes, in the order of their numbers, in place of those that the files name.
 
     Raises:
@@ -84,13 +84,15 @@ def load(
     (['label', 'probabilities'], ['dull', 'fine'])
     """
     rules = lower_case, keep_accents
+    check_truths(other_tokenizer=other_tokenizer, allow_pickle=allow_pickle)
     for name, value, kinds, expected in (
         ("lower_case", lower_case, (bool, type(None)), "True, False or None"),
         ("keep_accents", keep_accents, (bool, type(None)), "True, False or None"),
         ("depth", depth, int, "a whole number of layers"),
         ("revision", revision, (str, type(None)), "a branch, tag or commit"),
     ):
-        if not isinstance(value, kinds):
+        # Python counts True as the number 1.
+        if not isinstance(value, kinds) or (kinds is int and isinstance(value, bool)):
             raise UserError(f"{name}={value!r} must be {expected}")
     if isinstance(path, str) and not path:
         raise UserError("path='' is empty; give a folder, a file or a name")
@@ -106,15 +108,23 @@ def load(
         source = f"{path}@{revision}" if revision else str(path)
         loaded = _from_disk(found, tokenizer, rules, depth, other_tokenizer, source)
     if labels is not None:
-        if isinstance(labels, str) or not isinstance(labels, Iterable):
-            raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
-        if len(set(map(str, labels))) < len(labels):
-            raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
-        if not isinstance(loaded.model, ClassesModel):
-            raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
-        loaded.model.name_classes(loaded.model.num_classes, labels)
-        loaded.task["labels"] = list(loaded.model.labels or ())
+        _set_labels(loaded, labels)
     return loaded
+
+
+def _set_labels(loaded: Loaded, labels: Any) -> None:
+    # A set has no order.
+    if isinstance(labels, (str, dict, set, frozenset)) or not isinstance(labels, Iterable):
+        raise UserError(f"labels={labels!r} is a {type(labels).__name__}; give a list of names")
+    labels = list(labels)
+    if any(label is None or not str(label).strip() for label in labels):
+        raise UserError(f"labels={labels!r} has one without a name; give each a name")
+    if len(set(map(str, labels))) < len(labels):
+        raise UserError(f"labels name a class twice: {', '.join(map(str, labels))}; give each a name of its own")
+    if not isinstance(loaded.model, ClassesModel):
+        raise UserError(f"labels name classes, and the model is an {type(loaded.model).__name__}; leave them out")
+    loaded.model.name_classes(loaded.model.num_classes, labels)
+    loaded.task["labels"] = list(loaded.model.labels or ())
 
 
 def _given(tokenizer: Given, *rules: bool | None) -> Tokenizer:

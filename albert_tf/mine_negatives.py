@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 from typing import ClassVar
 
+from albert_tf.choices import ALLOW_PICKLE_HELP
 from albert_tf.hub import check_model
 from albert_tf.tasks.pair_file import open_pairs
 from tfrecords.base.errors import UserError
@@ -51,6 +52,7 @@ class MiningSettings(CheckedSettings):
         100, help="number of the best passages below the margin, after which none is taken", above="range_min"
     )
     batch_size: int = setting(64, help="texts a batch", at_least=1)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
 
     def __post_init__(self):
         super().__post_init__()
@@ -70,7 +72,7 @@ class MiningSettings(CheckedSettings):
 
 def main(settings: MiningSettings) -> None:
     """Mines as the flags specify."""
-    check_model(settings.model)
+    check_model(settings.model, settings.allow_pickle)
     pairs = open_pairs(settings)
     if pairs.score:
         raise UserError(

@@ -110,6 +110,6 @@ def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
     """Reads the task.json of a model folder, or next to a `.keras` file; None without one."""
     path = Path(path)
     file = (path if path.is_dir() else path.parent) / TASK_FILE
-    values = files.read_json(file) if file.is_file() else None
+    values = files.read_object(file)
     # keras-hub writes the class of its model into a file of the same name.
-    return None if values is None or "class_name" in values else values
+    return None if not values or "class_name" in values else values

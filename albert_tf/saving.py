@@ -11,7 +11,7 @@ from albert_tf.checkpoints.formats import save_keras
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.model_files import MODEL_FILE, TASK_FILE
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, check_truths
 from tfrecords.tokenizers.base import description_in
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _MEASURED = ("metrics", "distilled_from")
 
 def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) -> Path:
     """Writes a model's folder; `Loaded.save` says how."""
+    check_truths(overwrite=overwrite)
     folder = files.folder_path(folder)
     if folder.is_file():
         raise UserError(f"'{folder}' is a file; name a folder")

@@ -9,7 +9,7 @@ import io
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import VECTORS
+from albert_tf.choices import ALLOW_PICKLE_HELP, VECTORS
 from albert_tf.hub import check_model
 from albert_tf.index_files import saved_source
 from albert_tf.tasks.columns import find_column
@@ -42,6 +42,7 @@ class SearchSettings(CheckedSettings):
         choices=VECTORS,
     )
     batch_size: int = setting(32, help="texts a batch", at_least=1)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     query: tuple[str, ...] = setting((), help="text to search for; may be given several times")
     top: int = setting(10, help="texts to print for each query", at_least=1)
     exact: bool = setting(
@@ -65,7 +66,7 @@ def main(settings: SearchSettings) -> None:
     """Builds and asks as the flags specify."""
     texts = _texts(settings) if settings.text_file else []
     model = settings.model or saved_source(settings.index_dir)
-    check_model(model)
+    check_model(model, settings.allow_pickle)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.index import build_index, open_index

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from albert_tf.choices import ALLOW_PICKLE_HELP
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.manifest import MANIFEST, read_manifest, versions_of, whole_path
@@ -47,6 +48,7 @@ class StartSettings(CheckedSettings):
         "auto", help="arithmetic of the export; auto: bfloat16 where this CPU has it", choices=(*COMPUTE, "auto")
     )
     max_seq_length: int = setting(0, help="longest row in tokens; 0: the model's own", at_least=0)
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
 
     def __post_init__(self):
         """Raises UserError where two servers would have one port."""
@@ -77,6 +79,7 @@ def find_servable(settings: StartSettings) -> Path:
         inputs="text",
         compute=settings.compute,
         max_seq_length=settings.max_seq_length,
+        allow_pickle=settings.allow_pickle,
     )
     made = [folder for folder in (base, *base.parents) if not folder.exists()]
     make_output_dir(base)
@@ -110,7 +113,8 @@ def _exported(base: Path, asked: ExportSettings) -> Path:
 
 def _is_export_of(version: Path, exported: dict[str, Any], asked: ExportSettings) -> bool:
     """Returns whether a version was exported with these settings, after the model was last written or put there."""
-    same = {name: value for name, value in dataclasses.asdict(asked).items() if name not in ("model", "output_dir")}
+    without_effect = ("model", "output_dir", "allow_pickle")
+    same = {name: value for name, value in dataclasses.asdict(asked).items() if name not in without_effect}
     if not exported or not same.items() <= exported.items():
         return False
     place = Path(asked.model)

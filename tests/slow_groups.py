@@ -14,7 +14,8 @@ GROUPS = {
     "serving": ("tests/serving",),
     "tfrecords": ("tests/tfrecords",),
     "docs": ("tests/docs",),
-    "experiments": ("tests/experiments", "tests/examples", "tests/benchmarks", "tests/scripts", "tests/fuzz"),
+    "notebooks": ("tests/examples",),
+    "experiments": ("tests/experiments", "tests/benchmarks", "tests/scripts", "tests/fuzz"),
     "clients": ("tests/clients",),
     # By their markers alone.
     "served_docs": (),

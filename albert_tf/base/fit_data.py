@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 
-from albert_tf.base.layers import check_range, known
+from albert_tf.base.layers import check_range, known, plain
 from albert_tf.base.model import NO_TEXTS, is_text
 from tfrecords.base.errors import UserError
 
@@ -45,6 +46,8 @@ def check_classes(labels: Any, classes: int, sample_weight: Any = None) -> None:
     if weights is not None and weights.shape == values.shape[: weights.ndim]:
         values = values[weights > 0]
     check_range(values, classes, "labels")
+    if values.dtype.kind == "f" and (between := values[values != np.floor(values)]).size:
+        raise plain(UserError(f"labels: {between[0]} is no class; give whole numbers from 0 to {classes - 1}"))
 
 
 def _check_kind(values: Any, name: str, no_strings: str) -> None:

@@ -180,7 +180,8 @@ def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
     """Returns transformers' settings besides the vocabulary, or besides a complete tokenizer.json."""
     name = _CLASSES[tokenizer.kind]
     if tokenizer.kind == "sentencepiece":
-        name = {"<cls>": "XLNetTokenizer", "<s>": "XLMRobertaTokenizer"}.get(tokenizer.pieces[tokenizer.cls_id], name)
+        of_fairseq = "CamembertTokenizer" if tokenizer.pieces[0] == "<s>NOTUSED" else "XLMRobertaTokenizer"
+        name = {"<cls>": "XLNetTokenizer", "<s>": of_fairseq}.get(tokenizer.pieces[tokenizer.cls_id], name)
     values: dict[str, Any] = {"tokenizer_class": name}
     if in_file:
         # For BERT's class, transformers builds the steps itself and ignores the file's.

@@ -14,7 +14,7 @@ from albert_tf.checkpoints.tensor_files import read_tensors
 from albert_tf.checkpoints.variables import Source, layer_sources
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from tfrecords.base import files
+from tfrecords.base import files, hub
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.other_files import SENTENCE_FILES as TRANSFORMER_FILES
 
@@ -87,7 +87,7 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
         UserError: the first module is not a transformer.
     """
     path = folder / MODULES
-    modules = files.read_json(path) if path.is_file() else []
+    modules = hub.read_modules(path) if path.is_file() else []
     if modules and _kind(modules[0]) != "Transformer":
         raise UserError(f"'{path}' begins with a {modules[0].get('type')}; only transformers are read")
     return modules
@@ -122,7 +122,7 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
 
 def tokenizer_limit(folder: Path) -> float:
     """Returns the longest row (tokens) in a folder's tokenizer_config.json; 0 for no limit."""
-    values = _read_object(folder / "tokenizer_config.json")
+    values = files.read_object(folder / "tokenizer_config.json")
     length = values.get("model_max_length", values.get("max_len"))
     return length if isinstance(length, (int, float)) else 0
 
@@ -164,6 +164,8 @@ def make_embedder(
             )
         values = _read(kind, path / "config.json")
         if kind == "Pooling":
+            if not (path / "config.json").is_file():
+                raise UserError(f"no '{path / 'config.json'}', which says how tokens are pooled; copy it again")
             pooling = _pooling(values, path / "config.json")
             if values.get("include_prompt") is False and default_prompt(task):
                 raise UserError(
@@ -199,7 +201,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
     """
     newer = values.get("sentence_transformers") or {}
     # Without a list of modules the settings are not read there either.
-    settings = _read_object(folder / _SETTINGS) if (folder / MODULES).is_file() else {}
+    settings = files.read_object(folder / _SETTINGS) if (folder / MODULES).is_file() else {}
     is_cross_encoder = settings.get("model_type") == "CrossEncoder"
     named = settings.get("activation_fn") if is_cross_encoder else None
     named = named or newer.get("activation_fn") or values.get("sbert_ce_default_activation_function")
@@ -218,7 +220,7 @@ def is_of_sentence_transformers(folder: Path) -> bool:
     """Returns whether sentence-transformers wrote a folder: a list of modules, or an older cross-encoder."""
     if (folder / MODULES).is_file():
         return True
-    values = _read_object(folder / "config.json")
+    values = files.read_object(folder / "config.json")
     return bool(values.get("sentence_transformers") or values.get("sbert_ce_default_activation_function"))
 
 
@@ -238,13 +240,8 @@ def _kind(module: Mapping[str, Any]) -> str:
     return str(module.get("type", "")).rsplit(".", 1)[-1]
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    values = files.read_json(path) if path.is_file() else {}
-    return values if isinstance(values, dict) else {}
-
-
 def _read(kind: str, path: Path) -> dict[str, Any]:
-    values = _read_object(path)
+    values = files.read_object(path)
     for key, value in values.items():
         fixed = FIXED[kind].get(key)
         if fixed is None and key not in READ.get(kind, ()):

@@ -156,7 +156,8 @@ def test_pytorch_files_are_read_by_pytorch(published):
 
     torch.save(load_for_torch(published / "model.safetensors"), published / "pytorch_model.bin")
     (published / "model.safetensors").unlink()
-    assert_same_weights(loading.load(published).model, model)
+    assert_same_weights(loading.load(published / "pytorch_model.bin").model, model)
+    assert_same_weights(loading.load(published, allow_pickle=True).model, model)
     (published / "pytorch_model.bin").write_bytes(b"no weights")
     with pytest.raises(UserError, match=r"cannot read .*pytorch_model\.bin' as PyTorch weights: it is damaged"):
         loading.load(published)
@@ -167,4 +168,4 @@ def test_without_pytorch_its_files_say_what_to_do(published, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     for path in (published, published / "pytorch_model.bin"):
         with pytest.raises(UserError, match=r"pip install torch; or download the same model's model\.safetensors"):
-            loading.load(path)
+            loading.load(path, allow_pickle=True)

@@ -2,7 +2,9 @@
 
 import json
 import multiprocessing
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -17,6 +19,7 @@ from albert_tf.hub import check_model, find_model
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
 from tests.albert_tf.test_loading import PIECES, encoder, write_modules, written
+from tests.conftest import ROOT
 from tfrecords.base import hub as base_hub
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
@@ -207,6 +210,35 @@ def test_a_pickle_comes_when_it_is_asked_for(server):
     check_model(NAMES, allow_pickle=True)
     # What reads the model later in the same process need not be told again.
     assert "pytorch_model.bin" in downloaded(find_model(NAMES))
+
+
+# Keras itself imports the hub's library, if it is there.
+def test_without_a_name_the_hubs_library_is_not_imported(tmp_path, monkeypatch):
+    folder = written(tmp_path / "model", 8, VOCABULARY)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert loading.load(folder).tokenizer is not None
+    for package in ("albert_tf", "tfrecords", "serving"):
+        for path in (ROOT / package).rglob("*.py"):
+            assert not re.search(r"^(import|from) huggingface_hub", path.read_text(), re.MULTILINE), path
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["pytorch_model.bin"],
+        ["pytorch_model.bin.index.json", "pytorch_model-1.bin"],
+        ["model.safetensors", "modules.json", "1_Dense/pytorch_model.bin"],
+    ],
+)
+def test_a_folders_pickle_is_read_when_it_is_asked_for(tmp_path, files):
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text('[{"path": ""}, {"path": "1_Dense"}]' if file == "modules.json" else "{}")
+    with pytest.raises(UserError, match=r"a pickle alone \('(1_Dense/)?pytorch_model\.bin.*add --allow_pickle"):
+        check_model(tmp_path)
+    check_model(tmp_path, allow_pickle=True)
+    # Who names the file itself asks for it.
+    assert find_model(tmp_path / files[0]) == tmp_path / files[0]
 
 
 @pytest.mark.parametrize("inside", ["", "0_Transformer"])

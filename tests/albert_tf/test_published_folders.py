@@ -41,9 +41,13 @@ def published(folder, model, **files):
     return write(folder, {"tokenizer_config.json": {"do_lower_case": True}} | files)
 
 
+TRANSFORMER = {"path": "", "type": "sentence_transformers.models.Transformer"}
+POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+
+
 def embedder(folder, *modules, **files):
     """A folder as sentence-transformers writes it: files of the modules behind the transformer by their names."""
-    listed = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    listed = [TRANSFORMER]
     for number, (kind, values) in enumerate(modules, 1):
         listed.append({"path": f"{number}_{kind}", "type": f"sentence_transformers.models.{kind}"})
         files[f"{number}_{kind}/config.json"] = values
@@ -260,6 +264,22 @@ def test_what_would_be_another_answer_is_refused_by_name(tmp_path, files, messag
         ([("LSTM", {})], {}, r"modules.json': the module sentence_transformers.models.LSTM is not followed here"),
         ([("Pooling", MEAN), ("Normalize", {}), ("Dense", {"out_features": 4})], {}, "models.Dense is not followed"),
         ([("Normalize", {})], {}, "has no Pooling; to load the encoder alone"),
+        (
+            [],
+            {"modules.json": [TRANSFORMER, POOLING]},
+            "no '.*1_Pooling/config.json', which says how",
+        ),
+        ([("Pooling", "[]")], {}, "1_Pooling/config.json' holds no JSON object"),
+        ([("Pooling", MEAN)], {"modules.json": {"path": ""}}, "is no list of sentence-transformers' modules"),
+        ([("Pooling", MEAN)], {"modules.json": [{}]}, "is no list of sentence-transformers' modules"),
+        ([("Pooling", MEAN)], {"tokenizer_config.json": "[]"}, "tokenizer_config.json' holds no JSON object"),
+        (
+            [("Pooling", MEAN)],
+            {"added_tokens.json": '{"x": "y"}'},
+            "is not as transformers and the `tokenizers` library",
+        ),
+        ([("Pooling", MEAN)], {"task.json": '"x"'}, "task.json' holds no JSON object"),
+        ([("Pooling", MEAN)], {"config.json": {"model_type": ["bert"]}}, "model_type must be one of"),
         ([("Pooling", {"pooling_mode": "median"})], {}, "1_Pooling/config.json': pooling 'median' is not known"),
         ([("Pooling", MEAN | {"new": 1})], {}, "1_Pooling/config.json': the key 'new' is not known of a Pooling"),
         ([("Pooling", MEAN)], {"sentence_bert_config.json": {"query_length": 9}}, "query_length 9 is not"),

@@ -2,10 +2,23 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(ValueError):
     """Bad input. The message is one line that names the value and says what would be right."""
+
+
+def check_truths(**values: Any) -> None:
+    """Raises UserError for a value that is neither True nor False: a text such as "no" would count as True.
+
+    >>> check_truths(normalize="no")
+    Traceback (most recent call last):
+    tfrecords.base.errors.UserError: normalize='no' must be True or False
+    """
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise UserError(f"{name}={value!r} must be True or False")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

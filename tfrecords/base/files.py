@@ -159,6 +159,14 @@ def inside(folder: Path, name: Any, listed_by: str | os.PathLike) -> Path:
     return folder / name
 
 
+def read_object(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a JSON object; {} for a missing file. Raises UserError for what `read_json` does, and for another value."""
+    values = read_json(path) if Path(path).is_file() else {}
+    if not isinstance(values, dict):
+        raise UserError(f"'{path}' holds no JSON object; copy it again, or remove it")
+    return values
+
+
 def check_format(what: str, values: dict[str, Any], newest: int) -> None:
     """Raises UserError if `values`, which `what` holds, have a later "format_version" than `newest`; none means 1."""
     found = values.get("format_version", 1)

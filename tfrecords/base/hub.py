@@ -41,17 +41,23 @@ class Part(NamedTuple):
     fetch_all: Callable[[str, Sequence[str], Fetch], Path]
 
 
+def read_modules(path: Path) -> list[dict[str, Any]]:
+    """Reads a list of modules, each with its "path"; raises UserError if it is damaged."""
+    modules = read_json(path)
+    are_objects = isinstance(modules, list) and all(isinstance(module, dict) for module in modules)
+    if not are_objects or not all(isinstance(module.get("path"), str) for module in modules):
+        raise UserError(f"'{path}' is no list of sentence-transformers' modules; copy it again, or remove it")
+    return modules
+
+
 def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
     """Returns where in a repository the model lies: "", or such as "0_Transformer/" if its modules say so.
 
     `listed` are its files, and `fetch` returns the path of one.
     """
-    modules = read_json(path := fetch(MODULES)) if MODULES in listed else []
-    try:
-        path_of_first = inside(Path(), modules[0]["path"], path) if modules else Path()
-        return "" if path_of_first == Path() else f"{path_of_first}/"
-    except (KeyError, TypeError) as error:
-        raise UserError(f"'{path}' is no list of sentence-transformers' modules; remove it") from error
+    modules = read_modules(path := fetch(MODULES)) if MODULES in listed else []
+    path_of_first = inside(Path(), modules[0]["path"], path) if modules else Path()
+    return "" if path_of_first == Path() else f"{path_of_first}/"
 
 
 def find(path: str | os.PathLike, part: Part, revision: str = "") -> Path:
@@ -64,7 +70,10 @@ def find(path: str | os.PathLike, part: Part, revision: str = "") -> Path:
     """
     text = os.fspath(path)
     found = _NAME.fullmatch(text)
-    is_here = Path(text).exists() or Path(f"{text}.index").is_file()
+    try:
+        is_here = Path(text).exists() or Path(f"{text}.index").is_file()
+    except OSError as error:
+        raise UserError(f"cannot look for '{text[:60]}': {error.strerror}") from error
     if is_here or found is None or text.endswith(_FILES):
         if revision:
             raise UserError(f"revision '{revision}' is for models of the hub, and '{text}' is a path; leave it out")

@@ -55,14 +55,14 @@ class FolderFiles:
         by_class: whether transformers uses tokenizer_config.json, not tokenizer.json.
         of_model: whether transformers takes the defaults of BERT's, MPNet's or ALBERT's class by the model's type.
         pair: `separators_between` and `second_segment_id`.
-        is_of_xlm: whether transformers reads the vocabulary as XLM-RoBERTa's.
+        fairseq: the pieces before a SentencePiece model's own, if transformers reads it with fairseq's ids.
         is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
 
     def __init__(self, folder: Path, described: dict[str, Any] | None = None, where: str = ""):
         self.folder, self.where = folder, where or str(folder / TOKENIZERS_FILE)
         self._config, self._map, self._added, model, own = (
-            read_object(folder / name) for name in (_CONFIG, _MAP, _ADDED, MODEL, TOKENIZERS_FILE)
+            files.read_object(folder / name) for name in (_CONFIG, _MAP, _ADDED, MODEL, TOKENIZERS_FILE)
         )
         self.settings = self._config | self._map
         self.described = (own if "model" in own else {}) if described is None else described
@@ -76,7 +76,7 @@ class FolderFiles:
         has_own_steps = self._class in other_files.CLASSES_WITH_STEPS.get(self._kind, "").split()
         self.by_class = self.has_config and (has_own_steps or not self.described)
         self.of_model = not self.has_config and self._class in ("albert", "bert", "mpnet")
-        self.is_of_xlm = self._class in ("xlmroberta", "xlm-roberta")
+        self.fairseq = other_files.FAIRSEQ_PIECES.get(self._class, ())
         self.pair = other_files.CLASS_PAIRS.get(self._class, (1, 1))
 
     def check(self, kind: str) -> None:
@@ -104,8 +104,8 @@ class FolderFiles:
 
     def default(self, key: str) -> bool | None:
         """Returns transformers' default for a missing key; Unigram classes strip accents."""
-        of_class = {"do_lower_case": False} if self._class in other_files.CASED or self.is_of_xlm else {}
-        of_class |= {"strip_accents": not self.is_of_xlm} if self._kind == "Unigram" else {}
+        of_class = {"do_lower_case": False} if self._class in other_files.CASED or self.fairseq else {}
+        of_class |= {"strip_accents": not self.fairseq} if self._kind == "Unigram" else {}
         return (_DEFAULTS | of_class).get(key)
 
     def choose(self, key: str, inside: Any, default: Any) -> Any:
@@ -194,7 +194,7 @@ def lowers_first(folder: Path) -> bool:
     "do_lower_case" of the first existing file of `other_files.SENTENCE_FILES` decides.
     """
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
-    return bool(read_object(next(found, folder)).get("do_lower_case"))
+    return bool(files.read_object(next(found, folder)).get("do_lower_case"))
 
 
 def read_file(path: Path) -> bytes:
@@ -203,9 +203,3 @@ def read_file(path: Path) -> bytes:
         return files.read_limited(path)
     except OSError as error:
         raise UserError(f"cannot read tokenizer '{path}': {error.strerror}") from error
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Reads a JSON object; {} for a missing file or another value."""
-    values = files.read_json(path) if path.is_file() else {}
-    return values if isinstance(values, dict) else {}

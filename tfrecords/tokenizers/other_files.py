@@ -59,7 +59,7 @@ MORE_TOKENS_KEYS = ("additional_special_tokens", "extra_special_tokens")
 # Byte-level BPE and Unigram files say all themselves; classes of these kinds read them.
 _CLASSES = {
     "wordpiece": "Bert Electra Albert MobileBert DistilBert RetriBert ConvBert MPNet Funnel LayoutLM Splinter",
-    "sentencepiece": "Albert XLNet Bert XLMRoberta",
+    "sentencepiece": "Albert XLNet Bert XLMRoberta Camembert",
     "bpe": "Roberta GPT2 Longformer Bart LED Deberta GPTNeoX CodeGen MPNet ModernBert Bert",
 }
 _ANY_CLASS = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend", "PythonBackend")
@@ -76,7 +76,12 @@ CLASSES_WITH_STEPS = {
 # What a class, or type of model, takes where no file says it: special tokens, and of pairs the arguments of
 # `row_template.pair_rules`. Others take BERT's (transformers tokenization_mpnet.py).
 CLASS_ROLES = {"mpnet": {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "[UNK]", "mask": "<mask>"}}
-CLASS_PAIRS = {"mpnet": (2, 0), "xlmroberta": (2, 0), "xlm-roberta": (2, 0)}
+# The pieces that fairseq puts before those of a SentencePiece model, whose own it drops if they are the same
+# (transformers/convert_slow_tokenizer.py, XLMRobertaConverter and CamembertConverter).
+_XLM = ("<s>", "<pad>", "</s>", "<unk>")
+_CAMEMBERT = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
+FAIRSEQ_PIECES = {"xlmroberta": _XLM, "xlm-roberta": _XLM, "camembert": _CAMEMBERT}
+CLASS_PAIRS = dict.fromkeys(("mpnet", *FAIRSEQ_PIECES), (2, 0))
 
 # tokenizer_config.json and special_tokens_map.json.
 CONFIG = {
@@ -184,7 +189,7 @@ _TOKEN = {"content": ANY, "id": ANY, "single_word": (False,)} | dict.fromkeys(
 # Special tokens of published models. Their strings in a text are text, as those of the rows' own special tokens are:
 # whoever writes a text must not write the model's control tokens.
 CONTROL_TOKENS = {"<s>", "</s>", "<pad>", "<unk>", "<mask>", "<cls>", "<sep>", "<eod>", "<eop>", "<|endoftext|>"}
-CONTROL_TOKENS |= {"<|padding|>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+CONTROL_TOKENS |= {"<|padding|>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_CAMEMBERT}
 
 
 def check_config(settings: dict[str, Any], kind: str, where: str) -> None:

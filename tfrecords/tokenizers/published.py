@@ -211,10 +211,10 @@ def sentencepiece(
     near.check("sentencepiece")
     if near.described:
         _check_unigram(near)
-    elif near.is_of_xlm:
+    elif near.fairseq:
         from tfrecords.tokenizers.unigram_file import shifted
 
-        return make_tokenizer("sentencepiece", shifted(vocabulary), None, None, path)
+        return make_tokenizer("sentencepiece", shifted(vocabulary, near.fairseq), None, None, path)
     if keep_accents is None and (near.described or "keep_accents" in near.settings):
         keep_accents = not near.strips_accents()
     tokenizer = make_tokenizer("sentencepiece", vocabulary, lower_case, keep_accents, path)

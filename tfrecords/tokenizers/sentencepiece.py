@@ -18,7 +18,7 @@ from tfrecords.tokenizers.normalization import Blanks, blanks_of, own_rules, wit
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
 from tfrecords.tokenizers.words import is_spaced_letter
 
-# The strings of "cls", "sep" and "mask": ALBERT's, XLNet's, and XLM-RoBERTa's, which XLNet's vocabularies have, too.
+# The strings of "cls", "sep" and "mask": ALBERT's, XLNet's, and fairseq's, which XLNet's vocabularies have, too.
 ROLES = (("[CLS]", "[SEP]", "[MASK]"), ("<cls>", "<sep>", "<mask>"), ("<s>", "</s>", "<mask>"))
 # google-research/albert create_pretraining_data.py:393-423: these begin a word, and so does any piece that holds a
 # character which is neither one of them nor an English letter.
@@ -69,8 +69,8 @@ class SentencePieceTokenizer(Tokenizer):
         self.pad_id, self.unk_id = self._special("<pad>", path), self._special("<unk>", path)
         names = next((names for names in ROLES if names[0] in self.pieces), ROLES[0])
         self.cls_id, self.sep_id, self.mask_id = (self._special(name, path) for name in names)
-        self.is_of_xlm = names == ROLES[-1]
-        if self.is_of_xlm:
+        self.is_of_fairseq = names == ROLES[-1]
+        if self.is_of_fairseq:
             self.separators_between, self.second_segment_id = 2, 0
 
     def _special(self, piece: str, path: str | os.PathLike) -> int:
@@ -197,8 +197,8 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, splits + np.append(0, np.cumsum(more)), offsets
 
     def published_files(self) -> dict[str, bytes]:
-        """As in `Tokenizer`; XLM-RoBERTa's ids differ from a SentencePiece model's, so it gets a tokenizer.json."""
-        if not self.is_of_xlm:
+        """As in `Tokenizer`; fairseq's ids differ from a SentencePiece model's, so it gets a tokenizer.json."""
+        if not self.is_of_fairseq:
             return super().published_files()
         from tfrecords.tokenizers.unigram_file import as_tokenizer_json
 

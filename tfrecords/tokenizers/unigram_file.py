@@ -5,6 +5,7 @@ SentencePiece's rules. It has no rule for a blank at the end of a text; the name
 """
 
 import base64
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sentencepiece import SentencePieceNormalizer
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _KINDS = model_pb2.ModelProto.SentencePiece
 _QUOTES = ("``", "''")
+# Of CamemBERT's control tokens, one has a score, which decides how much an unknown character costs.
+_SCORES = {"<unk>NOTUSED": -100.0}
 
 
 def is_step_of_blanks(step: dict[str, Any]) -> bool:
@@ -49,6 +52,7 @@ def as_model(
     space, not at blanks alone. special: pieces that are no text. lower_case, keep_accents: None for the steps' own.
     """
     proto = model_pb2.ModelProto()
+    special = special - _SCORES.keys()
     for number, (piece, score) in enumerate(model["vocab"]):
         # The library splits words first, so that no piece spans two.
         kind = _KINDS.CONTROL if piece in special else _KINDS.UNUSED if WORD_BOUNDARY in piece[1:] else _KINDS.NORMAL
@@ -61,8 +65,8 @@ def as_model(
     steps = _with_case_and_accents(steps, lower_case, keep_accents)
     types = {step["type"] for step in steps}
     one_blank = any(map(is_step_of_blanks, steps))
-    of_xlm = not {"[CLS]", "<cls>"}.intersection(piece for piece, _ in model["vocab"])
-    flags = {"lower": "Lowercase" in types, "accents": (of_xlm or bool(types)) and "StripAccents" not in types}
+    of_fairseq = not {"[CLS]", "<cls>"}.intersection(piece for piece, _ in model["vocab"])
+    flags = {"lower": "Lowercase" in types, "accents": (of_fairseq or bool(types)) and "StripAccents" not in types}
     if not splits_at_white_space:
         flags |= {"last_blank": one_blank and "Strip" not in types, "all_blanks": not one_blank}
     spec = proto.normalizer_spec
@@ -77,31 +81,30 @@ def as_model(
     return proto.SerializeToString(deterministic=True)
 
 
-# XLM-RoBERTa's first ids, and the pre-tokenizer of its class.
-_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+# The pre-tokenizer of XLM-RoBERTa's class.
 _WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "always", "split": True}
 
 
-def shifted(model: bytes) -> bytes:
-    """Returns XLM-RoBERTa's SentencePiece model with fairseq's ids (both serialized).
+def shifted(model: bytes, first: Sequence[str]) -> bytes:
+    """Returns a SentencePiece model with fairseq's ids (both serialized).
 
-    These are `_FIRST`, the pieces after <unk>, <s> and </s>, and <mask> (transformers/convert_slow_tokenizer.py,
-    XLMRobertaConverter).
+    These are the pieces `first` (see `other_files.FAIRSEQ_PIECES`), the model's own that are none of them, and <mask>.
     """
     proto = model_pb2.ModelProto.FromString(model)
-    pieces = [(piece.piece, piece.score) for piece in proto.pieces[3:]]
-    vocab = [*((name, 0.0) for name in _FIRST), *pieces, ("<mask>", 0.0)]
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces if piece.piece not in first]
+    vocab = [*((name, _SCORES.get(name, 0.0)) for name in first), *pieces, ("<mask>", 0.0)]
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
     steps = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * bool(charsmap)
-    return as_model({"vocab": vocab, "unk_id": _FIRST.index("<unk>")}, steps, True, {*_FIRST, "<mask>"}, None, None)
+    special = {*first, "<s>", "</s>", "<mask>"}
+    return as_model({"vocab": vocab, "unk_id": first.index("<unk>")}, steps, True, special, None, None)
 
 
 def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
-    """Returns a tokenizer of XLM-RoBERTa's kind as a tokenizer.json."""
+    """Returns a tokenizer with fairseq's ids as a tokenizer.json."""
     proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
-    roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]
-    special = [AddedToken(tokenizer.pieces[one], one, True, lstrip=one == tokenizer.mask_id) for one in roles]
+    numbers = (number for number, piece in enumerate(proto.pieces) if piece.type in (_KINDS.CONTROL, _KINDS.UNKNOWN))
+    special = [AddedToken(tokenizer.pieces[one], one, True, lstrip=one == tokenizer.mask_id) for one in numbers]
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
     vocab = [[piece.piece, piece.score] for piece in proto.pieces]
     return tokenizer_json(

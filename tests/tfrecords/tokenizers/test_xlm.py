@@ -1,4 +1,4 @@
-"""XLM-RoBERTa's vocabulary: a SentencePiece model with fairseq's ids, read to the ids of the `tokenizers` library."""
+"""XLM-RoBERTa's and CamemBERT's vocabularies: SentencePiece models with fairseq's ids, as `tokenizers` reads them."""
 
 # ruff: noqa: RUF001
 import io
@@ -65,31 +65,45 @@ def model():
     return file.getvalue()
 
 
+# By the type of model: the first pieces, and how many of the SentencePiece model's own are dropped.
+FIRST = {
+    "xlm-roberta": ([("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)], 3),
+    "camembert": (
+        [("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)], 1
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=FIRST)
+def kind(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def theirs(model):
-    """As transformers/convert_slow_tokenizer.py, XLMRobertaConverter, makes it."""
+def theirs(model, kind):
+    """As transformers/convert_slow_tokenizer.py, XLMRobertaConverter and CamembertConverter, makes it."""
     proto = model_pb2.ModelProto.FromString(model)
-    first = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")]
-    pieces = [*first, *((piece.piece, piece.score) for piece in proto.pieces[3:]), ("<mask>", 0.0)]
+    first, dropped = FIRST[kind]
+    pieces = [*first, *((piece.piece, piece.score) for piece in proto.pieces[dropped:]), ("<mask>", 0.0)]
     library = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 3, False))
     library.normalizer = tokenizers.normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
     parts = tokenizers.pre_tokenizers
     library.pre_tokenizer = parts.Sequence([parts.WhitespaceSplit(), parts.Metaspace("▁", "always")])
     library.post_processor = tokenizers.processors.TemplateProcessing(
-        "<s> $A </s>", "<s> $A </s> </s> $B </s>", [("<s>", 0), ("</s>", 2)]
+        "<s> $A </s>", "<s> $A </s> </s> $B </s>", [(name, library.token_to_id(name)) for name in ("<s>", "</s>")]
     )
     mask = tokenizers.AddedToken("<mask>", lstrip=True, special=True)
-    library.add_special_tokens([*(name for name, _ in first), mask])
+    library.add_special_tokens([*(name for name, _ in first), "<s>", "</s>", mask])
     return library
 
 
 @pytest.fixture(scope="module")
-def folder(model, theirs, tmp_path_factory):
+def folder(model, theirs, kind, tmp_path_factory):
     """With the two files that such a folder has."""
-    folder = tmp_path_factory.mktemp("xlm")
+    folder = tmp_path_factory.mktemp(kind)
     theirs.save(str(folder / "tokenizer.json"))
     (folder / "sentencepiece.bpe.model").write_bytes(model)
-    (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
+    (folder / "config.json").write_text(json.dumps({"model_type": kind}))
     return folder
 
 
@@ -98,12 +112,14 @@ def ours(folder):
     return tokenizer_in(folder)
 
 
-def test_ids_are_those_of_the_library_in_all_scripts(ours, theirs):
+def test_ids_are_those_of_the_library_in_all_scripts(ours, theirs, kind):
     # The strings of special tokens in a text are text here.
     batch = [*LINES, *(text for text in ODD if "<" not in text)]
     assert ids_of(ours, batch) == [one.ids for one in theirs.encode_batch(batch, add_special_tokens=False)]
     assert not ours.lower_case and ours.keep_accents
-    assert (ours.cls_id, ours.pad_id, ours.sep_id, ours.unk_id, ours.mask_id) == (0, 1, 2, 3, ours.vocab_size - 1)
+    cls, sep = (0, 2) if kind == "xlm-roberta" else (5, 6)
+    found = (ours.cls_id, ours.pad_id, ours.sep_id, ours.unk_id, ours.mask_id)
+    assert found == (cls, 1, sep, 3, ours.vocab_size - 1)
 
 
 def test_the_graph_gives_the_same_ids_and_offsets(ours):
@@ -161,5 +177,5 @@ def test_a_vocabulary_cut_to_a_language_gives_its_texts_the_same_pieces(ours):
     small, kept = prune_tokenizer(ours, np.bincount(ids, minlength=ours.vocab_size))
     assert small.vocab_size < ours.vocab_size / 2
     assert [kept[row].tolist() for row in ids_of(small, LINES[:3])] == ids_of(ours, LINES[:3])
-    assert (small.separators_between, small.cls_id, kept[small.mask_id]) == (2, 0, ours.mask_id)
+    assert (small.separators_between, kept[small.cls_id], kept[small.mask_id]) == (2, ours.cls_id, ours.mask_id)
     np.testing.assert_array_equal(pieces_within(small, ours), kept)
