@@ -16,7 +16,7 @@ SMALL = {
     },
     "albert_tf.run_finetuning": {"num_train_epochs": "0", "max_seq_length": "96"},
     "albert_tf.compress": {
-        **{"embedding_size": "8", "lora_rank": "2", "vocab_size": "60", "max_seq_length": "32"},
+        **{"embedding_size": "8", "lora_rank": "2", "vocab_size": "70", "max_seq_length": "32"},
         **{"num_train_steps": "2", "task_train_steps": "2"},
     },
     "serving.benchmark": {"seconds": "0.3", "lengths": "8"},
