@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.config import AlbertConfig
 from albert_tf.training.devices import Devices
 from albert_tf.training.loop import make_steps
 from albert_tf.training.pretraining import Pretraining
@@ -90,7 +91,8 @@ def _answer(model: Path, folder: Path, length: int) -> Callable[[], object]:
     settings = ExportSettings(model=str(model), output_dir=str(folder), compute="auto", warm_up_lengths="")
     loaded = tf.saved_model.load(str(export(settings)))
     call = loaded.signatures["serving_default"]
-    ids = np.random.default_rng(0).integers(5, 100, (1, length))
+    vocab_size = AlbertConfig.from_json(model / "config.json").vocab_size
+    ids = np.random.default_rng(0).integers(5, min(100, vocab_size), (1, length))
     known = {"input_ids": ids, "lengths": [length], "segment_ids": np.zeros_like(ids)}
     # XLNet's take the segments of single texts, too.
     inputs = {name: tf.constant(known[name], tf.int32) for name in call.structured_input_signature[1]}

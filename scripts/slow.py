@@ -58,7 +58,9 @@ def main() -> int:
 def _run(group: str) -> dict | None:
     """Returns what is written down of a group that passed, or None when it failed or no test of it ran."""
     start = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-n", os.environ.get("TEST_WORKERS", "2"), "--dist", "loadfile"]
+    # All guides are cases of one file, and share no fixture that each worker would make anew.
+    dist = "load" if group in ("docs", "served_docs") else "loadfile"
+    command = [sys.executable, "-m", "pytest", "-n", os.environ.get("TEST_WORKERS", "2"), "--dist", dist]
     process = subprocess.Popen(
         [*command, "--no-loadscope-reorder", "-m", f"slow_{group}"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

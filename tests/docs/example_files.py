@@ -73,6 +73,12 @@ def write_texts(place: Path) -> None:
     (place / "chinese" / "a.jsonl").write_text("\n".join(rows))
     (place / "texts.txt").write_text("Where is my parcel?\nThe invoice is wrong.\n")
     (place / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (place / "passages.txt").write_text("The river ends in the sea.\nThe road ends here.\n")
+    rows = [f"where is {word},{word} is here\n" for word in string.ascii_lowercase]
+    (place / "pairs.csv").write_text("question,answer\n" + "".join(rows))
+    (place / "sets" / "sts").mkdir(parents=True)
+    pairs = [f"a film,{'the' * (n % 2)} film,{n % 6}\n" for n in range(16)]
+    (place / "sets" / "sts" / "test.csv").write_text("sentence1,sentence2,score\n" + "".join(pairs))
     (place / "rows").mkdir()
     (place / "rows" / "a.jsonl").write_text('{"text": "Where is my parcel?"}\n')
     for folder in ("reviews", "reports"):

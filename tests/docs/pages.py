@@ -8,6 +8,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GUIDES = sorted((DOCS / "guide").glob("*.md"))
+EXPLANATION = sorted((DOCS / "explanation").glob("*.md"))
 # The pages with commands that a newcomer runs.
 WITH_COMMANDS = [ROOT / "README.md", *GUIDES]
 PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "BUILD.md", "CONTRIBUTING.md", "CHANGELOG.md")]

@@ -16,7 +16,7 @@ SMALL = {
     },
     "albert_tf.run_finetuning": {"num_train_epochs": "0", "max_seq_length": "96"},
     "albert_tf.compress": {
-        **{"embedding_size": "8", "lora_rank": "2", "vocab_size": "60", "max_seq_length": "32"},
+        **{"embedding_size": "8", "lora_rank": "2", "vocab_size": "70", "max_seq_length": "32"},
         **{"num_train_steps": "2", "task_train_steps": "2"},
     },
     "serving.benchmark": {"seconds": "0.3", "lengths": "8"},
@@ -28,7 +28,7 @@ ADDED = {
     "albert_tf.run_pretraining": [*STEPS, "--num_warmup_steps=1", "--max_eval_steps=1"],
     "albert_tf.run_finetuning": [*STEPS, "--num_warmup_steps=0", "--max_unknown_share=1"],
     "albert_tf.run_evaluation": [],
-    "albert_tf.compress": ["--train_batch_size=4"],
+    "albert_tf.compress": ["--train_batch_size=4", "--held_out_rows=32"],
     "serving.benchmark": ["--warmup_seconds=0.1"],
     "experiments.run": ["--rows=plain,lora"],
 }  # fmt: skip

@@ -59,6 +59,8 @@ def script_of(guide: Path, ports: dict[str, int]) -> str:
     text = "\n".join(shell)
     for port, other in ports.items():
         text = text.replace(port, str(other))
+    # Where a guide leaves it out, the gateway would take its default, which may be in use here.
+    text = re.sub(r"serving\.gateway (?!.*--port=)", f"serving.gateway --port={ports['8080']} ", text)
     text = re.sub(r"(?m)^((?:.*\\\n)*.*serving\.model_server(?:.*\\\n)*.*&)$", r"end_server; \1\nserver=$!", text)
     return f"""set -eo pipefail
 end_server() {{ if [ -n "${{server:-}}" ]; then kill $server; wait $server || true; fi; }}
