@@ -37,13 +37,15 @@ from matplotlib import pyplot as plt
 OURS = {
     "plain fp32": InferenceOptions("float32", "computed"),
     "fp32": InferenceOptions("float32", "skipped"),
+    "fp32 xla": InferenceOptions("float32", "skipped", engine="xla"),
     "bf16": InferenceOptions("bfloat16", "skipped"),
     "int8": InferenceOptions("int8", "skipped"),
     "bf16 for batches": InferenceOptions("bfloat16", "skipped", performance_hint="throughput"),
     "int8 for batches": InferenceOptions("int8", "skipped", performance_hint="throughput"),
 }
 # Whose times the others are compared with.
-BASES = ("plain fp32", "OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
+_PEERS = ("OpenVINO fp32", "OpenVINO bf16", "OpenVINO int8", "ONNX Runtime fp32", "ONNX Runtime int8")
+BASES = ("plain fp32", "fp32", *_PEERS)
 # Mean steps of a fine-tuned SST-2 classifier at no more than 0.5 points lost (docs/results/early_exit_speed.md).
 EXIT_STEPS = 3.3
 FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
@@ -56,7 +58,8 @@ SEGMENTS = tf.TensorSpec([None, None], tf.int32, "segment_ids")
 class InferenceBenchmarkSettings:
     output_dir: str = setting(help="folder for inference.json and inference.png")
     config: str = setting("albert_base_v2", help="named configuration; the weights are random")
-    shapes: str = setting("1x32,1x128,1x384", help="single requests, batch x length")
+    shapes: str = setting("1x16,1x32,1x64,1x128,1x384", help="single requests, batch x length")
+    threads: int = setting(0, help="threads of each engine; 0: one a core", at_least=0)
     data_dir: str = setting("../shared/data", help="folder with glue, squad and spm; without it no real sentences")
     batch_size: int = setting(32, help="rows of a batch of real sentences")
     rounds: int = setting(7, help="timed rounds after one of warm-up")
@@ -126,6 +129,13 @@ def machine() -> dict:
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     name = next((line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")), "unknown CPU")
     return {"cpu": name, "cores": cores(), "flags": sorted(FLAGS & cpu_flags()), "tensorflow": tf.__version__}
+
+
+def compiled_for(options: InferenceOptions, shapes: list[str]) -> InferenceOptions:
+    """The options with every length of a single row compiled, so that the table shows where that stops to gain."""
+    lengths = {int(shape.removeprefix("1x")) for shape in shapes if shape.startswith("1x")}
+    is_compiled = options.engine == "xla" and lengths
+    return dataclasses.replace(options, compiled_lengths=tuple(sorted(lengths))) if is_compiled else options
 
 
 def made(makers: dict, left_out: dict) -> dict:
@@ -198,9 +208,12 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         if data is None:
             raise UserError(f"--early_exit_model is asked SST-2, and --data_dir={settings.data_dir} has no folder spm")
         inference_accuracy.load_with_exits(settings.early_exit_model)
+    if settings.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
     encoder = make_random_encoder(settings.config)
     workloads, rounds = {}, 2 if settings.quick else settings.rounds
-    for text in ["1x32"] if settings.quick else settings.shapes.split(","):
+    shapes = ["1x32"] if settings.quick else settings.shapes.split(",")
+    for text in shapes:
         batch, length = map(int, text.split("x"))
         workloads[text] = inference_data.shape(batch, length, encoder.config.vocab_size)
     if data:
@@ -215,11 +228,11 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
         calibration = calibration_rows(settings, encoder.config.vocab_size)
         ids, _, lengths = inference_data.pad(calibration)
         makers = {
-            name: functools.partial(export, encoder, options, folder / name, (ids, lengths))
+            name: functools.partial(export, encoder, compiled_for(options, shapes), folder / name, (ids, lengths))
             for name, options in OURS.items()
         }
-        ours = made(makers, left_out)
-        peers = made({"peers": lambda: make_peers(encoder, folder, cores(), calibration)}, left_out).get("peers", {})
+        ours, threads = made(makers, left_out), settings.threads or cores()
+        peers = made({"peers": lambda: make_peers(encoder, folder, threads, calibration)}, left_out).get("peers", {})
         computes = list(dict.fromkeys(OURS[name].compute for name in ours if OURS[name].padding == "skipped"))
         results["comparisons"] = {}
         for name, rows in workloads.items():

@@ -80,17 +80,21 @@ def _settings(version: Path, base: Path, manifest: dict[str, Any]) -> ExportSett
             f"'{version}' was exported with '{unknown[0]}', which albert-tf export has not; export its model by that"
         )
     settings = ExportSettings(**options | {"output_dir": str(base), "version": 0})
-    if settings.compute == "auto":
+    if automatic := [name for name in ("compute", "engine") if getattr(settings, name) == "auto"]:
         import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
+        from albert_tf.config import AlbertConfig
         from serving.inference import InferenceOptions
 
-        before, now = manifest["compute"]["compute"], InferenceOptions("auto").resolved().compute
-        if before != now:
-            raise UserError(
-                f"'{version}' was exported by --compute=auto as {before}, and this CPU's is {now}; export it again on "
-                "a CPU like that of before, or by albert-tf export"
-            )
+        options = InferenceOptions(settings.compute, settings.padding, engine=settings.engine)
+        options = options.resolved(AlbertConfig.from_dict(manifest["config"]))
+        for name in automatic:
+            before, now = manifest["compute"][name], getattr(options, name)
+            if before != now:
+                raise UserError(
+                    f"'{version}' was exported by --{name}=auto as {before}, and this CPU's is {now}; export it again "
+                    "on a CPU like that of before, or by albert-tf export"
+                )
     is_path = Path(settings.model).is_absolute() or settings.model == "a model in memory"
     if is_path and not Path(settings.model).exists():
         raise UserError(f"'{settings.model}', from which '{version}' was exported, is gone; put it back")

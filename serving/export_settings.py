@@ -69,13 +69,14 @@ class ExportSettings(CheckedSettings):
     engine: str = setting(
         "tensorflow",
         help="what runs the steps of one short row in float32; xla: graphs compiled when a server loads the export, "
-        "which tensorflow_model_server does only with --xla_cpu_compilation_enabled=true",
-        choices=ENGINES,
+        "which tensorflow_model_server does only with --xla_cpu_compilation_enabled=true; auto: xla where it can run "
+        "and is faster on this CPU",
+        choices=(*ENGINES, "auto"),
     )
     compiled_lengths: str = setting(
         "",
-        help="for --engine=xla, the lengths in tokens that graphs are compiled for, comma-separated; a row is padded "
-        "to the next; empty: 8 to 32 or, on a CPU without AVX-512, 8 to 128, in steps of 8",
+        help="for --engine=xla or auto, the lengths in tokens that graphs are compiled for, comma-separated; a row is "
+        "padded to the next; empty: 8 to 32 or, on a CPU with AMX or without AVX-512, 8 to 128, in steps of 8",
     )
     check_numbers: bool = setting(
         False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"
@@ -121,8 +122,8 @@ class ExportSettings(CheckedSettings):
             )
         if self.engine == "xla" and (self.compute, self.padding) != ("float32", "skipped"):
             raise UserError("--engine=xla is for --compute=float32 --padding=skipped")
-        if self.compiled_lengths and self.engine != "xla":
-            raise UserError(f"--compiled_lengths={self.compiled_lengths} is for --engine=xla")
+        if self.compiled_lengths and self.engine == "tensorflow":
+            raise UserError(f"--compiled_lengths={self.compiled_lengths} is for --engine=xla or auto")
         if self.performance_hint == "throughput" and self.compute == "float32":
             raise UserError("--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni")
         if self.check and self.other_cpu:

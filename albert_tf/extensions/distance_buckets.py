@@ -31,7 +31,7 @@ class DistanceBuckets(Extension):
         relative_attention_num_buckets: number of buckets, half of them for keys after their query; 0 for none.
     """
 
-    name, fuses, numbers_heads = "distance_buckets", False, True
+    name, fuses, numbers_heads, for_xla = "distance_buckets", False, True, True
     published = ("relative_attention_num_buckets",)
     limits = {"relative_attention_num_buckets": ("a multiple of 4", lambda value: value % 4 == 0)}
     relative_attention_num_buckets: int = 0

@@ -18,7 +18,7 @@ class ResidualScaling(Extension):
         residual_scaling: "none", or "depth".
     """
 
-    name = "residual_scaling"
+    name, for_xla = "residual_scaling", True
     choices = {"residual_scaling": ("none", "depth")}
     residual_scaling: str = "none"
 

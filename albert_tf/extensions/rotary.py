@@ -26,7 +26,7 @@ class Rotary(Extension):
         rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
     """
 
-    name, for_litert = "rotary", True
+    name, for_litert, for_xla = "rotary", True, True
     choices = {"position_type": ("absolute", *_TYPES)}
     limits = {"rotary_theta": ("above 0", lambda value: value > 0)}
     position_type: str = "absolute"

@@ -33,7 +33,7 @@ class Window(Extension):
         global_attention_every: every so many steps, from the first on, use full attention; 0 for none.
     """
 
-    name, begins_plain, needed = "window", True, ("global_attention_every",)
+    name, begins_plain, for_xla, needed = "window", True, True, ("global_attention_every",)
     fuses = packs = False
     attention_window: int = 0
     global_attention_every: int = 0

@@ -12,13 +12,11 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.extension import setting_of
-from albert_tf.layers.block import Attention, Pairs, Step
+from albert_tf.layers.block import Attention, Pairs, Rows, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop
-from serving.inference.kernels import FloatKernels
+from serving.inference.kernels import ExportedExtension, FloatKernels, LowRank
 from serving.inference.layers import Dense, LayerNorm, RMSNorm, TransposedDense, act, variable
 from serving.inference.tables import MASKED_SCORE
-from tfrecords.base.errors import UserError
 
 FLAG = "--xla_cpu_compilation_enabled=true"
 _COMMAND_LINE = "/proc/self/cmdline"
@@ -32,28 +30,24 @@ class CompiledSteps(tf.Module):
 
     Args:
         config: of the encoder.
+        extensions: its ExportedExtensions, all `for_xla`.
         halves: its AttentionHalfs and its FeedForwardHalfs, in float32.
         final_norm: after the last step, or None.
         lengths: ascending, in tokens; a row is padded to the next.
         summary_loop: the depth loop whose last step computes summary tokens only.
-
-    Raises:
-        UserError: the encoder has extensions.
     """
 
     def __init__(
         self,
         config: AlbertConfig,
+        extensions: Sequence[ExportedExtension],
         halves: Sequence[Sequence[Any]],
         final_norm: LayerNorm | RMSNorm | None,
         lengths: Sequence[int],
         summary_loop: DepthLoop,
     ):
         super().__init__()
-        if config.extensions:
-            names = ", ".join(setting_of(config, one) for one in config.extensions)
-            raise UserError(f"engine xla does not run {names}; leave out --engine")
-        self.config, self.lengths = config, tuple(lengths)
+        self.config, self.lengths, self.extensions = config, tuple(lengths), extensions
         self.summary_loop = summary_loop
         self.halves = [[_TurnedHalf(half) for half in every] for every in halves]
         self.final_norm = None if final_norm is None else _TurnedNorm(final_norm)
@@ -108,7 +102,11 @@ class CompiledSteps(tf.Module):
     def _run(self, only_summary: bool, hidden: Tensor, mask: Tensor) -> Tensor:
         kernels = FloatKernels(self.config, *self.halves)
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
+        for one in self.extensions:
+            attention = one.compiled(attention)
         row: Any = _TurnedRow(mask, self.config, attention)
+        for one in self.extensions:
+            row = one.rows(row, {})
         runner = BlockRunner(self.config, kernels, row)
         loop = self.summary_loop if only_summary else DepthLoop("loop")
         state = loop(runner, tf.transpose(hidden[0]))
@@ -157,18 +155,26 @@ def _width(mask: Tensor) -> Tensor:
     return tf.maximum(tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]) + 1, 1)), 1)
 
 
-class _TurnedRow:
-    """What a block needs of Rows: one row, with vectors as [units, tokens]; `mask` is bool [1, tokens]."""
+class _TurnedRow(Rows):
+    """One row, with vectors as [units, tokens]; `mask` is bool [1, tokens]."""
 
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
-        self.config, self.attention = config, attention
-        self.pairs = Pairs(tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis], {})
+        self.config, self.attention, self.length = config, attention, tf.shape(mask)[1]
+        self.bias, self.features = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis], dict[str, Tensor]()
+
+    def token_positions(self) -> Tensor:
+        return tf.range(self.length)[tf.newaxis]
+
+    def add_feature(self, name: str, values: Tensor) -> None:
+        self.features[name] = values
 
     def attend(self, projected: Tensor, step: Step) -> Tensor:
         shape = [3, 1, self.config.num_attention_heads, self.config.head_size, tf.shape(projected)[1]]
         query, key, value = tf.unstack(tf.transpose(tf.reshape(projected, shape), [0, 1, 2, 4, 3]))
-        query = query[:, :, :1] if step.only_summary else query
-        contexts = self.attention(query, key, value, self.pairs, step)
+        place = slice(0, 1) if step.only_summary else slice(None)
+        features = {name: (one[:, place], one) for name, one in self.features.items()}
+        pairs = Pairs(self.bias, features, 0 if step.only_summary else None)
+        contexts = self.attention(query[:, :, place], key, value, pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 1, 3, 2]), [self.config.hidden_size, -1])
 
     def attended(self, step: Step, inputs: Tensor) -> Tensor:
@@ -188,7 +194,22 @@ class _TurnedHalf(tf.Module):
                 setattr(self, name, _TurnedDense(layer))
             elif isinstance(layer, (LayerNorm, RMSNorm)):
                 setattr(self, name, _TurnedNorm(layer))
-        self.low_rank, self.is_fused, self.gate = half.low_rank, True, getattr(self, "gate", None)
+        self.low_rank, self.gate = _TurnedLowRank(half.low_rank), getattr(self, "gate", None)
+        self.is_fused = not half.low_rank
+
+
+class _TurnedLowRank:
+    """The differences of products by step, over [inputs, tokens]."""
+
+    def __init__(self, low_rank: LowRank):
+        self.low_rank = low_rank
+
+    def get(self, name: str, inputs: Tensor, step: Step, residual: Tensor | None = None) -> Any:
+        if name not in self.low_rank.factors:
+            return residual
+        a, b = self.low_rank.of_step(name, step)
+        added = tf.matmul(b, tf.matmul(a, inputs, transpose_a=True), transpose_a=True)
+        return added if residual is None else residual + added
 
 
 class _TurnedDense(tf.Module):

@@ -54,7 +54,8 @@ def make_encoder(
     TensorShape([1, 8])
     """
     encoder = getattr(model, "encoder", model)
-    made = InferenceEncoder(encoder, (options or InferenceOptions()).resolved(), calibration, max_seq_length)
+    options = (options or InferenceOptions()).resolved(encoder.config)
+    made = InferenceEncoder(encoder, options, calibration, max_seq_length)
     gate = getattr(model, "exit_gate", None)
     made.exit_gate = None if gate is None else Gate(gate)
     return made
@@ -112,8 +113,8 @@ class InferenceEncoder(tf.Module):
             self.kernels = quantize_encoder(self, calibration, vnni=options.compute == "int8_vnni")
         halves = self.attentions, self.feed_forwards
         is_compiled = options.engine == "xla"
-        lengths = [length for length in options.xla_lengths if length <= longest] or [longest]
-        parts = self.config, halves, self.final_norm, lengths, SummaryLoop("loop")
+        lengths = [length for length in options.compiled_lengths if length <= longest] or [longest]
+        parts = self.config, self.extensions, halves, self.final_norm, lengths, SummaryLoop("loop")
         self.compiled = CompiledSteps(*parts) if is_compiled else None
         if options.performance_hint == "throughput":
             norm_in_one_pass([*self.attentions, *self.feed_forwards])

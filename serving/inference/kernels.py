@@ -89,6 +89,10 @@ class ExportedExtension(tf.Module):
         """Returns how heads attend, with some functions replaced."""
         return self.extension.attention(attention, self.weights)
 
+    def compiled(self, attention: Attention) -> Attention:
+        """Returns the same for graphs that XLA compiles."""
+        return self.attention(attention)
+
     def around(self, runner: Runner) -> Runner:
         """Returns the runner of steps, or a wrapper of it."""
         return self.extension.around(runner, self.weights)
@@ -228,9 +232,14 @@ class LowRank(tf.Module):
         """Returns a step's addition to a product, plus `residual`; only `residual` if there is none."""
         if name not in self.factors:
             return residual
-        a, b = (factor[tf.constant(self.visits)[step.number]] for factor in self.factors[name])
+        a, b = self.of_step(name, step)
         added = tf.matmul(tf.matmul(tf.cast(inputs, self.dtype), a), b)
         return added if residual is None else residual + added
+
+    def of_step(self, name: str, step: Step) -> tuple[Tensor, Tensor]:
+        """Returns a product's a [inputs, rank] and b [rank, units] at a step."""
+        a, b = (factor[tf.constant(self.visits)[step.number]] for factor in self.factors[name])
+        return a, b
 
 
 class FloatKernels(Kernels):

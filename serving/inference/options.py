@@ -5,12 +5,18 @@ from typing import Self
 
 import tensorflow as tf
 
+from albert_tf.config import AlbertConfig
+from albert_tf.extension import setting_of
 from serving.choices import COMPUTE, ENGINES, PADDING, PERFORMANCE_HINTS
 from serving.cpu import has_avx512, has_bfloat16, has_vnni
 from serving.inference import onednn
-from tfrecords.base.cpu import has_only_avx2
+from tfrecords.base.cpu import cpu_flags
 from tfrecords.base.errors import UserError
 
+# Tokens of the single rows that engine "xla" runs faster, by the first of these flags that a CPU has; measured in
+# docs/results/engine_xla.md.
+_TO_32, _TO_128 = tuple(range(8, 40, 8)), tuple(range(8, 136, 8))
+FASTER = {"amx_bf16": _TO_128, "avx512f": _TO_32, "avx2": _TO_128}
 _OTHER_CPU = ", or export with --other_cpu for one that can"
 
 
@@ -28,9 +34,10 @@ class InferenceOptions:
         other_cpu: bfloat16 or int8_vnni for another CPU, saved untested: this machine may not run it.
         performance_hint: "latency": kernels that are fast for one short row; "throughput", for bfloat16 and int8: for
             batches and long rows, with oneDNN's layer norms in the steps.
-        engine: "tensorflow"; or "xla", for float32 without padding: single short rows run through graphs that XLA
-            compiles when the export is loaded, everything else as before.
-        compiled_lengths: tokens of the rows that XLA compiles a graph for, ascending; (): `xla_lengths`.
+        engine: "tensorflow"; "xla", for float32 without padding: single short rows run through graphs that XLA
+            compiles when the export is loaded, everything else as before; or "auto": xla where it can run and is
+            faster on this machine's CPU.
+        compiled_lengths: tokens of the rows that XLA compiles a graph for, ascending; (): those of FASTER.
 
     Raises:
         UserError: an unknown choice, "throughput" in float32, or "xla" for anything but float32 without padding.
@@ -45,7 +52,7 @@ class InferenceOptions:
 
     def __post_init__(self):
         known = {"compute": (*COMPUTE, "auto"), "padding": PADDING, "performance_hint": PERFORMANCE_HINTS}
-        known["engine"] = ENGINES
+        known["engine"] = (*ENGINES, "auto")
         for name, choices in known.items():
             value = getattr(self, name)
             if value not in choices:
@@ -55,16 +62,24 @@ class InferenceOptions:
         if self.engine == "xla" and (self.compute, self.padding) != ("float32", "skipped"):
             raise UserError("engine 'xla' is for compute 'float32' with padding 'skipped'")
 
-    def resolved(self) -> Self:
-        """Returns the options with "auto" decided by this machine's CPU."""
-        if self.compute != "auto":
-            return self
-        return dataclasses.replace(self, compute="bfloat16" if has_bfloat16() else "float32")
+    def resolved(self, config: AlbertConfig) -> Self:
+        """Returns the options with "auto" decided by this machine's CPU, for an encoder's configuration.
 
-    @property
-    def xla_lengths(self) -> tuple[int, ...]:
-        """The lengths to compile: as given, or those where XLA is faster on this CPU (docs/results)."""
-        return self.compiled_lengths or tuple(range(8, 136 if has_only_avx2() else 40, 8))
+        Raises:
+            UserError: engine "xla", and the encoder has an extension that it does not run.
+        """
+        compute, engine = self.compute, self.engine
+        if compute == "auto":
+            compute = "bfloat16" if has_bfloat16() else "float32"
+        lengths = self.compiled_lengths or next((FASTER[flag] for flag in FASTER if flag in cpu_flags()), ())
+        refused = ", ".join(setting_of(config, one) for one in config.extensions if not one.for_xla)
+        if engine == "xla" and refused:
+            raise UserError(f"engine xla does not run {refused}; leave out --engine")
+        if engine == "auto":
+            runs = (compute, self.padding) == ("float32", "skipped") and not refused
+            engine = "xla" if runs and lengths else "tensorflow"
+        lengths = (lengths or _TO_32) if engine == "xla" else ()
+        return dataclasses.replace(self, compute=compute, engine=engine, compiled_lengths=lengths)
 
     @property
     def dtype(self) -> tf.DType:

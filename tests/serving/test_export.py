@@ -295,6 +295,11 @@ def test_servables_are_exported_again_as_they_were(servable, tmp_path, capsys):
             "was exported with 'colour', which albert-tf export has not",
             False,
         ),
+        (
+            {"export": {"model": "m", "output_dir": "o", "engine": "auto"}, "compute": {"engine": "other"}},
+            "was exported by --engine=auto as other, and this CPU's is (xla|tensorflow)",
+            False,
+        ),
         ({"export": {"model": "/gone", "output_dir": "o"}}, "'/gone', from which '.*/4' was exported, is gone", False),
         ({"format_version": 3}, "has format_version 3; albert-tf .* reads up to 2: install a newer one", False),
     ],

@@ -8,47 +8,74 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.models.exit_rules import ExitRule
 from serving.export import save
 from serving.exportable import ExportOptions, make_exportable
 from serving.inference import InferenceOptions, compiled, make_encoder
-from tests.serving.inference.encoders import make_keras
+from tests.serving.inference.encoders import CONFIG, encoders_mostly_slow, make_keras
 from tfrecords.base.errors import UserError
 
 OPTIONS = InferenceOptions(engine="xla", compiled_lengths=(5, 8))
-PRE = {"norm_position": "pre", "norm": "rms_norm", "feed_forward": "glu", "use_bias": False, "initializer_range": 0.15}
 SENTENCE = (
     "this servable was exported with --engine=xla; start tensorflow_model_server with "
     "--xla_cpu_compilation_enabled=true"
 )
 
 
-# More than 5 s: XLA compiles two lengths, and TensorFlow builds the usual graph beside them.
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({}, id="albert"),
-        pytest.param(PRE, id="pre", marks=pytest.mark.slow),
-        pytest.param({"sharing": "none", "hidden_act": "gelu_erf"}, id="bert", marks=pytest.mark.slow),
-    ],
-)
-def test_short_rows_have_the_usual_numbers(changes):
-    keras_encoder = make_keras(**changes)
-    encoders = make_encoder(keras_encoder), make_encoder(keras_encoder, OPTIONS)
+def outputs_of(encoder):
+    """A function of ids and lengths, of any shape, to all outputs and those of an early exit at a threshold."""
+
+    def outputs(ids, lengths):
+        found = encoder(ids, lengths) | {"alone": encoder.pooled(ids, lengths)}
+        if encoder.config.extensions:
+            return found
+        thresholds, rule = tf.fill(tf.shape(lengths), 0.4), ExitRule("states", "movement")
+        exits = encoder.early_exit(ids, lengths, None, [], thresholds, rule)
+        return found | {f"exit {name}": value for name, value in exits.items()}
+
     specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
-    functions = [
-        tf.function(
-            lambda ids, lengths, one=one: one(ids, lengths) | {"alone": one.pooled(ids, lengths)},
-            input_signature=specs,
-            autograph=False,
-        )
-        for one in encoders
-    ]
+    return tf.function(outputs, input_signature=specs, autograph=False)
+
+
+# More than 5 s: XLA compiles two lengths, and TensorFlow builds the usual graph beside them.
+@encoders_mostly_slow("albert", "windows", "halting streams", "relative, extended")
+def test_short_rows_have_the_usual_numbers_or_the_extension_is_refused_by_name(changes):
+    keras_encoder = make_keras(**changes)
+    refused = {"step_signal", "halting", "hyper_connections"} & changes.keys()
+    if changes.get("position_type") == "relative":
+        refused |= {"position_type"}
+    if refused:
+        with pytest.raises(UserError, match="engine xla does not run ") as error:
+            make_encoder(keras_encoder, OPTIONS)
+        assert all(name in str(error.value) for name in refused)
+        return
+    usual, compiled = (outputs_of(make_encoder(keras_encoder, one)) for one in (None, OPTIONS))
     ids = np.random.default_rng(0).integers(0, 60, (2, 12)).astype("int32")
     # Shorter than a length, with padding, as long as one, too long, and two rows.
     for rows, length, real in ((1, 3, [3]), (1, 12, [4]), (1, 8, [8]), (1, 12, [12]), (2, 6, [6, 2])):
-        expected, found = (function(ids[:rows, :length], np.array(real, "int32")) for function in functions)
+        expected, found = (one(ids[:rows, :length], np.array(real, "int32")) for one in (usual, compiled))
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5, err_msg=f"{name} {rows}x{length}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "changes", "choices", "lengths"),
+    [
+        ("avx2", {}, {}, range(8, 136, 8)),
+        ("avx2 avx512f", {}, {}, range(8, 40, 8)),
+        ("avx2 avx512f amx_bf16", {}, {}, range(8, 136, 8)),
+        ("avx2", {}, {"compiled_lengths": (5,)}, [5]),
+        ("asimd", {}, {}, []),
+        ("avx2", {"halting": "act"}, {}, []),
+        ("avx2", {}, {"compute": "int8"}, []),
+        ("avx2", {}, {"padding": "computed"}, []),
+    ],
+)
+def test_auto_takes_xla_where_it_is_faster_and_can_run(flags, changes, choices, lengths, monkeypatch):
+    monkeypatch.setattr("serving.inference.options.cpu_flags", lambda: set(flags.split()))
+    resolved = InferenceOptions(**{"engine": "auto"} | choices).resolved(CONFIG.replace(**changes))
+    assert resolved.engine == ("xla" if lengths else "tensorflow")
+    assert resolved.compiled_lengths == tuple(lengths)
 
 
 def test_an_id_beyond_the_vocabulary_fails():
@@ -64,11 +91,6 @@ def test_an_id_beyond_the_vocabulary_fails():
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(UserError, match=message):
         InferenceOptions(**{"engine": "xla"} | options)
-
-
-def test_extensions_are_refused_by_name():
-    with pytest.raises(UserError, match=r"engine xla does not run .*rotary"):
-        make_encoder(make_keras(position_type="rotary"), OPTIONS)
 
 
 @pytest.fixture(scope="module")

@@ -168,7 +168,7 @@ def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compu
 def test_impossible_choices_are_refused(choices, message, monkeypatch):
     monkeypatch.setattr("serving.inference.options.has_bfloat16", lambda: False)
     with pytest.raises(UserError, match=message):
-        InferenceOptions(**choices).resolved()
+        InferenceOptions(**choices).resolved(CONFIG)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """serving/deploy: each file is read as its tool reads it, and checked against the contract's flags and metrics."""
 
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -11,33 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import yaml
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.client import Client, Connection
-from serving.model_server import flags, telemetry
+from serving.model_server import flags
 from serving.model_server.batching import BatchingOptions
-from serving.wire.protos import BatchingParameters, MonitoringConfig
+from serving.wire.protos import BatchingParameters
 from tests.serving.model_server.conftest import ESTABLISHED, sockets, wait_for
+from tests.serving.model_server.deploy_files import DEPLOY, GRPC, MONITORING, REST, RULE, SERVICE, read, text
 
-DEPLOY = Path(flags.__file__).parents[1] / "deploy"
-GRPC, REST = 8500, 8501
 SCRIPT = "/config/link_versions.sh"
 OWN_FLAGS = {"bind_address", "access_log", "help", "rest_api_max_body_bytes", "drain_seconds"}
 REAL_FLAGS = {field.name: field.type for field in dataclasses.fields(flags.Options) if field.name not in OWN_FLAGS}
-KNOWN = {line.split()[2] for line in telemetry.exposition().splitlines() if line.startswith("# TYPE ")}
-
-
-def text(name: str) -> str:
-    return (DEPLOY / name).read_text()
-
-
-def read(name: str, path: str = ""):
-    """What stands at a path, as `spec.containers.0.name`, of a file with one YAML or JSON document."""
-    (document,) = yaml.safe_load_all(text(name))
-    steps = path.split(".") if path else ()
-    return functools.reduce(lambda found, step: found[int(step) if step.isdigit() else step], steps, document)
 
 
 def check_flags(arguments):
@@ -63,7 +48,6 @@ def test_every_file_is_looked_at():
 
 
 MODELS = text_format.Parse(text("models.config"), model_server_config_pb2.ModelServerConfig()).model_config_list.config
-MONITORING = text_format.Parse(text("monitoring.config"), MonitoringConfig()).prometheus_config
 
 
 def test_configs_parse_and_fit():
@@ -145,77 +129,6 @@ def test_compose():
     # Process 1 is not ended by a SIGTERM that it does not handle.
     assert COMPOSE["init"] is True
     assert COMPOSE["ports"] == [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)]
-
-
-ALERTS = read("prometheus/alerts.yaml", "spec.groups.0.rules")
-RULE = read("prometheus/adapter_rules.yaml", "rules.custom.0")
-PANELS = read("grafana/dashboard.json", "panels")
-SERVICE = read("kubernetes/service.yaml")
-
-
-def test_prometheus_looks_where_the_server_is():
-    (job,) = read("prometheus/prometheus.yaml", "scrape_configs")
-    assert job["metrics_path"] == MONITORING.path
-    assert job["static_configs"][0]["targets"] == [f"serving:{REST}"]
-    assert f'up{{job="{job["job_name"]}"}}' in ALERTS[0]["expr"]
-    monitor = read("prometheus/service_monitor.yaml")
-    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "ServiceMonitor")
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= SERVICE["metadata"]["labels"].items()
-    (endpoint,) = monitor["spec"]["endpoints"]
-    assert endpoint["port"] in {port["name"] for port in SERVICE["spec"]["ports"]}
-    assert endpoint["path"] == MONITORING.path
-    # Prometheus names a job after the service; the alert that nothing answers asks for that name.
-    assert f'job="{SERVICE["metadata"]["name"]}"' in ALERTS[0]["expr"]
-
-
-def check_metrics(expression):
-    """Only metrics that exist are asked for, in as many closing as opening brackets.
-
-    Status requests over REST, as probes send them, have an empty API and are in no figure of requests; request_count,
-    which has no API, is asked for failures alone.
-    """
-    # Without the suffixes that a histogram's series have.
-    names = {re.sub("_(bucket|sum|count)$", "", n) if n not in KNOWN else n
-             for n in re.findall(r":[a-z_:]+", expression)}  # fmt: skip
-    assert names <= KNOWN and (names or "up{" in expression), expression
-    assert expression.count("(") == expression.count(")")
-    asked = len(re.findall(r'request_latency_[a-z]+"?[{,]API!=""', expression))
-    assert expression.count("request_latency_") == asked
-    assert expression.count("request_count") == expression.count('request_count{status!="OK"}')
-
-
-def test_the_dashboard_asks_for_metrics_that_exist():
-    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
-    for panel in PANELS:
-        for target in panel["targets"]:
-            check_metrics(target["expr"])
-    assert {panel["datasource"]["uid"] for panel in PANELS} == {read("grafana/datasource.yaml", "datasources.0.uid")}
-    volumes = read("compose.yaml", "services.grafana.volumes")
-    (mounted,) = [mount for mount in volumes if "dashboard.json" in mount]
-    assert mounted.split(":")[1].startswith(read("grafana/provider.yaml", "providers.0.options.path"))
-
-
-def test_alerts_and_the_adapter_ask_for_metrics_that_exist():
-    alerts = read("prometheus/alerts.yaml")
-    assert (alerts["apiVersion"], alerts["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    assert len(alerts["spec"]["groups"]) == 1
-    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS) >= 4
-    for rule in ALERTS:
-        check_metrics(rule["expr"])
-        assert re.fullmatch(r"\d+m", rule["for"]) and rule["labels"]["severity"] in ("warning", "critical")
-        assert {"summary", "action"} == set(rule["annotations"])
-    check_metrics(RULE["seriesQuery"])
-    check_metrics(RULE["metricsQuery"])
-
-
-def test_the_share_of_failures_is_known_where_no_request_ever_went_well():
-    rules = {rule["alert"]: rule["expr"] for rule in ALERTS}
-    panels = {panel["title"]: panel["targets"][0]["expr"] for panel in PANELS}
-    failed = r'sum\(rate\(:tensorflow:serving:request_count\{status!="OK"\}\[.m\]\)\) by \(model_name\)'
-    answered = r'sum\(rate\(:tensorflow:serving:request_latency_count\{API!=""\}\[.m\]\)\) by \(model_name\)'
-    share = rf"{failed} / \({failed} \+ \({answered} or 0 \* {failed}\)\)"
-    assert re.fullmatch(share + " > 0.01", rules["AlbertServingFails"])
-    assert re.fullmatch(share, panels["Share of requests that fail"])
 
 
 def test_kubernetes_kinds_and_names():
@@ -369,6 +282,7 @@ def test_every_recipe_batches_and_takes_as_many_requests_at_once():
         values = recipe.flags
         assert (values["enable_batching"], values["batching_parameters_file"]) == ("true", "/config/batching.config")
         assert values["grpc_max_threads"] == "64"
+        assert values["xla_cpu_compilation_enabled"] == "true", "an export with --engine=xla loads"
     for name, container in (("kubernetes", CONTAINER), ("kserve", PREDICTOR["model"])):
         values, cores = RECIPES[name].flags, container["resources"]["limits"]["cpu"]
         assert values["tensorflow_intra_op_parallelism"] == values["tensorflow_inter_op_parallelism"] == cores
