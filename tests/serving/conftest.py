@@ -67,6 +67,7 @@ HEADS = {
 FAMILIES = {
     "albert": {},
     "sentencepiece": {},
+    "low rank": {"depth_lora_rank": 2, "depth_plan": "1+1x2", "num_hidden_layers": 3},
     "xlnet": {"position_type": "relative", "type_vocab_size": 4},
     "remembering xlnet": {"position_type": "relative", "type_vocab_size": 4, "memory_length": 8},
     "roberta": {
@@ -84,7 +85,9 @@ EXPORTS = {
         {"inputs": "text", "compute": "int8", "check": True, "calibration_text": "lines.txt",
          "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"},
     ),
-    "regressor": ("regressor", "albert", {"inputs": ["sentence1", "sentence2"]}, {"inputs": "text"}),
+    "regressor": (
+        "regressor", "low rank", {"inputs": ["sentence1", "sentence2"]}, {"inputs": "text", "merge_low_rank": True},
+    ),
     "spans": ("spans", "albert", None, {"inputs": "text", "max_seq_length": 24, "doc_stride": 5}),
     "pretrainer": ("pretrainer", "sentencepiece", None, {"inputs": "text"}),
     "xlnet": ("classifier", "remembering xlnet", None, {"max_seq_length": 24}),
@@ -139,7 +142,7 @@ def make_model(tokenizer_of):
         ).replace(**changes)  # fmt: skip
         model = HEADS[head](AlbertEncoder(config))
         for variable in model.trainable_variables:
-            if variable.name in ("bias", "output_bias", "beta"):
+            if variable.name in ("bias", "output_bias", "beta", "b"):
                 variable.assign(numbers.normal(0, 0.3, variable.shape))
         return model
 
