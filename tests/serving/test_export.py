@@ -72,6 +72,7 @@ def test_merged_low_rank_is_said_and_refused_where_there_is_none(write, saved, m
     with pytest.raises(UserError, match="--merge_low_rank: this model has no low rank by depth"):
         write(merge_low_rank=True)
     model = make_model("embedder", family="low rank")
+    (tmp_path / "low").mkdir()
     save_keras(model, tmp_path / "low" / "model.keras")
     manifest = manifest_of(write(model=str(tmp_path / "low"), merge_low_rank=True))
     assert manifest["export"]["merge_low_rank"] and manifest["config"]["sharing"] == "none"
