@@ -149,6 +149,10 @@ class Extension:
         """Returns the keys to change for another number of layers."""
         return {}
 
+    def unshared(self) -> dict[str, Any]:
+        """Returns the keys to change where each step gets weights of its own, which include what it adds to them."""
+        return {}
+
     def metrics(self) -> tuple[str, ...]:
         """Returns the names of the metrics in its runner's `report`."""
         return ()

@@ -11,7 +11,7 @@ The float32 vectors for rescoring stay on disk in a saved index.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,7 +116,7 @@ class Index:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         top = min(top, len(self.texts))
         if exact or (self.graph is None and self._codes is None):
-            return self._exact(vectors, top)
+            return exact_nearest(vectors, self.vectors, top, self._compared)
         scores = np.full((len(vectors), top), -np.inf, "float32")
         numbers = np.full((len(vectors), top), -1, "int64")
         for row, vector in enumerate(vectors):
@@ -125,18 +125,6 @@ class Index:
             order = np.argsort(-compared, kind="stable")[:top]
             scores[row, : len(order)], numbers[row, : len(order)] = compared[order], chosen[order]
         return scores, numbers
-
-    def _exact(self, vectors: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-        scores, numbers = [], []
-        size = max(1, _BLOCK // max(len(self.texts), 1))
-        for start in range(0, len(vectors), size):
-            compared = self._compared(vectors[start : start + size], self.vectors)
-            best = np.sort(np.argpartition(-compared, top - 1, axis=1)[:, :top], axis=1)
-            values = np.take_along_axis(compared, best, axis=1)
-            order = np.argsort(-values, axis=1, kind="stable")
-            scores.append(np.take_along_axis(values, order, axis=1))
-            numbers.append(np.take_along_axis(best, order, axis=1))
-        return np.concatenate(scores), np.concatenate(numbers)
 
     def _compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         # The cosine of vectors of length 1 is their product.
@@ -172,9 +160,15 @@ class Index:
         """Writes a folder that `open_index` reads: texts, vectors, the graph and the model's identity.
 
         Raises:
-            UserError: the folder cannot be written, or holds another index.
+            UserError: the folder cannot be written, holds another index, or another process writes to it.
         """
-        folder, key = files.make_output_dir(folder), _key(self.model, self.texts)
+        folder = files.make_output_dir(folder)
+        with files.locked(folder):
+            self._write(folder)
+        return folder
+
+    def _write(self, folder: Path) -> None:
+        key = _key(self.model, self.texts)
         if (there := about_index(folder)) and there["key"] != key:
             raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
         about = folder / ABOUT
@@ -191,8 +185,32 @@ class Index:
                 self.graph.save(str(path))
         kinds = {"vectors": self.kind, "similarity": self.similarity, "has_graph": self.graph is not None}
         source = {"model": self.model, "source": self.loaded.source, "texts": len(self.texts)}
-        files.write_json(about, {"key": key, **source, **kinds})
-        return folder
+        written = {"files_sha256": _digests(folder, self.graph is not None)}
+        files.write_json(about, {"key": key, **source, **kinds, **written})
+
+
+def exact_nearest(
+    queries: np.ndarray, vectors: np.ndarray, top: int, compare: Callable[[Any, Any], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the highest similarities, float32 [queries, top], and the numbers of their vectors, the best first.
+
+    Equal ones come by their number. `compare` gives the similarities of two arrays of vectors.
+    """
+    scores, numbers = [np.zeros((0, top), "float32")], [np.zeros((0, top), "int64")]
+    size = max(1, _BLOCK // max(len(vectors), 1))
+    for start in range(0, len(queries), size):
+        compared = compare(queries[start : start + size], vectors)
+        best = np.sort(np.argpartition(-compared, top - 1, axis=1)[:, :top], axis=1)
+        values = np.take_along_axis(compared, best, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        scores.append(np.take_along_axis(values, order, axis=1))
+        numbers.append(np.take_along_axis(best, order, axis=1))
+    return np.concatenate(scores), np.concatenate(numbers)
+
+
+def _digests(folder: Path, has_graph: bool) -> dict[str, str]:
+    names = [name for part, name in _FILES.items() if has_graph or part != "graph"]
+    return {name: files.sha256(folder / name) for name in names}
 
 
 def _compared_by(loaded: "Loaded") -> str:
@@ -231,10 +249,16 @@ def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, 
     A call that was interrupted goes on after its last part.
 
     Raises:
-        UserError: the folder holds another index.
+        UserError: the folder holds another index, or another process writes to it.
     """
     _needs_graph(loaded, len(texts), kind)
-    folder, key = files.make_output_dir(folder), _key(identity(loaded), texts)
+    folder = files.make_output_dir(folder)
+    with files.locked(folder):
+        return _build_index(loaded, texts, folder, kind, batch_size)
+
+
+def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str, batch_size: int) -> Index:
+    key = _key(identity(loaded), texts)
     if (there := about_index(folder)) and there["key"] != key:
         raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
     path, state = folder / _FILES["vectors"], folder / "progress.json"
@@ -253,7 +277,7 @@ def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, 
             files.write_json(state, {"key": key, "done": start + len(part)})
             bar.update(len(part))
     index = Index(loaded, texts, vectors, kind)
-    index.save(folder)
+    index._write(folder)
     state.unlink()
     return index
 
@@ -274,23 +298,23 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
             "it: their vectors cannot be compared; ask with that model, or build the index anew"
         )
     try:
+        if _digests(folder, about["has_graph"]) != about["files_sha256"]:
+            raise ValueError("its files are not those that were written")
         with open(folder / _FILES["texts"], encoding="utf-8") as file:
             texts = [json.loads(line) for line in file]
         vectors = np.load(folder / _FILES["vectors"], mmap_mode="r", allow_pickle=False)
-        whole = vectors.ndim == 2 and len(texts) == len(vectors) == about["texts"]
         graph = None
-        if whole and about["has_graph"]:
+        if about["has_graph"]:
             check_libraries(f"the index '{folder}'", usearch="usearch")
             from usearch.index import Index as Graph
 
             graph = Graph.restore(str(folder / _FILES["graph"]))
-            whole = graph is not None and len(graph) == len(texts)
+            if graph is None:
+                raise ValueError("usearch cannot read its graph")
     except (OSError, ValueError, RuntimeError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"the index '{folder}' is damaged: {first_line(error)}; build it anew") from error
-    if not whole or _key(about["model"], texts) != about["key"]:
-        raise UserError(f"the index '{folder}' is damaged: its files do not fit each other; build it anew")
     if graph is not None:
         graph.expansion_search = _EXPANSION
     elif about["vectors"] == "float32":

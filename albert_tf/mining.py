@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.index import identity
+from albert_tf.index import exact_nearest, identity
 from albert_tf.loading import load
 from albert_tf.tasks.columns import find_column, optional_column
 from albert_tf.tasks.pair_file import PairData, PairExample, keys_of
@@ -20,8 +20,9 @@ from tfrecords.base.script import progress_bar
 if TYPE_CHECKING:
     from albert_tf.mine_negatives import MiningSettings
 
-# Texts that are encoded between two writes, and cosines in memory at a time (64 MB).
-_CHUNK, _BLOCK = 2048, 2**24
+# Texts that are encoded between two writes, rows that are searched at a time, and how many more passages are ranked
+# for those with too few negatives among the first.
+_CHUNK, _ROWS, _MORE = 2048, 4096, 4
 
 
 def mine(settings: "MiningSettings", pairs: PairData) -> Path:
@@ -95,23 +96,24 @@ def hard_negatives(
     >>> found[0]
     [1, 2]
     """
-    found = list[list[int] | None]()
-    size = max(1, _BLOCK // len(passages))
-    limit = np.sum(anchors * positives, axis=-1)
-    limit = limit - np.abs(limit) * relative_margin
-    most = min(range_max, len(passages))
-    for start in progress_bar(range(0, len(anchors), size), unit="block", desc="searching"):
-        cosines = anchors[start : start + size] @ passages.T
-        cosines[cosines > limit[start : start + size, None]] = -np.inf
-        for row, mine in enumerate(own[start : start + size]):
-            cosines[row, list(mine)] = -np.inf
-        # Only the best are sorted; equal ones by their number.
-        best = np.sort(np.argpartition(-cosines, most - 1, axis=1)[:, :most], axis=1)
-        values = np.take_along_axis(cosines, best, axis=1)
-        order = np.argsort(-values, axis=1, kind="stable")
-        for row, places in enumerate(order):
-            chosen = [int(best[row, n]) for n in places if values[row, n] > -np.inf][range_min : range_min + number]
-            found.append(chosen if len(chosen) == number else None)
+    found: list[list[int] | None] = [None] * len(anchors)
+    limits = np.sum(anchors * positives, axis=-1)
+    limits = limits - np.abs(limits) * relative_margin
+    for start in progress_bar(range(0, len(anchors), _ROWS), unit="block", desc="searching"):
+        rows, top = np.arange(start, min(start + _ROWS, len(anchors))), min(range_max, len(passages))
+        while len(rows):
+            scores, places = exact_nearest(anchors[rows], passages, top, lambda first, second: first @ second.T)
+            few = []
+            for row, cosines, best in zip(rows.tolist(), scores, places):
+                mine = set(own[row])
+                below = [place for place in best[cosines <= limits[row]].tolist() if place not in mine]
+                chosen = below[range_min : range_min + number]
+                if len(chosen) == number:
+                    found[row] = chosen
+                else:
+                    few.append(row)
+            rows = np.array(few if top < len(passages) else [], np.int64)
+            top = min(_MORE * top, len(passages))
     return found
 
 

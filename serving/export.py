@@ -107,7 +107,8 @@ def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
     from serving.exportable.samples import write_warm_up
 
     lengths, lines = _read_lengths(settings.warm_up_lengths), _calibration_lines(settings.calibration_text)
-    exportable = make_exportable(loaded.model, _options(settings, loaded, lines))
+    model = _merged(loaded.model) if settings.merge_low_rank else loaded.model
+    exportable = make_exportable(model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
     version = settings.version or max(_versions(base), default=0) + 1
     if (base / str(version)).exists():
@@ -128,6 +129,16 @@ def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
         return _put(temporary, base, version, is_next=not settings.version)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _merged(model: "keras.Model") -> "keras.Model":
+    from albert_tf.checkpoints.sharing import unshare_blocks
+    from albert_tf.extension import Extension
+
+    extensions = getattr(model, "encoder", model).config.extensions
+    if all(type(one).low_rank is Extension.low_rank for one in extensions):
+        raise UserError("--merge_low_rank: this model has no low rank by depth that could be merged; leave it out")
+    return unshare_blocks(model)
 
 
 def _put(temporary: Path, base: Path, version: int, is_next: bool) -> Path:

@@ -21,7 +21,7 @@ class ExportSettings(CheckedSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
-        "Speed": "compute padding performance_hint engine compiled_lengths other_cpu exit_rule",
+        "Speed": "compute padding performance_hint engine compiled_lengths merge_low_rank other_cpu exit_rule",
         "Answers": "top_k doc_stride num_choices dimensions",
         "Output": "warm_up_lengths check check_numbers",
     }
@@ -77,6 +77,11 @@ class ExportSettings(CheckedSettings):
         "",
         help="for --engine=xla or auto, the lengths in tokens that graphs are compiled for, comma-separated; a row is "
         "padded to the next; empty: 8 to 32 or, on a CPU with AMX or without AVX-512, 8 to 128, in steps of 8",
+    )
+    merge_low_rank: bool = setting(
+        False,
+        help="store the kernels of each step, with low rank by depth added to them: faster, and a larger file; for "
+        "models that compress wrote with --lora_rank",
     )
     check_numbers: bool = setting(
         False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"

@@ -1,6 +1,7 @@
-"""Converts unshared blocks to shared ones with low-rank corrections by depth."""
+"""Converts unshared blocks to shared ones with low-rank corrections by depth, and back."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -70,6 +71,41 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
                 _decompose(values - common, adapter)
         elif not name.startswith("depth_lora/") and name in before and before[name].shape == variable.shape:
             variable.assign(ops.convert_to_numpy(before[name]))
+    return other
+
+
+def unshare_blocks(model: Model) -> Model:
+    """Makes the model with a block for each step that computes the same; low rank by depth is merged into kernels.
+
+    Args:
+        model: any model, or an AlbertEncoder.
+
+    Returns:
+        A new uncompiled model, as large as one that never shared, which needs fewer products than low rank does.
+
+    Raises:
+        UserError: the model runs until an equilibrium, so its steps have no numbers.
+
+    >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
+    >>> shared = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, depth_lora_rank=2))
+    >>> merged = unshare_blocks(shared)
+    >>> len(shared.blocks), len(merged.blocks), merged.config.depth_lora_rank
+    (1, 3, 0)
+    """
+    config = encoder_of(model).config
+    changes: dict[str, Any] = {"sharing": "none", "depth_plan": "", "num_hidden_groups": 1}
+    for extension in config.extensions:
+        if extension.walk:
+            raise UserError("blocks that run until an equilibrium have no steps that could get weights of their own")
+        changes |= extension.unshared()
+    other = share_blocks(model, config.replace(**changes))
+    before, after = encoder_of(model), encoder_of(other)
+    for kind in ("attention", "feed_forward"):
+        for step, half in enumerate(after.halves_of(kind)):
+            shared = before.halves_of(kind)[getattr(before.steps[step], kind)]
+            for variable in half.product("output").weights:
+                # An extension may scale branches by how often they run.
+                variable.assign(variable * (shared.branch_scale / half.branch_scale))
     return other
 
 

@@ -31,7 +31,7 @@ class CompressSettings(CheckedSettings):
 
     groups: ClassVar[dict[str, str]] = {
         "Data": "text task data_dir text_column label_column max_seq_length",
-        "Model": "embedding_size plan lora_rank layers vocab_from vocab_size",
+        "Model": "embedding_size plan lora_rank layers intermediate_size vocab_from vocab_size",
         "Training": "num_train_steps train_batch_size learning_rate task_train_steps max_hours seed",
         "Memory and speed": "cache_gb gradient_accumulation_steps dtype_policy strategy",
     }
@@ -71,6 +71,9 @@ class CompressSettings(CheckedSettings):
     )
     align: bool = setting(True, help="first bring the units and heads of the blocks that will be shared into one order")
     layers: int = setting(0, help="number of the model's layers to keep, evenly spaced; 0: all", at_least=0)
+    intermediate_size: int = setting(
+        0, help="units of each feed-forward layer to keep, those with the largest weights; 0: all", at_least=0
+    )
     text: str = setting(
         "",
         help="file patterns of plain text to learn from, .txt or .jsonl, also .gz, comma-separated; empty: the "

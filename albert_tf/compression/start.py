@@ -9,6 +9,7 @@ from keras import ops
 
 from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.checkpoints.factorizing import check_size, factorize_embeddings, rank_for_energy
+from albert_tf.checkpoints.narrowing import check_units, narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import encoder_of, named_variables, with_config
 from albert_tf.compression.settings import CompressSettings
@@ -35,6 +36,7 @@ class Cut(NamedTuple):
         lora_target: "attention", "ffn" or "both".
         block: the initial weights of a shared block: "mean" or "best".
         aligned: whether units and heads of blocks to be shared are first matched.
+        intermediate_size: units of the feed-forward layers; 0: unchanged.
     """
 
     layers: tuple[int, ...]
@@ -44,6 +46,7 @@ class Cut(NamedTuple):
     lora_target: str = "both"
     block: str = "mean"
     aligned: bool = True
+    intermediate_size: int = 0
 
     @property
     def title(self) -> str:
@@ -52,6 +55,7 @@ class Cut(NamedTuple):
             kind = (" of the best" if self.block == "best" else "") + ("" if self.aligned else ", not aligned")
             words.append(f"plan {self.plan}{kind}")
             words += [f"low rank {self.lora_rank}"] if self.lora_rank else []
+        words += [f"{self.intermediate_size} units"] if self.intermediate_size else []
         return ", ".join(words) or f"{len(self.layers)} of its layers"
 
 
@@ -89,7 +93,7 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
     cut = Cut(
         _evenly(config.num_hidden_layers, kept), 0 if size == config.embedding_size else size,
         *("" if written == "none" else written, 0 if written == "none" else settings.lora_rank),
-        *(settings.lora_target, settings.block, settings.align),
+        *(settings.lora_target, settings.block, settings.align, settings.intermediate_size),
     )  # fmt: skip
     if cut.plan and config.inner_group_num > 1:
         raise UserError("--plan is for models without inner groups; give --plan=none")
@@ -97,6 +101,8 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
         raise UserError(f"{given} is of blocks that are shared, and none will be; give --plan too, or leave it out")
     if cut.embedding_size:
         check_size(config, cut.embedding_size)
+    if cut.intermediate_size:
+        check_units(config, cut.intermediate_size)
     cut_config(config, cut)
     return cut
 
@@ -111,8 +117,13 @@ def compress(
     model = _without_unread_pooler(keep_layers(model, cut.layers))
     if cut.embedding_size:
         model = factorize_embeddings(model, cut.embedding_size, counts)
-    if not cut.plan:
-        return model
+    if cut.plan:
+        model = _shared(model, cut, likeness)
+    # Blocks that share units have them in one order now.
+    return narrow_blocks(model, cut.intermediate_size) if cut.intermediate_size else model
+
+
+def _shared(model: Any, cut: Cut, likeness: Callable[[Any], float] | None) -> Any:
     config = _shared_config(encoder_of(model).config, cut)
     if cut.aligned and encoder_of(model).config.sharing == "none":
         groups = dict[int, list[int]]()
@@ -150,6 +161,8 @@ def cut_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
         config = config.replace(num_hidden_layers=len(cut.layers), **_no_plan(config, len(cut.layers)))
     if cut.embedding_size:
         config = config.replace(embedding_size=cut.embedding_size, factorization="word", always_project=False)
+    if cut.intermediate_size:
+        config = config.replace(intermediate_size=cut.intermediate_size)
     return _shared_config(config, cut) if cut.plan else config
 
 

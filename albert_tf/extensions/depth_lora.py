@@ -58,6 +58,9 @@ class DepthLora(Extension):
             for place, (name, (inputs, units)) in enumerate(product_sizes(config, owner).items())
         ]
 
+    def unshared(self) -> dict[str, Any]:
+        return {"depth_lora_rank": 0, "depth_lora_target": "both"}
+
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
         steps, products = plan(config), cost.products
         for half in _TARGETS:

@@ -44,6 +44,9 @@ class RandomDepth(Extension):
     def at_depth(self, depth: int) -> dict[str, Any]:
         return {"random_depth_min": 0} if self.random_depth_min >= depth else {}
 
+    def unshared(self) -> dict[str, Any]:
+        return {"random_depth_min": 0}
+
     def conflicts(self) -> dict[str, str]:
         return {
             "global_attention_every": "a step would be local at one depth and not at another",

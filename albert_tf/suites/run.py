@@ -42,10 +42,11 @@ def evaluate_embeddings(
 ) -> dict[str, Any]:
     """Measures a model on sets; writes embeddings.json and embeddings.png and prints a table.
 
-    A set that the folder has figures of, by the same model on the same files, is not measured again.
+    A set that the folder has figures of, by the same model on the same files, is not measured again. The file keeps
+    the model's figures of other sets; the table and the picture show those of this call.
 
     Returns:
-        embeddings.json's content.
+        embeddings.json's content with the sets of this call alone.
 
     Raises:
         UserError: the model makes no vectors.
@@ -53,7 +54,7 @@ def evaluate_embeddings(
     loaded = load(path, depth=depth)
     model, folder = identity(loaded), files.make_output_dir(output_dir)
     place = folder / "embeddings.json"
-    known = _known(place) if place.is_file() else {}
+    known = _known(place, model) if place.is_file() else {}
     report: dict[str, Any] = {
         "model": path,
         "identity": model,
@@ -68,9 +69,7 @@ def evaluate_embeddings(
             print(f"{data.name}: {data.kind}", flush=True)
             known[data.name] = {"key": key, "figures": measure(data, _Embedder(loaded, batch_size))}
         report["sets"][data.name] = known[data.name]
-        # Figures of the sets to come stay, so that a resumed run has them.
-        files.write_json(place, report | {"sets": known | report["sets"]})
-    files.write_json(place, report)
+        files.write_json(place, report | {"sets": known})
     rows = list(_rows(report))
     print("\n".join(_lines(rows)))
     draw_bars(folder / "embeddings.png", {f"{row[0]} ({row[1]})": row[3] for row in rows}, "score, times 100")
@@ -79,13 +78,12 @@ def evaluate_embeddings(
     return report
 
 
-def _known(place: Path) -> dict[str, Any]:
-    """Returns the figures that a run before wrote."""
+def _known(place: Path, model: str) -> dict[str, Any]:
+    """Returns the figures that runs before wrote of the same model."""
     try:
-        return {
-            name: {"key": entry["key"], "figures": entry["figures"]}
-            for name, entry in files.read_json(place)["sets"].items()
-        }
+        content = files.read_json(place)
+        found = {name: {"key": entry["key"], "figures": entry["figures"]} for name, entry in content["sets"].items()}
+        return found if content["identity"] == model else {}
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"'{place}' holds no figures of a suite; remove it, or give another --output_dir") from error
 

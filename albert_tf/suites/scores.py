@@ -75,6 +75,14 @@ def _pairs(data: Pairs, model: Embedder) -> dict[str, Any]:
 
 
 def _ranking(data: Ranking, model: Embedder) -> dict[str, Any]:
+    by_query = ranked(data, model)
+    figures = {name: float(values.mean()) for name, values in by_query.items()}
+    interval = _interval(next(iter(by_query.values())))
+    return figures | {"interval": interval, "queries": len(data.judgements), "passages": len(data.passages)}
+
+
+def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
+    """Returns each measure's values, the main one's first: float64 [queries], in the order of the judgements."""
     import pytrec_eval
 
     names, asked = list(data.passages), list(data.judgements)
@@ -95,10 +103,7 @@ def _ranking(data: Ranking, model: Embedder) -> dict[str, Any]:
     measures = _RERANKING if data.kind == "reranking" else _RETRIEVAL
     judge = pytrec_eval.RelevanceEvaluator(data.judgements, {"ndcg_cut.10", "recall.10,100", "map", "recip_rank"})
     found = judge.evaluate(run)
-    by_query = {name: np.array([found[query][key] for query in asked]) for name, key in measures.items()}
-    figures = {name: float(values.mean()) for name, values in by_query.items()}
-    interval = _interval(next(iter(by_query.values())))
-    return figures | {"interval": interval, "queries": len(asked), "passages": len(names)}
+    return {name: np.array([found[query][key] for query in asked]) for name, key in measures.items()}
 
 
 def _interval(values: np.ndarray) -> list[float]:

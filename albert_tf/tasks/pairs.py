@@ -311,15 +311,21 @@ def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
     `vectors` are [rows, texts, dimensions], `keys` equal for equal texts, [rows, texts].
     """
-    documents, names = vectors[:, 1:].reshape(-1, vectors.shape[-1]), keys[:, 1:].reshape(-1)
+    # Each different text counts once.
+    names, first = np.unique(keys[:, 1:], return_index=True)
+    documents = vectors[:, 1:].reshape(-1, vectors.shape[-1])[first]
     own, ranks = _cosines(vectors), list[np.ndarray]()
+    places, belongs = np.searchsorted(names, keys[:, 1]), dict[int, list[int]]()
+    for anchor, place in zip(keys[:, 0].tolist(), places.tolist()):
+        belongs.setdefault(anchor, []).append(place)
     size = max(1, _BLOCK // len(documents))
     for start in range(0, len(vectors), size):
         block = slice(start, start + size)
         # Equal ones count as better, since a model whose vectors are all alike finds nothing.
         better = vectors[block, 0] @ documents.T > own[block, None] - 1e-6
-        # The same text in another row is no worse answer.
-        better &= names[None] != keys[block, 1:2]
+        for row, anchor in enumerate(keys[block, 0].tolist()):
+            # A positive of the same anchor in another row is no worse answer.
+            better[row, belongs[anchor]] = False
         ranks.append(1 + better.sum(axis=1))
     return np.concatenate(ranks)
 

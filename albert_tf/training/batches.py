@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.tasks.rows import FeatureRows, padded_length
 from tfrecords.base.errors import UserError
@@ -75,8 +76,14 @@ def batches_per_epoch(rows: FeatureRows, batch_size: int) -> int:
     """
     if rows.keys is None:
         return max(1, len(rows) // batch_size)
-    if found := len(epoch_order(rows.sizes, batch_size, 0, 0, keys=rows.keys)):
-        return found
+    order = epoch_order(rows.sizes, batch_size, 0, 0, keys=rows.keys)
+    if len(order):
+        if (left := len(rows) - order.size) >= order.shape[1]:
+            logging.warning(
+                "%s of %s rows are in no batch of an epoch, since their texts are in too many rows; a lower "
+                "--train_batch_size takes more of them", f"{left:,}", f"{len(rows):,}",
+            )  # fmt: skip
+        return len(order)
     raise UserError(
         f"no {min(batch_size, len(rows))} of {len(rows)} rows have different texts, as a batch needs; give rows with "
         "more different texts, or a lower --train_batch_size"

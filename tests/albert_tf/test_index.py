@@ -11,6 +11,7 @@ from albert_tf import open_index, search
 from albert_tf.index import Index, identity
 from tests.albert_tf.refusals import lines
 from tests.albert_tf.search_model import TEXTS, made
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -87,9 +88,10 @@ def test_a_damaged_index_is_refused_and_another_one_kept(loaded, tmp_path):
         with pytest.raises(UserError, match="is damaged"):
             open_index(place, loaded)
     (place / "texts.jsonl").write_text("".join(lines))
-    # A pickle could run any program.
-    np.save(place / "vectors.npy", np.array([print], dtype=object), allow_pickle=True)
-    with pytest.raises(UserError, match=r"is damaged.*allow_pickle=False"):
+    content = bytearray((place / "vectors.npy").read_bytes())
+    content[-4:] = np.float32(np.nan).tobytes()
+    (place / "vectors.npy").write_bytes(content)
+    with pytest.raises(UserError, match="is damaged: its files are not those that were written"):
         open_index(place, loaded)
     for content in ("[1]", '{"key": 1}'):
         (place / "index.json").write_text(content)
@@ -117,6 +119,17 @@ def test_a_killed_build_goes_on(loaded, tmp_path, monkeypatch):
     assert parts == [20, 20, 16, 16]
     np.testing.assert_allclose(index.vectors, loaded.encode_document(TEXTS), atol=1e-5)
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.json", "texts.jsonl", "vectors.npy"]
+
+
+def test_an_index_is_written_by_one_process_at_a_time(loaded, tmp_path):
+    with files.locked(tmp_path):
+        for write in (
+            lambda: indices.build_index(loaded, TEXTS, tmp_path, "float32", 32),
+            lambda: loaded.index(TEXTS).save(tmp_path),
+        ):
+            with pytest.raises(UserError, match="another process is at work"):
+                write()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_build_anew_that_is_killed_leaves_no_finished_index(loaded, tmp_path, monkeypatch):

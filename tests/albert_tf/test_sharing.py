@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder
-from albert_tf.checkpoints.sharing import share_blocks
+from albert_tf.checkpoints.sharing import share_blocks, unshare_blocks
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf.depth_cases import FEATURES, alike, small
 from tfrecords.base.errors import UserError
@@ -87,6 +87,26 @@ def test_one_with_low_rank_can_be_given_another():
         share_blocks(share_blocks(source, config), config.replace(depth_lora_rank=16)),
     )
     np.testing.assert_allclose(once(FEATURES)["sequence_output"], twice(FEATURES)["sequence_output"], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [*({"residual_scaling": "depth"} | one for one in PLANS.values()), PLANS["one block"] | {"random_depth_min": 2}],
+    ids=[*PLANS, "random depth"],
+)
+@pytest.mark.few(2)
+def test_unshared_again_each_step_has_a_kernel_with_its_low_rank(changes):
+    """And the scale of its branch, which goes by how often a block runs."""
+    shared = alike(small(depth_lora_rank=3, step_signal="learned", **changes))
+    merged = unshare_blocks(shared)
+    assert merged.config.depth_lora_rank == 0 and len(merged.blocks) == len(merged.steps) > len(shared.blocks)
+    for name, values in shared(FEATURES).items():
+        np.testing.assert_allclose(merged(FEATURES)[name], values, atol=2e-5, err_msg=name)
+
+
+def test_what_has_no_steps_is_not_unshared():
+    with pytest.raises(UserError, match="until an equilibrium"):
+        unshare_blocks(AlbertEncoder(small(num_hidden_layers=3, equilibrium_solver="fixed_point")))
 
 
 def test_heads_and_what_else_the_modern_block_has_come_along():

@@ -184,6 +184,13 @@ def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_tw
     monkeypatch.setattr("albert_tf.suites.run.measure", None)
     run_evaluation.main(settings)
     assert json.loads((place / "embeddings.json").read_text()) == report
+    # Figures of a set that is not asked again stay, but for those of another model.
+    for model, there in ((report["identity"], {"mine", "other"}), ("0" * 64, {"mine"})):
+        sets = report["sets"] | {"other": report["sets"]["mine"]}
+        (place / "embeddings.json").write_text(json.dumps(report | {"identity": model, "sets": sets}))
+        monkeypatch.setattr("albert_tf.suites.run.measure", lambda *given: report["sets"]["mine"]["figures"])
+        run_evaluation.main(settings)
+        assert json.loads((place / "embeddings.json").read_text())["sets"].keys() == there
     for content in ("[]", "{}", '{"sets": {"mine": 1}}'):
         (place / "embeddings.json").write_text(content)
         with pytest.raises(UserError, match="holds no figures of a suite; remove it"):

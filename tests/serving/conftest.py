@@ -67,6 +67,7 @@ HEADS = {
 FAMILIES = {
     "albert": {},
     "sentencepiece": {},
+    "low rank": {"depth_lora_rank": 2, "depth_plan": "1+1x2", "num_hidden_layers": 3},
     "xlnet": {"position_type": "relative", "type_vocab_size": 4},
     "remembering xlnet": {"position_type": "relative", "type_vocab_size": 4, "memory_length": 8},
     "roberta": {
@@ -85,7 +86,10 @@ EXPORTS = {
          "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"},
     ),
     "regressor": ("regressor", "albert", {"inputs": ["sentence1", "sentence2"]}, {"inputs": "text"}),
-    "spans": ("spans", "albert", None, {"inputs": "text", "max_seq_length": 24, "doc_stride": 5}),
+    "spans": (
+        "spans", "low rank", None,
+        {"inputs": "text", "max_seq_length": 24, "doc_stride": 5, "merge_low_rank": True},
+    ),
     "pretrainer": ("pretrainer", "sentencepiece", None, {"inputs": "text"}),
     "xlnet": ("classifier", "remembering xlnet", None, {"max_seq_length": 24}),
 }  # fmt: skip
@@ -139,7 +143,7 @@ def make_model(tokenizer_of):
         ).replace(**changes)  # fmt: skip
         model = HEADS[head](AlbertEncoder(config))
         for variable in model.trainable_variables:
-            if variable.name in ("bias", "output_bias", "beta"):
+            if variable.name in ("bias", "output_bias", "beta", "b"):
                 variable.assign(numbers.normal(0, 0.3, variable.shape))
         return model
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.base import EncoderModel
 from serving import export_again
-from serving.export import ExportSettings, export, main
+from serving.export import ExportSettings, export, main, weights_sha256
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
 from serving.manifest import MANIFEST, read_manifest
@@ -65,6 +66,19 @@ def test_a_version_of_another_depth_is_that_model_and_says_so(write, saved, mode
     manifest = manifest_of(write(model=models[1], depth=5))
     depths = saved[0].encoder.config.num_hidden_layers, manifest["config"]["num_hidden_layers"]
     assert (*depths, manifest["export"]["depth"]) == (5, 5, 5)
+
+
+def test_merged_low_rank_is_said_and_refused_where_there_is_none(write, saved, make_model, tokenizer, tmp_path):
+    with pytest.raises(UserError, match="--merge_low_rank: this model has no low rank by depth"):
+        write(merge_low_rank=True)
+    model = make_model("embedder", family="low rank")
+    (tmp_path / "low").mkdir()
+    save_keras(model, tmp_path / "low" / "model.keras")
+    manifest = manifest_of(write(model=str(tmp_path / "low"), merge_low_rank=True))
+    assert manifest["export"]["merge_low_rank"] and manifest["config"]["sharing"] == "none"
+    assert saved[0].encoder.config.depth_lora_rank == 0 and len(saved[0].encoder.attentions) == 3
+    # The model is the one that was trained.
+    assert manifest["weights_sha256"] == weights_sha256(model)
 
 
 def test_a_model_is_loaded_as_the_settings_say(settings, write, monkeypatch):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertSentenceEmbedder
+from albert_tf.checkpoints.narrowing import narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.compression.settings import CompressSettings
@@ -47,6 +48,7 @@ REFUSED = r"""
 --text= => give --text='corpus/\*.txt', or --task and --data_dir
 --vocab_size=5 => --vocab_size needs --vocab_from
 --embedding_size=17 => embedding size 17 must be from 1 to below the model's 16
+--intermediate_size=24 => intermediate size 24 must be from 1 to below the model's 24
 --embedding_size=8 --plan=none --lora_rank=2 => --lora_rank=2 is of blocks that are shared
 --embedding_size=8 --plan=none --noalign => --align=False is of blocks that are shared
 factorised | --embedding_size=4 => factorised already, at 8 columns
@@ -63,7 +65,12 @@ def test_what_cannot_be_cut_so_is_said_before_anything_is_measured(encoder, line
 
 
 def test_a_cut_has_the_configuration_foretold(encoder):
-    for changes in ({"embedding_size": 8}, {"plan": "1+1x2+1", "lora_rank": 2}, {"layers": 2, "embedding_size": 4}):
+    for changes in (
+        {"embedding_size": 8},
+        {"plan": "1+1x2+1", "lora_rank": 2, "intermediate_size": 8},
+        {"layers": 2, "embedding_size": 4},
+        {"plan": "none", "intermediate_size": 20},
+    ):
         cut = cut_of(settings(**changes), encoder)
         assert compress(encoder, cut).config == cut_config(CONFIG, cut)
 
@@ -89,6 +96,24 @@ def test_at_full_rank_only_biases_and_norms_are_lost(encoder):
     """They begin equal in every layer, so nothing is."""
     small = compress(encoder, Cut((0, 1, 2, 3), 0, "1x4", 16))
     np.testing.assert_allclose(small(FEATURES)["sequence_output"], encoder(FEATURES)["sequence_output"], atol=2e-4)
+
+
+@pytest.mark.parametrize("changes", [{}, {"feed_forward": "glu"}], ids=["", "gated"])
+def test_units_without_effect_are_the_ones_that_go(changes):
+    """With the low rank of their block and of every step."""
+    model = AlbertEncoder(CONFIG.replace(**changes), seed=2)
+    for number, half in enumerate(model.halves_of("feed_forward")):
+        kernel = np.array(half.output_dense.kernel)
+        kernel[[3 + number, 7]] = 0
+        half.output_dense.kernel.assign(kernel)
+    narrow = narrow_blocks(model, 22)
+    np.testing.assert_allclose(narrow(FEATURES)["sequence_output"], model(FEATURES)["sequence_output"], atol=1e-5)
+    shared = compress(model, Cut((0, 1, 2, 3), 0, "1x4", 2, aligned=False))
+    (half,) = shared.halves_of("feed_forward")
+    half.output_dense.kernel.assign(np.where(np.arange(24)[:, None] == 5, 0, half.output_dense.kernel))
+    half.lora_output.a.assign(np.where(np.arange(24)[:, None] == 5, 0, half.lora_output.a))
+    narrow = narrow_blocks(shared, 23)
+    np.testing.assert_allclose(narrow(FEATURES)["sequence_output"], shared(FEATURES)["sequence_output"], atol=1e-5)
 
 
 def test_the_best_block_is_the_one_that_serves_best(encoder):

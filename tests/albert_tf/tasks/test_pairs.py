@@ -18,10 +18,10 @@ from albert_tf.models.pair_trainer import PairTrainer
 from albert_tf.preprocessing import Preprocessor
 from albert_tf.run_finetuning import checked
 from albert_tf.tasks import pairs
-from albert_tf.tasks.pair_file import PairExample, open_pairs
+from albert_tf.tasks.pair_file import PairExample, keys_of, open_pairs
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
-from albert_tf.training.batches import epoch_order, training_batches
+from albert_tf.training.batches import batches_per_epoch, epoch_order, training_batches
 from tests.albert_tf.refusals import changed, lines
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -211,12 +211,27 @@ def test_a_small_model_learns_the_vectors_of_a_wider_one(settings, start, tmp_pa
     np.testing.assert_allclose(loaded.task["metrics"]["cosine"], cosines.mean(), atol=0.1)
 
 
+def test_rows_that_no_batch_takes_are_counted(caplog):
+    """One positive for many anchors: of ten rows with it a batch has one."""
+    anchors, positives = [f"anchor {n}" for n in range(12)], ["same"] * 10 + ["two", "three"]
+    rows = dataclasses.replace(
+        pairs.pair_rows(TOKENIZER, [anchors, positives], 8),
+        keys=keys_of([PairExample(row) for row in zip(anchors, positives)]),
+    )
+    assert batches_per_epoch(rows, 2) == 2
+    assert "8 of 12 rows are in no batch of an epoch" in caplog.text
+
+
 def test_ranks():
     vectors = np.array([[[1, 0], [1, 0]], [[0, 1], [1, 0.1]], [[1, 0], [0.9, 0.1]]], "float32")
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
     assert pairs.ranks_of(vectors, np.arange(6).reshape(3, 2)).tolist() == [1, 2, 3]
-    # The same text in another row is no better answer.
-    assert pairs.ranks_of(vectors, np.array([[0, 1], [2, 3], [4, 1]])).tolist() == [1, 2, 2]
+    # The same text in another row is no better answer, and another positive of the same anchor is none.
+    assert pairs.ranks_of(vectors, np.array([[0, 1], [2, 3], [4, 1]])).tolist() == [1, 1, 2]
+    assert pairs.ranks_of(vectors, np.array([[0, 1], [2, 3], [0, 5]])).tolist() == [1, 2, 2]
+    # A text that is better counts once.
+    twice = np.concatenate([vectors, vectors[:1]])
+    assert pairs.ranks_of(twice, np.array([[0, 1], [2, 3], [4, 5], [6, 1]])).tolist() == [1, 2, 3, 1]
 
 
 def unit(*angles):
@@ -232,7 +247,9 @@ def test_hard_negatives_are_below_the_margin_and_no_positives():
 
     assert found() == [1, 5] and found(margin=0.05) == [5, 3]
     assert found(first=1) == [5, 3] and found(number=3) == [1, 5, 3]
-    assert found(last=1) is None and found(number=4) is None
+    assert found(number=4) is None
+    # The first ones in order are too near; further ones are looked for.
+    assert found(margin=0.6, last=2) is None and found(margin=0.05, last=2) == [5, 3]
 
 
 def test_what_mining_would_lose_or_take_for_a_pair_is_refused(settings, start):

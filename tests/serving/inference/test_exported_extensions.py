@@ -5,13 +5,25 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from albert_tf import extension, registry
+from albert_tf.checkpoints.sharing import unshare_blocks
 from serving.inference import InferenceEncoder, InferenceOptions, make_encoder
 from tests.conftest import ROOT
-from tests.serving.inference.encoders import ENCODERS, both, compiled, features, make_batch, make_keras, require_near
+from tests.serving.inference.encoders import (
+    ENCODERS,
+    both,
+    compiled,
+    features,
+    make_batch,
+    make_keras,
+    needs_avx512,
+    require_near,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +59,22 @@ def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
         part[2] = 0 * part[2]
         expected = encoder(features(part))
         require_near(answer(*part[:2]), expected, part[3])
+
+
+@pytest.mark.parametrize("compute", ["float32", pytest.param("bfloat16", marks=needs_avx512), "int8"])
+@pytest.mark.parametrize("name", ["scaled, low rank", "low rank, gated"])
+def test_merged_low_rank_needs_no_products_and_has_the_numbers_of_the_shared_model(compute, name):
+    encoder, batch = make_keras(**ENCODERS[name] | {"hidden_act": "gelu"}), make_batch()
+    expected, cosines = encoder(features(batch))["sequence_output"].numpy()[batch[3]], []
+    for one in (encoder, unshare_blocks(encoder)):
+        made = make_encoder(one, InferenceOptions(compute))
+        assert any(half.low_rank for half in made.feed_forwards) == (one is encoder)
+        found = compiled(made)(*batch[:3])["sequence_output"].numpy()[batch[3]]
+        if compute == "float32":
+            require_near({"all": tf.constant(found)}, {"all": expected}, batch[3])
+        cosines.append((found * expected).sum() / np.linalg.norm(found) / np.linalg.norm(expected))
+    # As near as the model that it was made of, or nearer.
+    assert 1 - cosines[1] < max(1.5 * (1 - cosines[0]), 1e-6)
 
 
 @pytest.mark.parametrize("name", ["rms, rotary, no bias", "halting streams", "all", "low rank, gated"])

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Makes small embedders of all-MiniLM-L6-v2, trains one on pairs, and judges them beside the large one.
+#
+#     bash recipes/small_embedder/run.sh DATA SETS OUT [MODEL]
+#
+# DATA: see data.py. SETS: folders that judge, as run_evaluation --suite=embeddings reads them; held-out ones are named
+# in data.py. MODEL: all-MiniLM-L6-v2, by default from the hub. A run that was interrupted goes on by the same command.
+set -euo pipefail
+data=$1 sets=$2 out=$3 model=${4:-sentence-transformers/all-MiniLM-L6-v2}
+policy=mixed_bfloat16  # on a CPU without AVX-512 BF16: float32
+mkdir -p "$out"
+[[ -e $out/data/seen.json ]] || python recipes/small_embedder/data.py "$data" "$out/data"
+
+compress() {  # NAME FLAGS...
+    python -m albert_tf.compress --model="$model" --output_dir="$out/$1" --text="$out/data/text/*.txt" \
+        --nosplit_sentences --vocab_from=corpus --max_seq_length=96 --embedding_size=64 --dtype_policy=$policy \
+        --notable "${@:2}"
+}
+# 7.0 million parameters in six steps; 6.7 million in three; 3.5 million in six.
+compress six --plan=1+1x4+1 --lora_rank=6 --vocab_size=20000 --num_train_steps=480
+compress three --plan=none --layers=3 --vocab_size=20000 --num_train_steps=480 --learning_rate=6e-4
+compress tiny --plan=1x6 --lora_rank=11 --vocab_size=16000 --num_train_steps=480 --learning_rate=6e-4
+
+# Pairs, with the large model's vectors as targets: distances between unrelated texts stay the large model's.
+python -m albert_tf.run_finetuning --task=pairs --data_file="$out/data/pairs.csv" --init_from="$out/six" \
+    --teacher="$model" --output_dir="$out/six_pairs" --max_seq_length=96 --train_batch_size=32 --num_train_steps=200 \
+    --learning_rate=1e-4 --dev_fraction=0.02 --dtype_policy=$policy
+
+python -m benchmarks.embedding_quality --data_dir="$sets" --output_dir="$out/quality" \
+    --models="$model,$out/six,$out/six_pairs,$out/three,$out/tiny"
