@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Pairs, Rows, Step
+from albert_tf.layers.block import Attention, Pairs, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop
 from serving.inference.kernels import ExportedExtension, FloatKernels, LowRank
 from serving.inference.layers import Dense, LayerNorm, RMSNorm, TransposedDense, act, variable
@@ -155,8 +155,8 @@ def _width(mask: Tensor) -> Tensor:
     return tf.maximum(tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]) + 1, 1)), 1)
 
 
-class _TurnedRow(Rows):
-    """One row, with vectors as [units, tokens]; `mask` is bool [1, tokens]."""
+class _TurnedRow:
+    """The part of `Rows` that these extensions use: one row, with vectors [units, tokens]; `mask` is bool [1, tokens]."""
 
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
         self.config, self.attention, self.length = config, attention, tf.shape(mask)[1]
@@ -164,6 +164,8 @@ class _TurnedRow(Rows):
 
     def token_positions(self) -> Tensor:
         return tf.range(self.length)[tf.newaxis]
+
+    columns = token_positions
 
     def add_feature(self, name: str, values: Tensor) -> None:
         self.features[name] = values
