@@ -156,7 +156,7 @@ def _width(mask: Tensor) -> Tensor:
 
 
 class _TurnedRow:
-    """The part of `Rows` that these extensions use: one row, with vectors [units, tokens]; `mask` is bool [1, tokens]."""
+    """What these extensions use of `Rows`: one row, vectors [units, tokens]; `mask` is bool [1, tokens]."""
 
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
         self.config, self.attention, self.length = config, attention, tf.shape(mask)[1]
