@@ -75,13 +75,11 @@ class HyperConnections(Extension):
         return cost._replace(products=cost.products + products, streams=streams)
 
     def around(self, runner: Runner, weights: Weights) -> Runner:
-        return ConnectedRunner(runner, self.hyper_connections, weights)
+        return _Connected(runner, self.hyper_connections, weights)
 
 
-class ConnectedRunner(Runner):
-    """Runs steps over streams; exports read and write them faster."""
-
-    def __init__(self, inner: Runner, streams: int, weights: Any):
+class _Connected(Runner):
+    def __init__(self, inner: Runner, streams: int, weights: Weights):
         super().__init__(inner)
         self.streams, self.weights = streams, weights
 
@@ -89,23 +87,15 @@ class ConnectedRunner(Runner):
         return ops.repeat(self.inner.begin(hidden)[:, None], self.streams, axis=1)
 
     def step(self, step: Step, state: Tensor) -> tuple[Any, Tensor]:
-        hidden, gates = self.read(step, state)
+        kernel, scale, bias, gate, signal = (
+            of_step(self.weights[name], step.number) for name in ("kernel", "scale", "bias", "gate", "signal")
+        )
+        flat = ops.reshape(state, (-1, self.streams * self.config.hidden_size))
+        hidden, gates = _read(state, ops.matmul(flat, ops.cast(kernel, flat.dtype)), scale, bias, gate)
         output, read = self.inner.step(step, hidden)
         if step.only_summary:
             state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
-        return self.write(step, state, output, gates), read
-
-    def read(self, step: Step, streams: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns a step's input [tokens, hidden_size], and its gates float32 [tokens, n]."""
-        kernel, scale, bias, gate = (
-            of_step(self.weights[name], step.number) for name in ("kernel", "scale", "bias", "gate")
-        )
-        flat = ops.reshape(streams, (-1, self.streams * self.config.hidden_size))
-        return _read(streams, ops.matmul(flat, ops.cast(kernel, flat.dtype)), scale, bias, gate)
-
-    def write(self, step: Step, streams: Tensor, output: Tensor, gates: Tensor) -> Tensor:
-        """Returns the streams after a step with `output`, [tokens, hidden_size]."""
-        return _write(streams, output, of_step(self.weights["signal"], step.number), gates)
+        return _write(state, output, signal, gates), read
 
     def carried(self, state: Tensor) -> Tensor:
         return ops.cast(ops.mean(ops.cast(state, "float32"), axis=1), state.dtype)

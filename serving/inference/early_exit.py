@@ -114,7 +114,7 @@ class _ExitRunner(Runner):
         logits = state.logits
         if self.by_token:
             logits = tf.reshape(logits, [self.batch.size, self.batch.length, self.units])
-            logits *= tf.cast(self.batch.mask, tf.float32)[:, :, None]
+            logits *= tf.cast(self.batch.mask, tf.float32)[:, :, tf.newaxis]
         return {"logits": logits, "steps": state.steps}
 
     def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
@@ -134,7 +134,7 @@ class _ExitRunner(Runner):
             evidence = self._evidence(state, row, vectors, hidden, before())
             decided, memory = self.rule.decide_by_state(evidence, state.memory, state.threshold)
         done = step + 1
-        was_open = tf.gather(state.is_open, row)[:, None]
+        was_open = tf.gather(state.is_open, row)[:, tf.newaxis]
         return state._replace(
             is_open=state.is_open & ~decided & (done < self.config.num_steps),
             memory=memory,
@@ -201,4 +201,4 @@ class _ExitRunner(Runner):
 
 
 def _put(results: Tensor, places: Tensor, values: Tensor) -> Tensor:
-    return tf.tensor_scatter_nd_update(results, places[:, None], values)
+    return tf.tensor_scatter_nd_update(results, places[:, tf.newaxis], values)

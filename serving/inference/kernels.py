@@ -254,6 +254,9 @@ class FloatKernels(Kernels):
     def half(self, kind: str, step: Step) -> Any:
         return self.halves[kind][getattr(step, kind)]
 
+    def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
+        return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
+
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
         """Returns [tokens, 3 * hidden_size]; also the unused queries of memory."""
         part = self.half("attention", step)

@@ -39,7 +39,9 @@ class Dense(tf.Module):
         fused = self.dtype == tf.bfloat16 and onednn.FUSED_ACTIVATIONS.get(self.hidden_act)
         if self.dtype == tf.bfloat16 and (fused or self.hidden_act is None):
             return onednn.matmul(inputs, kernel, bias, fused, residual)
-        product = act(self.hidden_act, tf.nn.bias_add(tf.matmul(inputs, kernel), bias))
+        product = tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
+        if self.hidden_act is not None:
+            product = act(self.hidden_act, product)
         return product if residual is None else residual + product
 
 
@@ -64,28 +66,30 @@ class TransposedDense(tf.Module):
         returns_transposed: bool = False,
     ):
         super().__init__()
-        self.hidden_act, self.reads_transposed = hidden_act, reads_transposed
-        self.returns_transposed = returns_transposed
+        self.hidden_act, self.reads_transposed, self.returns_transposed = (
+            hidden_act,
+            reads_transposed,
+            returns_transposed,
+        )
         self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
         """Same as Dense, with the layer's transposes; a `residual` has the result's layout."""
         product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_transposed)
-        if self.returns_transposed:
-            product += self.bias.value()[:, None]
-        else:
-            product = tf.nn.bias_add(tf.transpose(product), self.bias.value())
-        product = act(self.hidden_act, product)
+        bias = self.bias.value()
+        product = (
+            product + bias[:, tf.newaxis] if self.returns_transposed else tf.nn.bias_add(tf.transpose(product), bias)
+        )
+        if self.hidden_act is not None:
+            product = act(self.hidden_act, product)
         return product if residual is None else residual + product
 
 
-def act(hidden_act: str | None, inputs: Tensor) -> Tensor:
-    """Computes an activation function by its name; None for none.
+def act(hidden_act: str, inputs: Tensor) -> Tensor:
+    """Computes an activation function by its name.
 
     gelu uses (1 + tanh(u)) / 2 = sigmoid(2 u), six ops and not eight: 0.25 ms and not 0.32 for 32 tokens of 3072.
     """
-    if hidden_act is None:
-        return inputs
     if hidden_act != "gelu":
         return activation(hidden_act)(inputs)
     scale = 2 * (2 / np.pi) ** 0.5

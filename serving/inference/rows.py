@@ -64,7 +64,7 @@ class FlatBatch:
         if self.masked is not None:
             return tf.reshape(tf.cast(values, tf.float32), [self.size, self.length, *width])
         values = tf.cast(values[: tf.size(self.cells)], tf.float32)
-        flat = tf.scatter_nd(self.cells[:, None], values, [self.size * self.length, *width])
+        flat = tf.scatter_nd(self.cells[:, tf.newaxis], values, [self.size * self.length, *width])
         return tf.reshape(flat, [self.size, self.length, *width])
 
 
@@ -97,15 +97,6 @@ class BatchRows(Rows):
         """Converts [batch, length] values, such as segment_ids, for `add_feature`."""
         raise NotImplementedError
 
-    def by_head(self, projected: Tensor, rows: Any, length: Any) -> Tensor:
-        """Splits [rows * length, 3 * hidden_size] into heads: [3, rows, heads, length, head_size]."""
-        shape = [rows, length, 3, self.config.num_attention_heads, self.config.head_size]
-        return tf.transpose(tf.reshape(projected, shape), [2, 0, 3, 1, 4])
-
-    def flat(self, contexts: Tensor) -> Tensor:
-        """Joins the heads of [rows, heads, length, head_size]: [rows * length, hidden_size]."""
-        return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
-
     def rectangle(self, values: Tensor) -> Tensor:
         return self.batch.rectangle(values)
 
@@ -120,24 +111,26 @@ class OneRow(BatchRows):
         super().__init__(batch, config, attention)
         count = tf.size(batch.cells)
         self.is_real = tf.range(tf.size(batch.computed)) < count
-        self.bias = tf.where(self.is_real, 0.0, MASKED_SCORE)[None, None, None]
+        self.bias = tf.where(self.is_real, 0.0, MASKED_SCORE)[tf.newaxis, tf.newaxis, tf.newaxis]
         self.summary: Any = count - 1 if self.last_token else 0
 
     def token_positions(self) -> Tensor:
-        return self.batch.computed[None]
+        return self.batch.computed[tf.newaxis]
 
     def of_batch(self, values: Tensor) -> Tensor:
-        return tf.gather(tf.reshape(values, [-1]), self.batch.computed)[None]
+        return tf.gather(tf.reshape(values, [-1]), self.batch.computed)[tf.newaxis]
 
     def attend(self, projected: Tensor, step: Step) -> Tensor:
-        query, key, value = tf.unstack(self.by_head(projected, 1, -1))
+        by_head = tf.reshape(projected, [1, -1, 3, self.config.num_attention_heads, self.config.head_size])
+        query, key, value = tf.unstack(tf.transpose(by_head, [2, 0, 3, 1, 4]))
         features, summary = {name: (one, one) for name, one in self.features.items()}, None
         if step.only_summary:
             place = slice(self.summary, self.summary + 1)
             query, summary = query[:, :, place], tf.reshape(self.summary, [1, 1]) if self.last_token else 0
             features = {name: (one[:, place], one) for name, one in self.features.items()}
         pairs = RowPairs(lambda: self.bias, features, summary, self.hoisted)
-        return self.flat(self.attention(query, key, value, pairs, step))
+        contexts = self.attention(query, key, value, pairs, step)
+        return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         return hidden[self.summary : self.summary + 1]
@@ -238,7 +231,7 @@ class FlatRows(BatchRows):
         features = {name: (by_row(values),) * 2 for name, values in self.features.items()}
         summary: Any = None
         if step.only_summary and self.last_token:
-            summary = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])[:, None]
+            summary = tf.slice(tables.summaries, [tables.block_first_row[block]], [rows])[:, tf.newaxis]
             query = tf.gather(query, summary, axis=2, batch_dims=1)
             features = {
                 name: (tf.gather(one, summary, axis=1, batch_dims=1), one) for name, (_, one) in features.items()

@@ -93,13 +93,13 @@ def _summaries(lengths: Tensor, mask: Tensor | None) -> Tensor:
 
 def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Tensor]:
     heads, per_token = tf.range(num_heads), 3 * num_heads
-    firsts = tf.reshape(starts[:, None] * per_token + heads, [-1])
-    counts = tf.reshape(tf.tile(block_lengths[:, None], [1, num_heads]), [-1])
+    firsts = tf.reshape(starts[:, tf.newaxis] * per_token + heads, [-1])
+    counts = tf.reshape(tf.tile(block_lengths[:, tf.newaxis], [1, num_heads]), [-1])
     index = tf.ragged.range(firsts, firsts + counts * per_token, per_token).flat_values
-    more = beyond(tf.reshape(tf.tile(lengths[:, None], [1, num_heads]), [-1]), counts)
+    more = beyond(tf.reshape(tf.tile(lengths[:, tf.newaxis], [1, num_heads]), [-1]), counts)
     query = index - more * per_token
     first = tf.cumsum(block_lengths, exclusive=True) * num_heads
-    first = tf.reshape(first + heads[:, None] * block_lengths, [-1])
+    first = tf.reshape(first + heads[:, tf.newaxis] * block_lengths, [-1])
     back = tf.transpose(tf.reshape(ranges(first, tf.tile(lengths, [num_heads])), [num_heads, -1]))
     return query, back
 
@@ -110,9 +110,9 @@ def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
     See `beyond`; the values at padding depend on the padded length.
     """
     places = tf.range(tf.shape(mask)[1])
-    first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, None]
+    first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]
     shift = tf.where(mask, 0, first - places) * 3 * num_heads
-    return index + tf.reshape(tf.tile(shift[:, None], [1, num_heads, 1]), [-1])
+    return index + tf.reshape(tf.tile(shift[:, tf.newaxis], [1, num_heads, 1]), [-1])
 
 
 def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def longest_block(length: int) -> int:
 
 def missing(count: Tensor) -> Tensor:
     """Returns what `round_up` adds to one number."""
-    return round_up(count[None])[0] - count
+    return round_up(count[tf.newaxis])[0] - count
 
 
 def ranges(starts: Tensor, counts: Tensor) -> Tensor:

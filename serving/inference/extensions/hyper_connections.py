@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import Tensor
-from albert_tf.extensions.hyper_connections import EPSILON, ConnectedRunner
+from albert_tf.extensions.hyper_connections import EPSILON
 from albert_tf.layers.block import Step
 from albert_tf.layers.depth import Runner
 from serving.inference.kernels import ExportedExtension, Settings
@@ -43,30 +43,51 @@ class ExportedHyperConnections(ExportedExtension):
         self.writing_summary = Sums([keeps, writes], dtype, 1)
 
     def around(self, runner: Runner) -> Runner:
-        return _Connected(runner, self.streams, self)
+        return _Connected(runner, self)
+
+    def read(self, step: Tensor, streams: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns a step's input [tokens, hidden_size], and the gates float32 [tokens, 3 * streams]."""
+        flat = tf.reshape(streams, [-1, self.streams * self.width])
+        norm = tf.cast(tf.raw_ops.EuclideanNorm(input=flat, axis=[1], keep_dims=True), tf.float32)
+        products = tf.cast(tf.matmul(flat, tf.gather(self.kernel, step)), tf.float32)
+        size = tf.sqrt(tf.square(norm) + self.epsilon)
+        gates = tf.sigmoid(products / size + tf.gather(self.bias, step))
+        return tf.reshape(self.reading(step, gates, streams), [-1, self.width]), gates
+
+    def write(self, step: Tensor, streams: Tensor, output: Tensor, gates: Tensor, only_summary: bool = False) -> Tensor:
+        """Returns the streams after a step with `output`, [tokens, hidden_size].
+
+        only_summary: there is only one token per row, in any number.
+        """
+        written = output + tf.gather(tf.constant(self.signal, self.dtype), step)
+        writing = self.writing_summary if only_summary else self.writing
+        return writing(step, gates, streams, written[:, tf.newaxis])
+
+    def mean(self, streams: Tensor) -> Tensor:
+        """Returns the streams' mean: [tokens, hidden_size]."""
+        return tf.cast(tf.reduce_mean(tf.cast(streams, tf.float32), axis=1), self.dtype)
 
 
-class _Connected(ConnectedRunner):
-    """`weights` are an ExportedHyperConnections."""
+class _Connected(Runner):
+    def __init__(self, inner: Runner, own: ExportedHyperConnections):
+        super().__init__(inner)
+        self.own = own
 
     def begin(self, hidden: Tensor) -> Tensor:
-        return tf.tile(self.inner.begin(hidden)[:, None], [1, self.streams, 1])
+        return tf.tile(self.inner.begin(hidden)[:, tf.newaxis], [1, self.own.streams, 1])
 
-    def read(self, step: Step, streams: Tensor) -> tuple[Tensor, Tensor]:
-        own, number = self.weights, step.number
-        flat = tf.reshape(streams, [-1, self.streams * own.width])
-        norm = tf.cast(tf.raw_ops.EuclideanNorm(input=flat, axis=[1], keep_dims=True), tf.float32)
-        products = tf.cast(tf.matmul(flat, tf.gather(own.kernel, number)), tf.float32)
-        size = tf.sqrt(tf.square(norm) + own.epsilon)
-        gates = tf.sigmoid(products / size + tf.gather(own.bias, number))
-        return tf.reshape(own.reading(number, gates, streams), [-1, own.width]), gates
+    def step(self, step: Step, state: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, gates = self.own.read(step.number, state)
+        output, read = self.inner.step(step, hidden)
+        if step.only_summary:
+            state, gates = self.rows.summary_tokens(state), self.rows.summary_tokens(gates)
+        return self.own.write(step.number, state, output, gates, step.only_summary), read
 
-    def write(self, step: Step, streams: Tensor, output: Tensor, gates: Tensor) -> Tensor:
-        own = self.weights
-        written = output + tf.gather(tf.constant(own.signal, own.dtype), step.number)
-        # One token per row, in any number, or all of them.
-        writing = own.writing_summary if step.only_summary else own.writing
-        return writing(step.number, gates, streams, written[:, None])
+    def carried(self, state: Tensor) -> Tensor:
+        return self.own.mean(state)
+
+    def result(self, state: Tensor) -> Tensor:
+        return self.own.mean(state)
 
 
 class Sums:

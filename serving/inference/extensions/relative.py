@@ -95,7 +95,7 @@ def _attend_backwards(
     scores = attention.score(attention, query, key, pairs, step)
     if pairs.summary is None:
         queries, keys = tf.shape(query)[2], tf.shape(key)[2]
-        later = tf.range(keys) > tf.range(queries)[:, None] + keys - queries
+        later = tf.range(keys) > tf.range(queries)[:, tf.newaxis] + keys - queries
         # The values there may be another query's, or NaN.
         bias = tf.cast(pairs.bias, scores.dtype)
         masked = tf.where(later, tf.constant(MASKED_SCORE, scores.dtype), scores + bias)
@@ -106,7 +106,7 @@ def _attend_backwards(
 
 def differing(segments: Tensor, of_keys: Tensor) -> Tensor:
     """Returns 1 where segments int32 [rows, queries] and [rows, keys] differ: float32 [rows, 1, queries, keys]."""
-    return tf.cast(segments[:, None, :, None] != of_keys[:, None, None], tf.float32)
+    return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
 
 
 class RelativeScores(tf.Module):

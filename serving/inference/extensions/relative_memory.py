@@ -30,10 +30,10 @@ class RowsWithMemory(BatchRows):
         self.extension, self.memory, mask = extension, memory, self.batch.mask
         self.size, self.length, self.places = self.batch.size, self.batch.length, tf.shape(memory)[2]
         self.lengths = tf.clip_by_value(memory_lengths, 0, self.places)
-        remembered = tf.range(self.places) >= self.places - self.lengths[:, None]
+        remembered = tf.range(self.places) >= self.places - self.lengths[:, tf.newaxis]
         real = tf.concat([remembered, mask], axis=1)
-        self.bias = tf.where(real, 0.0, MASKED_SCORE)[:, None, None]
-        self.real = real[:, None, :, None]
+        self.bias = tf.where(real, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
+        self.real = real[:, tf.newaxis, :, tf.newaxis]
         self.summaries = tf.reduce_max(tf.where(mask, tf.range(self.length), 0), axis=1)
         by_step = tf.transpose(memory, [1, 0, 2, 3])
         config = self.config
@@ -50,13 +50,18 @@ class RowsWithMemory(BatchRows):
         return tf.concat([inputs, tf.cast(self._by_step[step.number], inputs.dtype)], axis=0)
 
     def attend(self, projected: Tensor, step: Step) -> Tensor:
-        count = self.size * self.length
-        own = self.by_head(projected[:count], self.size, self.length)
-        past = self.by_head(projected[count:], self.size, self.places)
+        heads, count = self.config.num_attention_heads, self.size * self.length
+
+        def by_head(flat: Tensor, length: Tensor) -> Tensor:
+            parts = tf.reshape(flat, [self.size, length, 3, heads, self.config.head_size])
+            return tf.transpose(parts, [2, 0, 3, 1, 4])
+
+        own, past = by_head(projected[:count], self.length), by_head(projected[count:], self.places)
         # What padding holds depends on how far the row is padded, and 0 times NaN or infinity is NaN.
         key, value = tf.unstack(tf.where(self.real, tf.concat([past[1:], own[1:]], axis=3), 0))
         pairs = RowPairs(lambda: self.bias, self.features, None, self.hoisted)
-        contexts = self.flat(self.attention(own[0], key, value, pairs, step))
+        contexts = self.attention(own[0], key, value, pairs, step)
+        contexts = tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
         return self.summary_tokens(contexts) if step.only_summary else contexts
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
@@ -79,10 +84,10 @@ class RowsWithMemory(BatchRows):
         own = tf.reshape(entered, [config.num_steps, self.size, self.length, config.hidden_size])
         own = tf.cast(tf.transpose(own, [1, 0, 2, 3]), tf.float32)
         lengths = tf.minimum(self.lengths + kept, most)
-        places = (self.places + kept - most)[:, None] + tf.range(most)
+        places = (self.places + kept - most)[:, tf.newaxis] + tf.range(most)
         found = tf.gather(tf.concat([self.memory, own], axis=2), tf.maximum(places, 0), axis=2, batch_dims=1)
-        is_there = tf.range(most) >= most - lengths[:, None]
-        found = tf.where(is_there[:, None, :, None], found, 0.0)
+        is_there = tf.range(most) >= most - lengths[:, tf.newaxis]
+        found = tf.where(is_there[:, tf.newaxis, :, tf.newaxis], found, 0.0)
         return {"memory": found, "memory_lengths": lengths}
 
 
