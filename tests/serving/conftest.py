@@ -86,7 +86,10 @@ EXPORTS = {
          "warm_up_lengths": "16,64,128", "warm_up_signatures": "serving_default,classify,tokenize"},
     ),
     "regressor": ("regressor", "albert", {"inputs": ["sentence1", "sentence2"]}, {"inputs": "text"}),
-    "spans": ("spans", "albert", None, {"inputs": "text", "max_seq_length": 24, "doc_stride": 5}),
+    "spans": (
+        "spans", "low rank", None,
+        {"inputs": "text", "max_seq_length": 24, "doc_stride": 5, "merge_low_rank": True},
+    ),
     "pretrainer": ("pretrainer", "sentencepiece", None, {"inputs": "text"}),
     "xlnet": ("classifier", "remembering xlnet", None, {"max_seq_length": 24}),
 }  # fmt: skip
