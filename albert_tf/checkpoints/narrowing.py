@@ -1,6 +1,5 @@
 """Narrows the feed-forward layers of blocks."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ def narrow_blocks(model: Model, size: int) -> Model:
     for name, variable in named_variables(other).items():
         value = ops.convert_to_numpy(before[name])
         if value.shape != variable.shape:
-            number = int(re.findall(r"feed_forward_(\d+)", name)[0])
+            number = int(name.partition("feed_forward_")[2].partition("/")[0])
             axis = next(axis for axis, width in enumerate(variable.shape) if width != value.shape[axis])
             value = np.take(value, kept[number], axis)
         variable.assign(value)
