@@ -115,8 +115,8 @@ def read_limited(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
         OSError: it cannot be read.
         UserError: it is larger, a device or a pipe, or only a pointer of Git LFS.
     """
-    # A pipe without a writer would wait for ever.
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+    # To open a pipe without a writer would wait for ever.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise UserError(f"'{path}' is no regular file; give a file")
         size = os.fstat(file.fileno()).st_size

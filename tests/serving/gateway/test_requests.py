@@ -117,7 +117,7 @@ def shape(value):
 @pytest.mark.parametrize(("kind", "key"), [("classifier", ""), ("spans", "alpha")])
 def test_docs_has_the_routes_of_its_models_at_their_address(fake_server, gateway_to, kind, key):
     gateway = gateway_to(fake_server(kind)[1].target, keys=Keys([key]) if key else None)
-    page = html.unescape(gateway.http.get("/docs").text)
+    page = html.unescape(gateway.http.get("/docs", headers={"Authorization": f"Bearer {key}"}).text)
     shown = set(re.findall("<code>POST ([^<]+)", page))
     own = {"/predict", "/pipeline/text-classification"} if not key else {"/answer", "/pipeline/question-answering"}
     assert shown == {"/", "/tokenize", "/v1/tokenize"} | own

@@ -13,7 +13,7 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc
 from serving.model_server.json_values import parse_object
 from serving.model_server.rest import RestApi
 from serving.model_server.status import StatusError
-from serving.model_server.telemetry import AccessLog
+from serving.model_server.telemetry import RequestLog
 from tests.serving.model_server.conftest import predict_request, status_of, wait_for
 from tests.serving.model_server.models import edited, export_half_plus_two
 
@@ -72,7 +72,7 @@ def test_bodies_above_the_limit(start_server):
 
 def test_a_large_compressed_body_is_inflated_in_its_turn(server):
     """A few bytes may become a hundred million: one such body at a time, and small ones do not wait for it."""
-    api, packed = RestApi(server.server.core, AccessLog("")), {"content-encoding": "gzip"}
+    api, packed = RestApi(server.server.core, RequestLog("")), {"content-encoding": "gzip"}
     large = gzip.compress(BODY[:-1] + b" " * 2**21 + b"}")
     cut = large[:1500]
     with api._turn(2**20, float("inf")):
@@ -87,8 +87,8 @@ def test_a_large_compressed_body_is_inflated_in_its_turn(server):
 
 def test_parsing_counts_in_the_time_limit_unless_there_is_none(server, start_server):
     """A request that waited and was parsed until its time was up is not run any more."""
-    api, late = RestApi(server.server.core, AccessLog("")), time.monotonic() - 31
-    without = RestApi(start_server(rest_api_timeout_in_ms=0).server.core, AccessLog(""))
+    api, late = RestApi(server.server.core, RequestLog("")), time.monotonic() - 31
+    without = RestApi(start_server(rest_api_timeout_in_ms=0).server.core, RequestLog(""))
     for body in (BODY, b'{"inputs": ' + b" " * 2**21 + b"2.0}", b'{"inputs": NaN}' + b" " * 2**22):
         assert api.answer("POST", PREDICT, {}, body, late).status == 504
         for patient, begin in ((api, None), (without, late)):
