@@ -35,13 +35,14 @@ def test_what_cannot_run_is_left_out_and_named(small, monkeypatch, tmp_path, cap
     (tmp_path / "spm").mkdir()  # Of a folder of data.
     benchmark(InferenceBenchmarkSettings(str(tmp_path / "out"), data_dir=str(tmp_path), quick=True))
     results = json.loads((tmp_path / "out/inference.json").read_text())
-    assert results["left_out"].keys() == {"bf16", "peers"}
+    assert results["left_out"].keys() == {"bf16", "bf16 for batches", "peers"}
     assert "bfloat16 cannot run here" in results["left_out"]["bf16"]
+    made = {"plain fp32", "fp32", "fp32 xla", "int8", "int8 for batches"}
     for found in (results["comparisons"]["1x32"], results["comparisons"]["SST-2"]):
-        assert found["milliseconds"].keys() == {"plain fp32", "fp32", "int8"}
-        assert found["difference"]["fp32"] < 1e-5
+        assert found["milliseconds"].keys() == made
+        assert found["difference"]["fp32"] < 1e-5 and found["difference"]["fp32 xla"] < 1e-5
     assert results["exits"].keys() == {"float32", "int8"}
-    assert results["loading"].keys() == {"plain fp32", "fp32", "int8", "keras-hub"}
+    assert results["loading"].keys() == {*made, "keras-hub"}
     printed = capsys.readouterr().out
     assert "left out: bf16: bfloat16 cannot run here: this CPU has no AVX-512" in printed
     assert "left out: peers: the peers lack torch" in printed
