@@ -33,8 +33,8 @@ EXPORT = (3244, 54, 4, 640_000)
 LARGE = {"tensorflow", "keras", "jax", "torch", "matplotlib", "numba", "numpy", "sentencepiece", "grpc", "httpx"}
 HELP = {
     "serving.model_server": (set(), 12),
-    "serving.client": ({"grpc", "numpy"}, 21),
-    "serving.gateway": ({"grpc", "numpy"}, 22),
+    "serving.client": ({"grpc", "numpy"}, 22),
+    "serving.gateway": ({"grpc", "numpy"}, 23),
     "serving.export": ({"numpy"}, 30),
     "albert_tf.run_pretraining": ({"numpy", "numba"}, 44),
     "albert_tf.run_finetuning": ({"numpy"}, 46),
