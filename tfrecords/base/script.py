@@ -19,7 +19,7 @@ from absl import logging as absl_logging
 from tfrecords.base.errors import UserError
 from tfrecords.base.help_text import help_text
 from tfrecords.base.settings import define_flags, read_flags
-from tfrecords.base.started import insist_when_interrupted, stop_insisting
+from tfrecords.base.started import insist_when_interrupted, is_interruption, stop_insisting
 from tfrecords.base.version import VERSION
 
 # The flags that `run_main` defines belong to the command, as those of `define_flags`.
@@ -29,8 +29,9 @@ flags.disclaim_key_flags()
 def run_main(main: Callable[..., None], settings_class: type | None = None) -> None:
     """Parses absl flags, runs `main`, and exits with a reliable status.
 
-    UserError: one line on stderr, status 1. Ctrl-C: status 130. Wrong flags: status 2. Any other error is a bug and
-    prints its traceback. Installed packages that collide with ours are named on stderr first.
+    UserError: one line on stderr, status 1. Ctrl-C, and any error that came of one: status 130. Wrong flags: status 2.
+    Any other error is a bug and prints its traceback. Installed packages that collide with ours are named on stderr
+    first.
 
     Args:
         main: The command's function, of no argument, or of the settings. Its module's docstring begins --help.
@@ -45,7 +46,12 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
         # Libraries announce every file they write; what the user waits for, the commands say themselves.
         absl_logging.set_verbosity(absl_logging.WARNING)
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
-        main(*([] if settings_class is None else [read_flags(settings_class)]))
+        try:
+            main(*([] if settings_class is None else [read_flags(settings_class)]))
+        except Exception as error:
+            if is_interruption(error):
+                raise KeyboardInterrupt from error
+            raise
 
     for sentence in find_collisions():
         print(f"warning: {sentence}", file=sys.stderr)
@@ -69,6 +75,9 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
         if (explained := _explained(error)) is None:
             raise
         _end(f"error: {explained}", 1)
+    finally:
+        # An alarm that goes off while Python ends would kill the process.
+        stop_insisting()
 
 
 def leave_a_closed_pipe() -> NoReturn:

@@ -19,7 +19,7 @@ def end_quietly_when_interrupted() -> None:
     shown = sys.excepthook
 
     def hook(kind, error, traceback):
-        if issubclass(kind, KeyboardInterrupt):
+        if is_interruption(error):
             print("interrupted", file=sys.stderr)
             sys.stdout.flush()
             # As `script.run_main` ends; Python's own end would be death by the signal.
@@ -33,23 +33,35 @@ def insist_when_interrupted() -> None:
     """Raises KeyboardInterrupt at a Ctrl-C once a second until the program leaves by it: TensorFlow swallows some."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+        shown = sys.unraisablehook
+        # Swallowed where an object is destroyed, or Python is called back as by numba: it comes again.
+        sys.unraisablehook = lambda ignored: None if is_interruption(ignored.exc_value) else shown(ignored)
 
 
 def _interrupt(number, frame):
     signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, 1.0)
     # What is cleaned up on the way out goes on.
-    if number == signal.SIGINT or not _is_leaving(sys.exc_info()[1]):
+    if number == signal.SIGINT or not is_interruption(sys.exc_info()[1]):
         raise KeyboardInterrupt
 
 
-def _is_leaving(error: BaseException | None) -> bool:
-    return isinstance(error, KeyboardInterrupt) or (error is not None and _is_leaving(error.__context__))
+def is_interruption(error: BaseException | None) -> bool:
+    """Returns whether the error is a Ctrl-C, or came of one: numba makes a SystemError of it."""
+    chain = [error]
+    for one in chain:
+        if isinstance(one, KeyboardInterrupt):
+            return True
+        if one is not None:
+            chain += [other for other in (one.__cause__, one.__context__) if other not in chain]
+    return False
 
 
 def stop_insisting() -> None:
     """Ends what `insist_when_interrupted` began, where a Ctrl-C was met."""
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    # Another's alarm stays, such as that of a test's time limit.
+    if signal.getsignal(signal.SIGALRM) is _interrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 if is_our_command():

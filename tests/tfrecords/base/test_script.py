@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -84,3 +85,47 @@ run_main(main)
     process.send_signal(signal.SIGINT)
     assert (process.communicate(timeout=30)[1], process.returncode) == ("interrupted\n", 130)
     assert (tmp_path / "cleaned").exists()
+
+
+def interrupted(main: str) -> tuple[str, int]:
+    """What a command says on stderr, and its status, after a Ctrl-C that its `main` meets."""
+    start = "import signal, time\nfrom tfrecords.base.script import run_main\ndef main():\n"
+    end = "\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nrun_main(main)"
+    ended = subprocess.run(
+        [sys.executable, "-c", start + textwrap.indent(main, "    ") + end], capture_output=True, text=True, timeout=60
+    )
+    return ended.stderr, ended.returncode
+
+
+# The first is numba's: Python itself sets both for a compiled function that returns with an error set.
+@pytest.mark.parametrize("after", ["raise SystemError from error", "raise OSError", "raise OSError from None"])
+def test_an_error_that_came_of_a_ctrl_c_is_one(after):
+    lines = f"try:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt as error:\n    {after}"
+    assert interrupted(lines) == ("interrupted\n", 130)
+
+
+def test_a_ctrl_c_while_an_object_is_destroyed_is_one():
+    lines = """
+class Destroyed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+Destroyed()
+time.sleep(30)"""
+    assert interrupted(lines) == ("interrupted\n", 130)
+
+
+@pytest.mark.parametrize(("end", "status"), [("", 0), ("raise ValueError", 1)])
+def test_no_alarm_goes_off_after_a_swallowed_ctrl_c(end, status):
+    # Python's own end, in which an alarm kills, is the last to destroy what hangs on a module.
+    lines = f"""
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(1.5)
+time.slow = Slow()
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    pass
+{end}"""
+    said, ended = interrupted(lines)
+    assert ended == status and said.endswith("ValueError\n" if end else "")
