@@ -199,5 +199,5 @@ def test_a_preset_of_keras_hub_brings_its_vocabulary(tmp_path):
     assets = tmp_path / "assets" / "tokenizer"
     assets.mkdir(parents=True)
     (assets / "vocabulary.txt").write_text(VOCABULARY)
-    (tmp_path / "tokenizer.json").write_text('{"class_name": "BertTokenizer", "config": {}}')
+    (tmp_path / "tokenizer.json").write_text('{"module": "keras_hub", "class_name": "BertTokenizer", "config": {}}')
     assert loading.load(tmp_path).tokenizer.pieces == PIECES

@@ -279,7 +279,7 @@ def test_what_would_be_another_answer_is_refused_by_name(tmp_path, files, messag
             "is not as transformers and the `tokenizers` library",
         ),
         ([("Pooling", MEAN)], {"task.json": '"x"'}, "task.json' holds no JSON object"),
-        ([("Pooling", MEAN)], {"config.json": {"model_type": ["bert"]}}, "model_type must be one of"),
+        ([("Pooling", MEAN)], {"config.json": {"model_type": ["bert"]}}, "model_type must be a text"),
         ([("Pooling", {"pooling_mode": "median"})], {}, "1_Pooling/config.json': pooling 'median' is not known"),
         ([("Pooling", MEAN | {"new": 1})], {}, "1_Pooling/config.json': the key 'new' is not known of a Pooling"),
         ([("Pooling", MEAN)], {"sentence_bert_config.json": {"query_length": 9}}, "query_length 9 is not"),

@@ -100,6 +100,7 @@ def test_asyncio_client_gives_the_same_and_runs_many_at_once():
 
 def test_an_error_passes_from_process_to_process():
     error = ServingError(grpc.StatusCode.UNAVAILABLE, "gone", "is it running?", "h:1")
+    error.request_id = "abc"
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), vars(again)) == (str(error), vars(error))
 

@@ -39,7 +39,7 @@ def test_every_file_is_looked_at():
         "batching.config", "monitoring.config", "models.config", "kserve.yaml",
         "gateway/Dockerfile", "gateway/gateway.yaml", "gateway/kustomization.yaml",
         "kustomization.yaml", "link_versions.sh",
-        "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
+        "edge/nginx.conf", "grafana/dashboard.json", "grafana/datasource.yaml", "grafana/provider.yaml",
         *(f"prometheus/{name}.yaml" for name in ("prometheus", "adapter_rules", "service_monitor", "alerts")),
         *(f"kubernetes/{name}.yaml" for name in ("deployment", "service", "models", "autoscaler", "network_policy",
                                                  "autoscaler_by_requests", "disruption_budget")),

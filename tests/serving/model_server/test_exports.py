@@ -148,6 +148,7 @@ def test_truncated_texts_are_counted_once_and_whatever_is_asked(server):
     assert {name: value - before.get(name, 0) for name, value in counted_own().items()} == {
         "text_tokens": 2 * answer["text_tokens"].sum(),
         "truncated_tokens": 2 * answer["truncated_tokens"].sum(),
+        "text_inputs": 2 * 3,
         "truncated_inputs": 2 * 2,
     }
 
