@@ -13,6 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # Time limit of a pause within a request, seconds. The whole request has no limit.
 RECEIVE_SECONDS = 30.0
+# After the answer to a request that has not come whole, the connection stays this long for the rest.
+_REST_SECONDS = 3.0
 _MAX_HEADER_BYTES = 2**16
 _LARGE_WRITE = 2**16
 _KEEP_ALIVE_SECONDS = 75
@@ -270,6 +272,8 @@ class PatientProtocol(HttpToolsProtocol):
     """Closes a connection whose request line and headers are too slow or too large; answers half-closed ones."""
 
     _timer: asyncio.TimerHandle | None = None
+    # Runs after an answer until the rest of its request has come.
+    _rest: asyncio.TimerHandle | None = None
     _header_bytes = 0
     # Whether the headers that were just read hold `Upgrade`: they are read again without it.
     _has_upgrade = False
@@ -315,8 +319,16 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
         if not self._has_upgrade:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.more_body:
+            # Not at once: a client that still sends would get a broken pipe, and not the answer.
+            self._rest = self.loop.call_later(_REST_SECONDS, self.transport.close)
 
     def eof_received(self) -> bool:
         """Lets a client that has sent its request and closed its side still receive its answer."""
@@ -327,6 +339,8 @@ class PatientProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel()
+        if self._rest is not None:
+            self._rest.cancel()
         super().connection_lost(exc)
 
     def _expect_headers(self) -> None:

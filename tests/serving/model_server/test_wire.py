@@ -191,6 +191,7 @@ HEAD = b"POST /v1/models/default:predict HTTP/1.1\r\n"
 
 def test_slow_and_silent_connections_do_not_stop_others(start_server, monkeypatch):
     monkeypatch.setattr(http_protocol, "RECEIVE_SECONDS", 1.0)
+    monkeypatch.setattr(http_protocol, "_REST_SECONDS", 0.1)
     running = start_server(rest_api_num_threads=2, grpc_max_threads=4)
     grpc_port, port = running.options.port, running.options.rest_api_port
     in_headers, in_body = HEAD + b"Host: x\r\nX-Slow: ", HEAD + b"Content-Length: 100\r\n\r\n{"
@@ -204,6 +205,9 @@ def test_slow_and_silent_connections_do_not_stop_others(start_server, monkeypatc
         for connection in slow:
             # Cut off without an answer, or told that it took too long.
             assert connection.recv(100)[:12] in (b"", b"HTTP/1.1 408")
+            # And closed, though the client keeps its side open.
+            while connection.recv(1000):
+                pass
 
 
 @pytest.mark.parametrize(("pause", "parts"), [(20.0, 4), (31.0, 1)])
