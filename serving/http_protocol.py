@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
+import math
 import socket
 import zlib
 from collections.abc import Iterator
@@ -35,7 +37,7 @@ def make_server(application: Any, lifespan: str, drain_s: float | None = None) -
         lifespan: "on" for start and end events, else "off".
         drain_s: Seconds to wait for running requests at the end; None: no limit.
     """
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             application,
             http=PatientProtocol,
@@ -50,6 +52,28 @@ def make_server(application: Any, lifespan: str, drain_s: float | None = None) -
             timeout_graceful_shutdown=drain_s,
         )
     )
+
+
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(OutOfFiles())
+        await super().startup(sockets)
+
+
+class OutOfFiles:
+    """An event loop's exception handler: says once a minute that no file is left for connections.
+
+    asyncio reports each connection that waits, thousands of times a second, which keeps a core busy.
+    """
+
+    _last = -math.inf
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "out of system resource" not in context["message"]:
+            loop.default_exception_handler(context)
+        elif (now := loop.time()) - self._last >= 60:
+            self._last = now
+            logging.error("no file is left for another connection: raise `ulimit -n`, or lower the number of clients")
 
 
 class LongBody(Exception):
