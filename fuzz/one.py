@@ -42,7 +42,9 @@ def main() -> None:
     arguments = [
         sys.argv[0], str(corpus), str(ROOT / "fuzz" / "seeds" / name), f"-max_total_time={seconds}",
         f"-max_len={target.max_bytes}", "-timeout=60", "-rss_limit_mb=4096", f"-artifact_prefix={found}/",
-        f"-dict={words}", "-print_final_stats=1", "-len_control=10", "-verbosity=1",
+        # The fuzzer refuses an empty file of words.
+        *([f"-dict={words}"] if words.stat().st_size else []),
+        "-print_final_stats=1", "-len_control=10", "-verbosity=1",
     ]  # fmt: skip
     options = {}
     if target.json is not None:

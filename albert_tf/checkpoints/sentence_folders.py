@@ -105,16 +105,21 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
     length = _read("Transformer", path).get("max_seq_length") if path else None
+    if not isinstance(length, int | float | None) or (length is not None and not length >= 0):
+        raise UserError(f"'{path}': max_seq_length must be a number of tokens, not {length!r}")
     if length := length or tokenizer_limit(inside):
         # Tokenizers without a limit say 1e30.
         found["max_seq_length"] = int(min(length, 2**31 - 1))
     values = _read(_SETTINGS, folder / _SETTINGS)
-    if prompts := values.get("prompts") or {}:
+    prompts = values.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise UserError(f"'{folder / _SETTINGS}': prompts must be texts by name, not {prompts!r}")
+    if prompts:
         found["prompts"] = {name: text or "" for name, text in prompts.items()}
     if (compared := values.get("similarity_fn_name")) not in (None, "cosine"):
         found["similarity_fn_name"] = compared
     if (name := values.get("default_prompt_name")) is not None:
-        if name not in prompts:
+        if not isinstance(name, str) or name not in prompts:
             raise UserError(f"'{folder / _SETTINGS}': default_prompt_name '{name}' is none of its prompts")
         found["default_prompt_name"] = name
     return found
@@ -124,7 +129,7 @@ def tokenizer_limit(folder: Path) -> float:
     """Returns the longest row (tokens) in a folder's tokenizer_config.json; 0 for no limit."""
     values = files.read_object(folder / "tokenizer_config.json")
     length = values.get("model_max_length", values.get("max_len"))
-    return length if isinstance(length, (int, float)) else 0
+    return length if isinstance(length, (int, float)) and length > 0 else 0
 
 
 def default_prompt(task: Mapping[str, Any]) -> str:
