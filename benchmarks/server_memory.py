@@ -60,7 +60,9 @@ class Group:
             folder = Path(base, name)
             try:
                 folder.mkdir()
-                (folder / limit).write_text(str(limit_mb * 2**20))
+                # Only the kernel makes this file: where version 1 is mounted, the first folder is a plain one.
+                with open(folder / limit, "r+") as file:
+                    file.write(str(limit_mb * 2**20))
                 self.folder, self._peak, self._now = folder, peak, now
                 return
             except OSError:
