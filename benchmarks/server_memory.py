@@ -52,10 +52,10 @@ class Group:
 
     def __init__(self, limit_mb: int):
         name = f"server-memory-{os.getpid()}"
-        self.folder, self._peak, self._now = None, "", ""
-        for base, limit, peak, now in (
-            ("/sys/fs/cgroup", "memory.max", "memory.peak", "memory.current"),
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.usage_in_bytes"),
+        self.folder, self._peak = None, ""
+        for base, limit, peak in (
+            ("/sys/fs/cgroup", "memory.max", "memory.peak"),
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
         ):
             folder = Path(base, name)
             try:
@@ -63,7 +63,7 @@ class Group:
                 # Only the kernel makes this file: where version 1 is mounted, the first folder is a plain one.
                 with open(folder / limit, "r+") as file:
                     file.write(str(limit_mb * 2**20))
-                self.folder, self._peak, self._now = folder, peak, now
+                self.folder, self._peak = folder, peak
                 return
             except OSError:
                 with contextlib.suppress(OSError):

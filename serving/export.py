@@ -133,9 +133,10 @@ def _write(settings: ExportSettings, loaded: "Loaded") -> Path:
 
 def _merged(model: "keras.Model") -> "keras.Model":
     from albert_tf.checkpoints.sharing import unshare_blocks
+    from albert_tf.checkpoints.variables import encoder_of
     from albert_tf.extension import Extension
 
-    extensions = getattr(model, "encoder", model).config.extensions
+    extensions = encoder_of(model).config.extensions
     if all(type(one).low_rank is Extension.low_rank for one in extensions):
         raise UserError("--merge_low_rank: this model has no low rank by depth that could be merged; leave it out")
     return unshare_blocks(model)

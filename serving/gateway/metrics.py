@@ -32,14 +32,16 @@ class Metrics:
             "gateway_batch_tokens", "Tokens of a batch, as guessed.", ("model",), buckets=_POWERS, **options
         )
         self.text_tokens = Counter(
-            "gateway_text_tokens", "Tokens of texts, where the model tells.", ("model",), **options
+            "gateway_text_tokens", "Tokens of texts to models that report truncation.", ("model",), **options
         )
         self.truncated_tokens = Counter(
             "gateway_truncated_tokens", "Those of them that the model did not read.", ("model",), **options
         )
-        self.text_inputs = Counter("gateway_text_inputs", "Inputs, where the model tells.", ("model",), **options)
+        self.text_inputs = Counter(
+            "gateway_text_inputs", "Texts to models that report truncation.", ("model",), **options
+        )
         self.truncated_inputs = Counter(
-            "gateway_truncated_inputs", "Those of them that were cut to the longest row.", ("model",), **options
+            "gateway_truncated_inputs", "Texts that were cut to the longest row of the model.", ("model",), **options
         )
         self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), **options)
 
