@@ -146,8 +146,8 @@ def prepare(settings: CompressSettings) -> Work:
     small = parameters(cut_config(config, cut)).encoder
     if settings.num_train_steps and teacher is loaded.model and small >= parameters(config).encoder:
         raise UserError(
-            f"nothing of '{settings.model}' would become smaller: give --embedding_size, --plan, --layers, or "
-            "--vocab_from=corpus"
+            f"nothing of '{settings.model}' would become smaller: give --embedding_size, --plan, --layers, "
+            "a smaller --lora_rank, or --vocab_from=corpus"
         )
     return Work(loaded, teacher, tokenizer, cut, counts, texts, quality, is_trained)
 

@@ -1,6 +1,6 @@
 """The tasks of a model, from its signatures: embeddings, pair scores, classes, tokens and more."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,8 +20,9 @@ _PAIR = ("first", "second")
 _NUMBERS = ("logit", "value")
 # Characters of UTF-8 that a piece of a vocabulary stands for, about; and [CLS] and [SEP] around each row.
 BYTES_A_TOKEN = 4.0
-# Outputs of exports that tell, of each row, the tokens of its texts and how many of them the model did not read.
-TEXT_TOKENS, TRUNCATED_TOKENS = TRUNCATION = ("text_tokens", "truncated_tokens")
+# Outputs of exports that count the tokens of each row: those of its texts, those that the model did not read, and the
+# unknown ones among those that it read.
+TEXT_TOKENS, TRUNCATED_TOKENS, UNKNOWN_TOKENS = COUNTS = ("text_tokens", "truncated_tokens", "unknown_tokens")
 SPECIAL_TOKENS = 2
 
 
@@ -34,16 +35,18 @@ class Task:
         inputs: Names of its string inputs, in the order of a row's texts.
         outputs: Names.
         numbers: Constant inputs by name: float32, bool, or strings.
-        tells_truncation: Whether the signature has the outputs TRUNCATION.
+        counts: The signature's outputs that count tokens; see `counts_in`.
         options: Names of the supported OPTIONS.
+        option_counts: As `counts`, of the signature that takes them.
     """
 
     signature: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     numbers: tuple[tuple[str, float | str | bool], ...] = ()
-    tells_truncation: bool = False
+    counts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    option_counts: tuple[str, ...] = ()
 
     def asked_with(self, **options: str | bool) -> "Task":
         """Returns the task with OPTIONS, which also returns `lengths`, the tokens of each row; itself if all are off.
@@ -58,8 +61,8 @@ class Task:
             return self
         constants = tuple((name, options.get(name, OPTIONS[name])) for name in self.options)
         outputs = tuple(dict.fromkeys((*self.outputs, "lengths")))
-        signature = _with_options(self.signature)
-        return replace(self, signature=signature, outputs=outputs, numbers=constants, tells_truncation=True)
+        changed = {"signature": _with_options(self.signature), "counts": self.option_counts}
+        return replace(self, outputs=outputs, numbers=constants, **changed)
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
         """Returns rows of texts as the signature's inputs, each [rows]."""
@@ -201,26 +204,31 @@ FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
 }
 
 
+def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
+    """Returns those of COUNTS that are among a signature's outputs; none if they do not report truncation.
+
+    >>> counts_in(["logits", "text_tokens", "truncated_tokens"]), counts_in(["logits", "text_tokens"])
+    (('text_tokens', 'truncated_tokens'), ())
+    """
+    found = tuple(name for name in COUNTS if name in outputs)
+    return found if {TEXT_TOKENS, TRUNCATED_TOKENS} <= set(found) else ()
+
+
 def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, Task]:
     """Returns all tasks of a model, by the names of FINDERS."""
     found = {name: find(signatures) for name, find in FINDERS.items()}
-    return {
-        name: replace(
-            task,
-            tells_truncation=set(TRUNCATION) <= signatures[task.signature].outputs.keys(),
-            options=_options_in(signatures.get(_with_options(task.signature))),
-        )
-        for name, task in found.items()
-        if task is not None
-    }
+    return {name: _completed(task, signatures) for name, task in found.items() if task is not None}
+
+
+def _completed(task: Task, signatures: Mapping[str, Signature]) -> Task:
+    task = replace(task, counts=counts_in(signatures[task.signature].outputs))
+    if (other := signatures.get(_with_options(task.signature))) is None:
+        return task
+    return replace(task, options=tuple(sorted(OPTIONS.keys() & other.inputs)), option_counts=counts_in(other.outputs))
 
 
 def _with_options(signature: str) -> str:
     return WITH_OPTIONS if signature == DEFAULT else f"{signature}_{WITH_OPTIONS}"
-
-
-def _options_in(signature: Signature | None) -> tuple[str, ...]:
-    return tuple(sorted(OPTIONS.keys() & signature.inputs)) if signature is not None else ()
 
 
 def vectors_of(task: Task, answer: Arrays) -> np.ndarray:

@@ -76,10 +76,10 @@ def exported_part(model):
 
 
 class _Solved:
-    """Outputs and truncation of the rows that a signature is traced for; not saved."""
+    """Outputs and counts of tokens of the rows that a signature is traced for; not saved."""
 
     outputs: dict[str, tf.Tensor] = {}
-    truncation: dict[str, tf.Tensor] = {}
+    counts: dict[str, tf.Tensor] = {}
 
 
 class Exportable(tf.Module, abc.ABC):
@@ -291,7 +291,7 @@ class Exportable(tf.Module, abc.ABC):
         """Returns the signature of an answer with a request's options as further inputs.
 
         The option is `truncate_left`, bool [batch]: whether a too long text is cut at its beginning; subclasses add
-        more. Further outputs are `lengths`, int32 [batch], and the truncation.
+        more. Further outputs are `lengths`, int32 [batch], and the counts of tokens.
         """
         format_ = InputFormat(format_.inputs | specs("truncate_left", dtype=tf.bool), format_.read)
         return format_.to(lambda batch: answer(batch) | {"lengths": batch.lengths})
@@ -360,26 +360,32 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _counting(self, signature: Signature) -> Signature:
-        """Adds the number of unread tokens to a text signature's outputs; in REST a single output stays alone."""
+        """Adds the counts of tokens to a text signature's outputs; in REST a single output stays alone."""
         if signature.method != PREDICT:
             return signature
 
         def function(**inputs):
-            self._solved.truncation = {}
+            self._solved.counts = {}
             answers = signature.function(**inputs)
-            return answers | self._solved.truncation if len(answers) > 1 else answers
+            return answers | self._solved.counts if len(answers) > 1 else answers
 
         return signature._replace(function=function)
 
-    def note_truncation(self, total: tf.Tensor, kept: tf.Tensor) -> None:
-        """Records the tokens of each row's texts, [batch]: `total`, and those that the model reads."""
-        total, kept = tf.cast(total, tf.int32), tf.cast(kept, tf.int32)
-        self._solved.truncation = {"text_tokens": total, "truncated_tokens": total - kept}
+    def note_counts(self, total: tf.Tensor, kept: tf.Tensor, unknown: tf.Tensor) -> None:
+        """Records the tokens of each row's texts, [batch]: all, those that the model reads, and the unknown ones."""
+        total, kept, unknown = (tf.cast(count, tf.int32) for count in (total, kept, unknown))
+        self._solved.counts = {"text_tokens": total, "truncated_tokens": total - kept, "unknown_tokens": unknown}
+
+    def unknown(self, tokens: tf.RaggedTensor) -> tf.Tensor:
+        """Returns how many of each row's ids, [batch, tokens], are the vocabulary's unknown token; int32 [batch]."""
+        is_unknown = tokens.with_values(tf.cast(tf.equal(tokens.values, self.framer.tokenizer.unk_id), tf.int32))
+        return tf.reduce_sum(is_unknown, axis=1)
 
     def framed(self, rows: FramedRows, *tokens: tf.RaggedTensor) -> TokenBatch:
-        """Pads the rows of one or two texts' tokens, and records the truncation."""
+        """Pads the rows of one or two texts' tokens, and records the counts of tokens."""
         total = sum(of_text.row_lengths() for of_text in tokens)
-        self.note_truncation(total, rows.input_ids.row_lengths() - self.framer.special_tokens(len(tokens)))
+        kept = rows.input_ids.row_lengths() - self.framer.special_tokens(len(tokens))
+        self.note_counts(total, kept, self.unknown(rows.input_ids))
         return rows.padded()
 
     def single(self, text: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:

@@ -139,7 +139,8 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         rows, columns = self.framer.words(pieces)
         # A word without a piece becomes an unknown one.
         counts = tf.reduce_sum(tf.maximum(pieces.row_lengths(axis=2), 1), axis=1)
-        self.note_truncation(counts, rows.input_ids.row_lengths() - self.framer.special_tokens(1))
+        kept = rows.input_ids.row_lengths() - self.framer.special_tokens(1)
+        self.note_counts(counts, kept, self.unknown(rows.input_ids))
         return Words(rows.padded(), columns.to_tensor(-1), words.to_tensor(""), starts.to_tensor(), ends.to_tensor())
 
     def _by_words(self, words: "Words", answers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

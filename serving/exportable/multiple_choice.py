@@ -88,7 +88,8 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
             return tf.reduce_sum(tf.where(present, tf.reshape(tokens, tf.shape(choices)), 0), axis=1)
 
         total = of_question(contexts.row_lengths() + answers.row_lengths())
-        self.note_truncation(total, of_question(rows.input_ids.row_lengths() - self.framer.special_tokens(2)))
+        kept = of_question(rows.input_ids.row_lengths() - self.framer.special_tokens(2))
+        self.note_counts(total, kept, of_question(self.unknown(rows.input_ids)))
         return Choices(rows.padded(), present, choices)
 
     def answer(self, choices: Choices):

@@ -72,7 +72,8 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         windows = self.framer.windows(asked, ids, *of_windows)
         # The windows together hold the whole context.
         kept = tf.minimum(asked.row_lengths(), self.framer.question_room(self.options.max_query_length))
-        self.note_truncation(asked.row_lengths() + ids.row_lengths(), kept + ids.row_lengths())
+        unknown = self.unknown(asked) + self.unknown(ids)
+        self.note_counts(asked.row_lengths() + ids.row_lengths(), kept + ids.row_lengths(), unknown)
         rows, token, is_best = windows.padded()
         found = self._search(rows, token >= 0, is_best)
         of_tokens = self._best_of_rows(tf.maximum(token, 0), windows.question, found, tf.size(context))

@@ -37,6 +37,9 @@ class Metrics:
         self.truncated_tokens = Counter(
             "gateway_truncated_tokens", "Those of them that the model did not read.", ("model",), **options
         )
+        self.unknown_tokens = Counter(
+            "gateway_unknown_tokens", "Unknown tokens among those that the model read.", ("model",), **options
+        )
         self.text_inputs = Counter(
             "gateway_text_inputs", "Texts to models that report truncation.", ("model",), **options
         )

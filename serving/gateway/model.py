@@ -12,10 +12,8 @@ import numpy as np
 from serving.client import AsyncClient, Connection, ServingError, Signature
 from serving.client.tasks import (
     BYTES_A_TOKEN,
+    COUNTS,
     SPECIAL_TOKENS,
-    TEXT_TOKENS,
-    TRUNCATED_TOKENS,
-    TRUNCATION,
     Task,
     estimated_tokens,
     find_tasks,
@@ -238,9 +236,9 @@ class Model:
         estimated = sum(row.size for row in batch.rows)
         try:
             with request_id(batch.request_id), tracing.batch_span(batch.contexts, len(batch.rows), estimated):
-                call = self._with_truncation(task, batch.texts, task.outputs, batch.timeout_s)
+                call = self._with_counts(task, batch.texts, task.outputs, batch.timeout_s)
                 if counts:
-                    count = self._with_truncation(counter, batch.texts, ("lengths",), batch.timeout_s)
+                    count = self._with_counts(counter, batch.texts, ("lengths",), batch.timeout_s)
                     outputs, counted = await asyncio.gather(call, count)
                 else:
                     outputs, counted = await call, None
@@ -252,7 +250,7 @@ class Model:
         if tokens is not None:
             self.estimate.learn(batch.texts, tokens)
         of_texts = told | outputs
-        return BatchAnswer(outputs, tokens, of_texts.get(TEXT_TOKENS), of_texts.get(TRUNCATED_TOKENS))
+        return BatchAnswer(outputs, tokens, *(of_texts.get(name) for name in COUNTS))
 
     def count(self, work: Work, rows: list[tuple[str]]) -> int:
         """Returns the tokens of answered rows; estimated if not counted."""
@@ -264,15 +262,15 @@ class Model:
         Short rows are not counted: it costs as much as answering them, and few texts have more tokens than bytes.
         """
         counter, longest = self.tasks.get("tokenize"), self.estimate.longest
-        if task.tells_truncation or counter is None or not counter.tells_truncation or longest is None:
+        if task.counts or counter is None or not counter.counts or longest is None:
             return False
         return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
 
-    async def _with_truncation(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
-        """Asks for outputs, and for TRUNCATION if the signature has it; servers of another version may leave it out."""
-        if task.tells_truncation:
+    async def _with_counts(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
+        """Asks for outputs, and for the counts that the signature has; servers of another version may leave it out."""
+        if task.counts:
             try:
-                return await self._ask(task, rows, outputs + TRUNCATION, timeout_s)
+                return await self._ask(task, rows, outputs + task.counts, timeout_s)
             except ServingError as error:
                 if error.code is not grpc.StatusCode.INVALID_ARGUMENT or "alias not found" not in error.details:
                     raise

@@ -75,12 +75,14 @@ class BatchAnswer:
         tokens: Of each row as the model reads it; None if not counted.
         text_tokens: Of each row's whole texts; None if not reported.
         truncated_tokens: Of those, how many the model did not read; None if not reported.
+        unknown_tokens: How many of those that it read are the unknown token; None if not reported.
     """
 
     outputs: dict[str, np.ndarray]
     tokens: np.ndarray | None
     text_tokens: np.ndarray | None = None
     truncated_tokens: np.ndarray | None = None
+    unknown_tokens: np.ndarray | None = None
 
 
 @dataclass(eq=False)

@@ -210,6 +210,8 @@ class Service:
         if answer.truncated_tokens is not None and task != self.models[name].tasks.get("tokenize"):
             self.metrics.text_tokens.labels(name).inc(int(answer.text_tokens.sum()))
             self.metrics.truncated_tokens.labels(name).inc(int(answer.truncated_tokens.sum()))
+            if answer.unknown_tokens is not None:
+                self.metrics.unknown_tokens.labels(name).inc(int(answer.unknown_tokens.sum()))
             self.metrics.text_inputs.labels(name).inc(len(answer.truncated_tokens))
             self.metrics.truncated_inputs.labels(name).inc(int((answer.truncated_tokens > 0).sum()))
         self.metrics.batch_seconds.labels(name).observe(seconds)

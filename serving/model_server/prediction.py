@@ -11,7 +11,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef
 from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, regression_pb2
 
-from serving.client.tasks import TRUNCATION
+from serving.client.tasks import counts_in
 from serving.model_server import telemetry
 from serving.model_server.servable import Servable
 from serving.model_server.status import StatusError, invalid_argument
@@ -61,28 +61,29 @@ def predict(
                                f"Was: {signature.method_name}")  # fmt: skip
     feeds = _feeds(signature, inputs)
     aliases = _outputs(signature, output_filter)
-    counted = TRUNCATION if counts and _tells_truncation(servable, name, aliases) else ()
+    counted = _counted(servable, name, aliases) if counts else ()
     fetched = list(dict.fromkeys((*aliases, *counted)))
     values = servable.run("Predict", feeds, [signature.outputs[alias].name for alias in fetched], timeout)
     answers = dict(zip(fetched, values, strict=True))
     if counted:
-        telemetry.record_truncation(servable.name, *(answers[alias] for alias in counted))
+        telemetry.record_tokens(servable.name, {alias: answers[alias] for alias in counted})
     return name, {alias: answers[alias] for alias in aliases}
 
 
-def _tells_truncation(servable: Servable, name: str, aliases: Sequence[str]) -> bool:
-    """Whether the outputs report truncation and this request is the one to count.
+def _counted(servable: Servable, name: str, aliases: Sequence[str]) -> tuple[str, ...]:
+    """Returns the outputs that count the tokens of this request, none if it is not the one to count.
 
-    A client asks for tokens next to another request; if that one reports truncation, only it is counted.
+    A client asks for tokens next to another request; if that one counts tokens, only it is counted.
     """
 
-    def tells(key: str) -> bool:
+    def counts(key: str) -> tuple[str, ...]:
         outputs = servable.signatures[key].outputs if key in servable.signatures else {}
-        return all(alias in outputs and outputs[alias].dtype == types_pb2.DT_INT32 for alias in TRUNCATION)
+        return counts_in([alias for alias, info in outputs.items() if info.dtype == types_pb2.DT_INT32])
 
-    if name == _TOKENIZE:
-        return tells(name) and set(TRUNCATION) <= set(aliases) and not tells(DEFAULT_SIGNATURE)
-    return tells(name)
+    found = counts(name)
+    if name == _TOKENIZE and (counts(DEFAULT_SIGNATURE) or not counts_in(aliases)):
+        return ()
+    return found
 
 
 def _feeds(signature: SignatureDef, inputs: Mapping) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ Dashboards use these names; prometheus-client's own output would append _total t
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from prometheus_client import Counter, Histogram
@@ -60,6 +60,7 @@ PROCESSED_BATCH_SIZE = _histogram(f"{_BATCHING}/processed_batch_size", (), _powe
 _OWN = "/albert_tf/serving"
 TEXT_TOKENS = _counter(f"{_OWN}/text_tokens", "model_name")
 TRUNCATED_TOKENS = _counter(f"{_OWN}/truncated_tokens", "model_name")
+UNKNOWN_TOKENS = _counter(f"{_OWN}/unknown_tokens", "model_name")
 TEXT_INPUTS = _counter(f"{_OWN}/text_inputs", "model_name")
 TRUNCATED_INPUTS = _counter(f"{_OWN}/truncated_inputs", "model_name")
 
@@ -82,12 +83,15 @@ def record_request(model: str, api: str, entrypoint: str, status: str, seconds: 
         REQUEST_LATENCY.labels(model, api, entrypoint).observe(seconds * 1e6)
 
 
-def record_truncation(model: str, text_tokens: np.ndarray, truncated_tokens: np.ndarray) -> None:
-    """Counts tokens of texts and tokens that the model did not read; both are [rows]."""
+def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
+    """Counts the tokens of texts, those that the model did not read, and unknown ones where reported; each [rows]."""
+    text_tokens, truncated_tokens = counts["text_tokens"], counts["truncated_tokens"]
     TEXT_TOKENS.labels(model).inc(int(text_tokens.sum()))
     TRUNCATED_TOKENS.labels(model).inc(int(truncated_tokens.sum()))
     TEXT_INPUTS.labels(model).inc(len(truncated_tokens))
     TRUNCATED_INPUTS.labels(model).inc(int((truncated_tokens > 0).sum()))
+    if "unknown_tokens" in counts:
+        UNKNOWN_TOKENS.labels(model).inc(int(counts["unknown_tokens"].sum()))
 
 
 def total(path: str) -> int:

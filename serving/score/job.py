@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from serving.client.tasks import TRUNCATION
+from serving.client.tasks import COUNTS
 from serving.score.folder import (
     BAD_ROWS,
     JOB,
@@ -189,7 +189,7 @@ def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece
     # Absent where the model does not tell.
     counts |= {
         name: sum(report[of] for report in reports)
-        for name, of in (("truncated_rows", "truncated"), *((name, name) for name in TRUNCATION))
+        for name, of in (("truncated_rows", "truncated"), *((name, name) for name in COUNTS))
         if all(of in report for report in reports)
     }
     manifest = {**counts, "tables": names, "job": job}
@@ -221,9 +221,11 @@ def _truncation(manifest: dict[str, Any]) -> str:
     if "truncated_rows" not in manifest:
         return "this signature does not tell which texts were truncated"
     rows, tokens = manifest["rows"] - manifest["bad_rows"], manifest["text_tokens"]
+    unknown = manifest.get("unknown_tokens")
     return (
         f"truncated: {manifest['truncated_rows'] / max(rows, 1):.1%} of the rows, "
         f"{manifest['truncated_tokens'] / max(tokens, 1):.1%} of their tokens were not read"
+        + ("" if unknown is None else f"; unknown: {unknown / max(tokens, 1):.1%} of the tokens")
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from serving.client.messages import token_batches
-from serving.client.tasks import TRUNCATED_TOKENS, TRUNCATION, estimated_tokens
+from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, counts_in, estimated_tokens
 from serving.score.folder import part_path
 from serving.score.models import Arrays, Model, ModelSource, Refused, open_model
 from serving.score.rows import Piece, Row, read
@@ -55,7 +55,7 @@ class Worker:
             raise UserError(f"--fields={','.join(self.fields)} must name a field for each of {', '.join(model.inputs)}")
         if unknown := [name for name in self.outputs if name not in model.outputs]:
             raise UserError(f"--outputs={unknown[0]} is none of the model's; it gives {', '.join(model.outputs)}")
-        others = tuple(name for name in model.outputs if name not in TRUNCATION)
+        others = tuple(name for name in model.outputs if name not in COUNTS)
         wanted = self.outputs or next((w for w in _WANTED if set(w) <= model.outputs.keys()), others)
         if taken := [name for name in (*wanted, "error") if name in self.keep]:
             raise UserError(f"--keep={taken[0]} has the name of a column of answers; rename it in the rows")
@@ -68,7 +68,7 @@ class Worker:
 
         Returns:
             The count of `rows` and of `bad` ones; if the model reports them, also `truncated` rows, all `text_tokens`,
-            and `truncated_tokens`, which the model did not read.
+            `truncated_tokens`, which the model did not read, and `unknown_tokens`.
         """
         rows = list(read(piece, self.fields or inputs, self.keep))
         answers: list[dict[str, Any]] = [{} for _ in rows]
@@ -80,7 +80,7 @@ class Worker:
 
         # Here, not in the threads: each of them would load its own.
         model = open_model(self.source)
-        counted = TRUNCATION if set(TRUNCATION) <= model.outputs.keys() else ()
+        counted = counts_in(model.outputs)
         asked = tuple(dict.fromkeys((*outputs, *counted)))
 
         def ask(batch: list[int]) -> None:
@@ -92,7 +92,7 @@ class Worker:
                 pass
         finally:
             pool.shutdown(cancel_futures=True)
-        told = _truncation(answers) if counted else {}
+        told = _counts(answers, counted) if counted else {}
         answers = [{name: answer[name] for name in outputs if name in answer} for answer in answers]
         table = FORMATS[self.format](outputs, self.keep)
         lines = [{"error": row.error} if row.error else {**row.kept, **answers[n]} for n, row in enumerate(rows)]
@@ -106,9 +106,9 @@ class Worker:
         return report
 
 
-def _truncation(answers: list[dict[str, Any]]) -> dict[str, int]:
+def _counts(answers: list[dict[str, Any]], counted: tuple[str, ...]) -> dict[str, int]:
     answered = [answer for answer in answers if answer]
-    tokens = {name: sum(answer[name] for answer in answered) for name in TRUNCATION}
+    tokens = {name: sum(answer[name] for answer in answered) for name in counted}
     return {"truncated": sum(answer[TRUNCATED_TOKENS] > 0 for answer in answered)} | tokens
 
 

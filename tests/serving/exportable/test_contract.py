@@ -195,6 +195,8 @@ def test_answers_say_how_many_tokens_were_not_read(serve, tokenizer, head):
     else:
         expected = [max(size - (2 * 17 if head == "multiple choice" else 18), 0) for size in whole]
     assert answers["truncated_tokens"].tolist() == expected and max(expected) > 0
+    unknown = [sum(tokenizer.encode(text).count(tokenizer.unk_id) for text in texts(row)) for row in range(3)]
+    assert answers["unknown_tokens"][:3].tolist() == unknown and max(unknown) > 0
     assert tokens["text_tokens"].shape == tokens["truncated_tokens"].shape == (4,)
 
 

@@ -28,7 +28,7 @@ def tensors(text: str) -> dict[str, tuple[int, int]]:
 
 
 STRINGS, PAIR = tensors("text:s1"), tensors("first:s1 second:s1")
-TOLD = tensors("text_tokens:i1 truncated_tokens:i1")
+TOLD = tensors("text_tokens:i1 truncated_tokens:i1 unknown_tokens:i1")
 CLASSES, VECTOR, VALUE = tensors("label:s1 logits:f2 probabilities:f2"), tensors("embedding:f2"), tensors("value:f1")
 SPANS = tensors(
     "answer:s1 start:i1 end:i1 score:f1 no_answer_score:f1 answers:s2 starts:i2 ends:i2 scores:f2 probabilities:f2"
@@ -125,7 +125,8 @@ def cut_left(text: bytes) -> bytes:
 def truncation(rows) -> dict[str, np.ndarray]:
     sizes = np.int32([sum(len(text.split()) for text in row) for row in rows])
     free = np.int32([LONGEST - 1 - len(row) for row in rows])
-    return {"text_tokens": sizes, "truncated_tokens": np.maximum(sizes - free, 0)}
+    unknown = np.int32([sum(text.split().count(b"[UNK]") for text in row) for row in rows])
+    return {"text_tokens": sizes, "truncated_tokens": np.maximum(sizes - free, 0), "unknown_tokens": unknown}
 
 
 def filled_up(rows, dtype=object) -> np.ndarray:

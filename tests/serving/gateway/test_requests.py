@@ -162,7 +162,7 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
         return {name: value - before.get(name, 0) for name, value in metrics.items() if value != before.get(name, 0)}
 
     counted()
-    answer = post(gateway, "/embed", inputs=["a", LONG, LONG, "word " * (LONGEST - 2)])
+    answer = post(gateway, "/embed", inputs=["[UNK]", LONG, LONG, "word " * (LONGEST - 2)])
     assert answer.headers["x-truncated-inputs"] == "2"
     assert gateway.http.post("/embed", content=b"{").status_code == 400
     found = counted()
@@ -171,7 +171,7 @@ def test_metrics_count_requests_tokens_and_what_was_truncated(shared_gateway):
         'gateway_requests_total{route="/embed",status="400"}': 1, 'gateway_truncated_inputs_total{model="default"}': 2,
         'gateway_text_tokens_total{model="default"}': 1 + 2 * 40 + 14, 'gateway_batch_rows_sum{model="default"}': 4,
         'gateway_request_seconds_count{route="/embed"}': 2, "gateway_queue_seconds_count": 1,
-        'gateway_batch_seconds_count{model="default"}': 1,
+        'gateway_batch_seconds_count{model="default"}': 1, 'gateway_unknown_tokens_total{model="default"}': 1,
     }  # fmt: skip
     assert found | expected == found and found['gateway_batch_tokens_sum{model="default"}'] > 16
     assert metrics["gateway_queue_rows"] == metrics["gateway_queue_tokens"] == metrics["gateway_batches_in_flight"] == 0

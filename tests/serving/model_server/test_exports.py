@@ -138,16 +138,18 @@ def test_warm_up_runs_before_the_version_is_open(server, exported):
 
 
 def test_truncated_texts_are_counted_once_and_whatever_is_asked(server):
-    texts = {"text": ["the cat", "the film is dull " * 40, "fine " * 100]}
+    texts = {"text": ["the \u2603 cat", "the film is dull " * 40, "fine " * 100]}
     with Client(server.address, "int8") as client:
         before = counted_own()
         answer = client.predict(texts)
         client.predict(texts, outputs=["label"])
         client.predict(texts, outputs=["lengths", "truncated_tokens"], signature="tokenize")
     assert answer["truncated_tokens"][0] == 0 and (answer["truncated_tokens"][1:] > 0).all()
+    assert answer["unknown_tokens"][0] > 0
     assert {name: value - before.get(name, 0) for name, value in counted_own().items()} == {
         "text_tokens": 2 * answer["text_tokens"].sum(),
         "truncated_tokens": 2 * answer["truncated_tokens"].sum(),
+        "unknown_tokens": 2 * answer["unknown_tokens"].sum(),
         "text_inputs": 2 * 3,
         "truncated_inputs": 2 * 2,
     }
