@@ -30,6 +30,9 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.preprocessing import Preprocessor, items, pairs, strings
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
+from albert_tf.tasks.squad.answers import find_answers
+from albert_tf.tasks.squad.data import SquadExample
+from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.tasks.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
@@ -171,10 +174,6 @@ def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
 
 
 def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
-    from albert_tf.tasks.squad.answers import find_answers
-    from albert_tf.tasks.squad.data import SquadExample
-    from albert_tf.tasks.squad.windows import make_rows
-
     if contexts is None:
         raise UserError("spans are found in contexts; call predict(questions, contexts)")
     texts = zip(*pairs(questions, contexts))
