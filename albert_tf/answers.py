@@ -74,7 +74,7 @@ def embed(
 
 # How vectors are compared, by sentence-transformers' names (its util/similarity.py): first [n, d], second [m, d].
 _SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "cosine": lambda first, second: _unit(first) @ _unit(second).T,
+    "cosine": lambda first, second: unit(first) @ unit(second).T,
     "dot": lambda first, second: first @ second.T,
     "euclidean": lambda first, second: -np.linalg.norm(first[:, None] - second[None], axis=-1),
     "manhattan": lambda first, second: -np.abs(first[:, None] - second[None]).sum(axis=-1),
@@ -90,7 +90,8 @@ def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return _SIMILARITIES[name](first, second)
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors of length 1 in the same directions; zeros stay."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
