@@ -30,6 +30,9 @@ from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.preprocessing import Preprocessor, items, pairs, strings
 from albert_tf.tasks.rows import FeatureRows, features_of, on_host
+from albert_tf.tasks.squad.answers import find_answers
+from albert_tf.tasks.squad.data import SquadExample
+from albert_tf.tasks.squad.windows import make_rows
 from albert_tf.tasks.truncation import Truncation
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
@@ -71,7 +74,7 @@ def embed(
 
 # How vectors are compared, by sentence-transformers' names (its util/similarity.py): first [n, d], second [m, d].
 _SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "cosine": lambda first, second: _unit(first) @ _unit(second).T,
+    "cosine": lambda first, second: unit(first) @ unit(second).T,
     "dot": lambda first, second: first @ second.T,
     "euclidean": lambda first, second: -np.linalg.norm(first[:, None] - second[None], axis=-1),
     "manhattan": lambda first, second: -np.abs(first[:, None] - second[None]).sum(axis=-1),
@@ -87,7 +90,8 @@ def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return _SIMILARITIES[name](first, second)
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors of length 1 in the same directions; zeros stay."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
@@ -171,10 +175,6 @@ def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
 
 
 def _spans(loaded, preprocess, questions, contexts, batch_size) -> list[dict]:
-    from albert_tf.tasks.squad.answers import find_answers
-    from albert_tf.tasks.squad.data import SquadExample
-    from albert_tf.tasks.squad.windows import make_rows
-
     if contexts is None:
         raise UserError("spans are found in contexts; call predict(questions, contexts)")
     texts = zip(*pairs(questions, contexts))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.answers import similarity
+from albert_tf.answers import similarity, unit
 from albert_tf.base.libraries import check_libraries
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import VECTORS
@@ -113,7 +113,7 @@ class Index:
         if not np.isfinite(vectors).all():
             raise UserError("vectors of queries have numbers that are not finite; check the model's weights")
         if self.similarity == "cosine":
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+            vectors = unit(vectors)
         top = min(top, len(self.texts))
         if exact or (self.graph is None and self._codes is None):
             return exact_nearest(vectors, self.vectors, top, self._compared)

@@ -121,7 +121,7 @@ class Loaded:
         listed = [texts] if is_one(texts) else texts
         vectors = answers.embed(self, listed, batch_size, show_progress, prompt_name)
         if normalize:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+            vectors = answers.unit(vectors)
         return vectors[0] if is_one(texts) else vectors
 
     def encode_query(self, texts: Any, **options: Any) -> np.ndarray:

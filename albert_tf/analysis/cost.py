@@ -73,15 +73,6 @@ def parameters(config: AlbertConfig) -> Parameters:
     return Parameters(embeddings, blocks, hidden * hidden + hidden, heads)
 
 
-def depth_parameters(config: AlbertConfig) -> int:
-    """Counts the parameters of extensions that no published model has.
-
-    >>> depth_parameters(AlbertConfig(hyper_connections=4)) - 12  # Without the gates, which are ours.
-    451764
-    """
-    return sum(_of_extension(config, one) for one in config.extensions if not one.published)
-
-
 def _of_extension(config: AlbertConfig, extension: Extension) -> int:
     count, steps = _sizes(extension.weight_layers(config, "encoder", ())), plan(config)
     for half in ("attention", "feed_forward"):

@@ -9,39 +9,26 @@ where the trained depth ends, and looks for the fixed point itself.
 
 import dataclasses
 
-from albert_tf.analysis.layer_distances import read_texts
-from albert_tf.choices import ALLOW_PICKLE_HELP, LONGEST_PERIOD, OTHER_TOKENIZER_HELP
-from albert_tf.hub import check_model
+from albert_tf.analysis.layer_distances import ComparedModels, read_texts
+from albert_tf.choices import LONGEST_PERIOD
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import CheckedSettings, setting
-from tfrecords.tokenizers.loading import check_tokenizer
+from tfrecords.base.settings import setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EquilibriumSettings(CheckedSettings):
+class EquilibriumSettings(ComparedModels):
     """The command's flags."""
 
     model: str = setting(help="a checkpoint, or several by commas, in any format that convert_checkpoint reads")
     output_dir: str = setting(help="folder for equilibrium.csv and equilibrium.png")
     text: str = setting("", help="a text to run the blocks on")
     input: str = setting("", help="globs of text files, comma-separated; instead of --text")
-    tokenizer: str = setting(
-        "", help="SentencePiece model, vocab.txt, or a folder; left out: the one in the model's folder"
-    )
-    other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     steps: int = setting(100, help="number of times that the repeated blocks run", at_least=4 * LONGEST_PERIOD)
     tolerance: float = setting(1e-3, help="relative residual at which a row has converged", at_least=1e-7)
     documents: int = setting(8, help="documents to read", at_least=1)
     max_seq_length: int = setting(128, help="longest text in tokens; longer ones are cut", at_least=5)
-    lower_case: bool | None = setting(
-        None, help="whether the tokenizer lower-cases; left out: as the files next to it or its pieces say"
-    )
-    keep_accents: bool | None = setting(
-        None, help="whether the tokenizer keeps accents; left out: as the files next to it say, or else not"
-    )
 
 
 def main(settings: EquilibriumSettings) -> None:
@@ -49,10 +36,7 @@ def main(settings: EquilibriumSettings) -> None:
     if bool(settings.text) == bool(settings.input):
         raise UserError('give either --text="a sentence" or --input=files')
     models = settings.model.split(",")
-    for path in models:
-        check_model(path, settings.allow_pickle)
-    if settings.tokenizer:
-        check_tokenizer(settings.tokenizer)
+    settings.check(models)
     texts = [settings.text] if settings.text else read_texts(settings.input, settings.documents)
     output_dir = make_output_dir(settings.output_dir)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
@@ -60,17 +44,10 @@ def main(settings: EquilibriumSettings) -> None:
     from albert_tf.analysis.recurrence import recur, report, write_csv, write_plot
     from albert_tf.checkpoints.variables import encoder_of
     from albert_tf.extensions.equilibrium import repeated_segment
-    from albert_tf.loading import load
 
     recurrences = {}
     for path in models:
-        loaded = load(
-            path,
-            settings.tokenizer,
-            settings.lower_case,
-            settings.keep_accents,
-            other_tokenizer=settings.other_tokenizer,
-        )
+        loaded = settings.load(path)
         encoder = encoder_of(loaded.model)
         repeated_segment(encoder.config)
         longest = min(settings.max_seq_length, encoder.config.max_seq_length)

@@ -25,27 +25,47 @@ from tfrecords.tokenizers.loading import check_tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.layers.encoder import AlbertEncoder
+    from albert_tf.loaded import Loaded
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerDistancesSettings(CheckedSettings):
-    """The command's flags."""
+class ComparedModels(CheckedSettings):
+    """Settings of commands that run models on texts."""
 
-    models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
     tokenizer: str = setting("", help="SentencePiece model, vocab.txt, or a folder; left out: each model's own")
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
-    input: str = setting(help="globs of text files, by commas")
-    output_dir: str = setting(help="folder for distances.csv and distances.png")
-    documents: int = setting(32, help="documents to read", at_least=1)
-    max_seq_length: int = setting(128, help="longest document in tokens; longer ones are cut", at_least=5)
-    depth: int = setting(0, help=DEPTH_HELP, at_least=0)
     lower_case: bool | None = setting(
         None, help="whether the tokenizer lower-cases; left out: as the files next to it or its pieces say"
     )
     keep_accents: bool | None = setting(
         None, help="whether the tokenizer keeps accents; left out: as the files next to it say, or else not"
     )
+
+    def check(self, models: Sequence[str]) -> None:
+        """Raises UserError for a model or tokenizer that is not there, without TensorFlow."""
+        for path in models:
+            check_model(path, self.allow_pickle)
+        if self.tokenizer:
+            check_tokenizer(self.tokenizer)
+
+    def load(self, path: str, depth: int = 0) -> "Loaded":
+        """Loads a model with its tokenizer."""
+        from albert_tf.loading import load
+
+        return load(path, self.tokenizer, self.lower_case, self.keep_accents, depth, self.other_tokenizer)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerDistancesSettings(ComparedModels):
+    """The command's flags."""
+
+    models: str = setting(help="checkpoints to compare, by commas, in any format that convert_checkpoint reads")
+    input: str = setting(help="globs of text files, by commas")
+    output_dir: str = setting(help="folder for distances.csv and distances.png")
+    documents: int = setting(32, help="documents to read", at_least=1)
+    max_seq_length: int = setting(128, help="longest document in tokens; longer ones are cut", at_least=5)
+    depth: int = setting(0, help=DEPTH_HELP, at_least=0)
 
 
 class Distance(NamedTuple):
@@ -115,27 +135,16 @@ def read_texts(patterns: str, documents: int) -> list[str]:
 def main(settings: LayerDistancesSettings) -> None:
     """Measures every model on the same texts; writes and prints the distances."""
     models = settings.models.split(",")
-    for path in models:
-        check_model(path, settings.allow_pickle)
-    if settings.tokenizer:
-        check_tokenizer(settings.tokenizer)
+    settings.check(models)
     texts = read_texts(settings.input, settings.documents)
     output_dir = make_output_dir(settings.output_dir)
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.checkpoints.variables import encoder_of
-    from albert_tf.loading import load
 
     curves = {}
     for path in models:
-        loaded = load(
-            path,
-            settings.tokenizer,
-            settings.lower_case,
-            settings.keep_accents,
-            settings.depth,
-            settings.other_tokenizer,
-        )
+        loaded = settings.load(path, settings.depth)
         features = loaded.preprocessor(settings.max_seq_length)(texts)
         curves[path] = layer_distances(encoder_of(loaded.model), features)
     write_csv(output_dir / "distances.csv", curves)

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import ClassVar
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, STRATEGIES
-from albert_tf.tasks.settings import STRATEGIES_HELP
+from albert_tf.choices import MAX_SEED
+from albert_tf.trainer_settings import TrainerSettings
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 
 # Ways to choose what the steps that share a block share.
 BLOCKS = ("mean", "best")
@@ -23,7 +23,7 @@ FREE_ON_RESUME = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CompressSettings(CheckedSettings):
+class CompressSettings(TrainerSettings):
     """The settings of a compression.
 
     Steps count optimizer updates, batch sizes rows of text.
@@ -39,7 +39,6 @@ class CompressSettings(CheckedSettings):
     model: str = setting(
         help="model to compress, which is also the teacher: folder, .keras file or published checkpoint"
     )
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     output_dir: str = setting(help="model folder to write: the compressed model, compress.json, compress.html")
     embedding_size: int = setting(
         -1,
@@ -143,17 +142,7 @@ class CompressSettings(CheckedSettings):
     )
     eval_batch_size: int = setting(64, help="rows a batch of an evaluation", at_least=1)
     save_checkpoints_steps: int = setting(0, help="steps between checkpoints; 0: a twentieth of all", at_least=0)
-    max_hours: float = setting(
-        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
-    )
-    dtype_policy: str = setting(
-        "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
-    )
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
-    fused_attention: bool = setting(
-        False, help="compute attention with one GPU kernel; needs KERAS_BACKEND=jax and mixed_bfloat16"
-    )
-    strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     seed: int = setting(
         0,
         help="seed for the order of rows, the masked words and randomly initialized weights",

@@ -11,6 +11,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.loops import repeat
 from albert_tf.config import AlbertConfig
+from albert_tf.depth_plan import plan_cycles
 from albert_tf.layers.block import Kernels, Rows, Step, block
 from albert_tf.registry import Weights
 
@@ -37,8 +38,6 @@ def cycles_of(config: AlbertConfig) -> list[tuple[Step, ...]]:
 def _shared_cycles(config: AlbertConfig) -> list[range]:
     inner, layers = config.inner_group_num, config.num_hidden_layers
     if config.depth_plan:
-        from albert_tf.depth_plan import plan_cycles
-
         return plan_cycles(config.depth_plan)
     # Integers: the float forms of google-research and HuggingFace err (22 layers in 22 groups is the first).
     groups = [layer * config.num_hidden_groups // layers for layer in range(layers)]

@@ -13,6 +13,8 @@ from albert_tf.base.layers import SeedInFiles
 from albert_tf.base.model import BaseModel, Untracked, enable_adapters, merge_adapters, put
 from albert_tf.base.precision import warn_of_bfloat16
 from albert_tf.config import AlbertConfig
+from albert_tf.extension import resolve_walk
+from albert_tf.feature_values import check_values
 from albert_tf.layers.block import ATTEND, Attention, attend_to_all
 from albert_tf.layers.depth import DepthLoop, Runner, make_runner, plan
 from albert_tf.layers.padded import LayerKernels, PaddedRows, by_name, check_features
@@ -62,8 +64,6 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
             raise UserError(f"walk '{walk}' is none of {', '.join(WALKS)}")
         config = AlbertConfig.from_dict(config) if isinstance(config, dict) else config
         if config.extensions or walk not in PLAIN_WALKS:
-            from albert_tf.extension import resolve_walk
-
             config, walk = resolve_walk(config, walk)
         self.config, self.walk, self.seed, self.steps = config, walk, seed, tuple(plan(config))
         own = {"dtype": self.dtype_policy}
@@ -222,8 +222,6 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         return runner.rows.rectangle(hidden if self.final_norm is None else self.final_norm(hidden))
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
-        from albert_tf.feature_values import check_values
-
         check_data(x, y, lambda features: check_values(features, self.config))
 
     def halves_of(self, kind: str) -> list[Half]:

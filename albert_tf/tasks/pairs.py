@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from albert_tf.answers import unit
 from albert_tf.checkpoints.sentence_folders import prompt_name_of
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
@@ -259,18 +260,18 @@ class PairsTask(Task):
         return PairTrainer(model, dataclasses.replace(self.loss, dims=()))
 
     def score(self, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]) -> dict[str, float]:
-        vectors = _unit(np.asarray(outputs, np.float32))
+        vectors = unit(np.asarray(outputs, np.float32))
         if self.main_metric == "spearman":
             return {"spearman": spearman(_cosines(vectors), np.array([example.score for example in examples]))}
         if self.main_metric == "cosine":
-            return {"cosine": float(np.mean(np.sum(vectors * _unit(self._taught(examples)), axis=-1)))}
+            return {"cosine": float(np.mean(np.sum(vectors * unit(self._taught(examples)), axis=-1)))}
         ranks = ranks_of(vectors, keys_of(examples))
         return {"mrr": float(np.mean(1 / ranks)), "accuracy": float(np.mean(ranks == 1))}
 
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[PairExample], rows: FeatureRows, outputs: Sequence[Any]
     ) -> list[Path]:
-        vectors = _unit(np.asarray(outputs, np.float32))
+        vectors = unit(np.asarray(outputs, np.float32))
         if vectors.shape[1] == 1:
             return []
         products = np.einsum("nd,nkd->nk", vectors[:, 0], vectors[:, 1:])
@@ -332,7 +333,3 @@ def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 def _cosines(vectors: np.ndarray) -> np.ndarray:
     return np.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

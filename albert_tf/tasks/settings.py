@@ -5,17 +5,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, MAX_SEED, OTHER_TOKENIZER_HELP, PAIR_LOSSES, STRATEGIES
+from albert_tf.choices import MAX_SEED, OTHER_TOKENIZER_HELP, PAIR_LOSSES
+from albert_tf.trainer_settings import TrainerSettings
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
 
 if TYPE_CHECKING:
     from albert_tf.models.early_exit import LearnedExit
 
-STRATEGIES_HELP = (
-    "mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
-    "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)"
-)
 # Tasks of a user's own data.
 OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
 # Settings of --task=pairs alone, and of all tasks but this.
@@ -33,7 +30,7 @@ _OF_FLAG = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningSettings(CheckedSettings):
+class FinetuningSettings(TrainerSettings):
     """The settings of a fine-tuning run.
 
     Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/guide/finetune.md.
@@ -83,7 +80,6 @@ class FinetuningSettings(CheckedSettings):
         "", help="a .model, vocab .txt, folder or name on the hub; empty: the tokenizer in the folder of --init_from"
     )
     other_tokenizer: bool = setting(False, help=OTHER_TOKENIZER_HELP)
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     lower_case: bool | None = setting(
         None, help="whether a published vocabulary lower-cases; left out: as the files next to it or its pieces say"
     )
@@ -117,9 +113,6 @@ class FinetuningSettings(CheckedSettings):
     num_warmup_steps: int = setting(-1, help="steps of linear warm-up; -1: the task's own", at_least=-1)
     save_checkpoints_steps: int = setting(
         0, help="steps between checkpoints, each with an evaluation; 0: an epoch, at most 1000", at_least=0
-    )
-    max_hours: float = setting(
-        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
     )
     early_stopping: int = setting(
         0,
@@ -155,16 +148,9 @@ class FinetuningSettings(CheckedSettings):
     length_buckets: bool = setting(
         True, help="put rows of similar length into a batch; otherwise pad every batch to --max_seq_length"
     )
-    dtype_policy: str = setting(
-        "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
-    )
     jit_compile: bool = setting(
         False, help="compile the step with XLA, once per padded length (under KERAS_BACKEND=jax it always is)"
     )
-    fused_attention: bool = setting(
-        False, help="compute attention with one GPU kernel; needs KERAS_BACKEND=jax and mixed_bfloat16"
-    )
-    strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     seed: int = setting(
         0, help="seed for the head's weights, the dropout and the order of examples", at_least=0, at_most=MAX_SEED
     )

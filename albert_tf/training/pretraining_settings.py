@@ -4,12 +4,12 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
-from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, GRADIENT_NORMS, MAX_SEED, OPTIMIZERS, STRATEGIES
+from albert_tf.choices import GRADIENT_NORMS, MAX_SEED, OPTIMIZERS
 from albert_tf.config import AlbertConfig
 from albert_tf.registry import WALKS
-from albert_tf.tasks.settings import STRATEGIES_HELP
+from albert_tf.trainer_settings import TrainerSettings
 from tfrecords.base.errors import UserError
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import setting
 from tfrecords.build_settings import OBJECTIVES
 
 _OF_PERMUTATION = ("memory_length", "perm_size")
@@ -21,7 +21,7 @@ FREE_ON_RESUME = (
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainingSettings(CheckedSettings):
+class PretrainingSettings(TrainerSettings):
     """The settings of a pre-training run.
 
     Steps count optimizer updates; batch sizes count examples, over all devices.
@@ -56,7 +56,6 @@ class PretrainingSettings(CheckedSettings):
     former_tokenizer: str = setting(
         "", help="with --tokenizer: the tokenizer that --init_from was trained with, if it is not in the same folder"
     )
-    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     objective: str = setting(
         "masked",
         help="masked: predict masked words; permutation: predict words in a random order, from records in the "
@@ -136,28 +135,18 @@ class PretrainingSettings(CheckedSettings):
     )
     save_checkpoints_steps: int = setting(5_000, help="steps between checkpoints, each with an evaluation", at_least=1)
     log_steps: int = setting(100, help="steps between rows of history.csv and points in TensorBoard", at_least=1)
-    max_hours: float = setting(
-        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
-    )
     max_skipped_updates: int = setting(
         20,
         help="number of updates that may be skipped because a gradient is not finite; one more ends the run",
         at_least=0,
     )
-    dtype_policy: str = setting(
-        "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
-    )
     jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
-    fused_attention: bool = setting(
-        False, help="compute attention with one GPU kernel; needs KERAS_BACKEND=jax and mixed_bfloat16"
-    )
     walk: str = setting(
         "unrolled",
         help="how the steps over depth are computed; unrolled: one copy of the graph per step; loop: a small "
         "graph; recompute: less memory, a second forward pass; equilibrium: another model",
         choices=WALKS,
     )
-    strategy: str = setting("none", help=STRATEGIES_HELP, choices=STRATEGIES)
     shuffle_window: int = setting(16384, help="size of the shuffle buffer, in examples", at_least=1)
     files_at_once: int = setting(
         0,

@@ -231,7 +231,7 @@ def load(kinds: Sequence[str], *, port: int = 0, rest: int = 0, http: int = 0) -
     """Clients of the kinds "grpc", "rest" and "gateway", each on a thread, until the block ends.
 
     An answer counts as good if it is right, and as refused if it is a 429 or a 503 with Retry-After, or UNAVAILABLE or
-    RESOURCE_EXHAUSTED.
+    RESOURCE_EXHAUSTED. A wrong answer fails the row at the end of the block.
     """
     counts, stop, lock = Counts(), threading.Event(), threading.Lock()
     askers = {"grpc": lambda: _ask_grpc(port), "rest": lambda: _ask_rest(rest), "gateway": lambda: _ask_gateway(http)}
@@ -261,6 +261,7 @@ def load(kinds: Sequence[str], *, port: int = 0, rest: int = 0, http: int = 0) -
         stop.set()
         for thread in threads:
             thread.join()
+    check(not counts.wrong, f"{len(counts.wrong)} wrong, such as {counts.wrong[:1]}")
 
 
 TEXT = "a text of 21 letters!"

@@ -54,18 +54,9 @@ CONFIGURATIONS = {
         "xlnet",
         "epsilon",
     ),
-    "bfloat16": (
-        "bert",
-        "roberta",
-        "modern rotary",
-        "low rank",
-        "hyper-connections 2",
-        "window global",
-        "xlnet",
-        "epsilon",
-    ),
 }
-OTHER_HEADS = {"int8": ("classifier", "joint spans", "embedder"), "bfloat16": ("classifier", "joint spans", "embedder")}
+CONFIGURATIONS["bfloat16"] = CONFIGURATIONS["int8"]
+OTHER_HEADS = dict.fromkeys(("int8", "bfloat16"), ("classifier", "joint spans", "embedder"))
 # Of a manifest: the time, the folders, and digests of files that hold names of this run.
 _UNSTEADY = ("created", "export", "files_sha256")
 _TASKS = {"classifier": {"labels": ["bad", "good", "odd"], "inputs": ["text"]},

@@ -32,7 +32,8 @@ class TokenQueue:
     large one (Zhang, 1990, "Virtual Clock", with service as the clock).
 
     >>> queue = TokenQueue()
-    >>> queue.add("model", [Row("a", 0, (b"short",), 3), Row("a", 1, (b"long",), 90), Row("a", 2, (b"short",), 4)])
+    >>> rows = [Row("a", 0, (b"short",), 3), Row("a", 1, (b"long",), 90), Row("a", 2, (b"short",), 4)]
+    >>> queue.add("model", rows)
     >>> queue.tokens
     97
     >>> [row.size for row in queue.take(max_tokens=50, max_rows=8)[1]]

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import grpc
 import numpy as np
 
+from serving.client import Client, ServingError
 from serving.client.tasks import constant
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -122,8 +124,6 @@ class _Loaded:
 
 class _Served:
     def __init__(self, source: ModelSource):
-        from serving.client import Client
-
         self._client = Client(
             source.target, source.model, version=source.version, signature=source.signature, timeout_s=source.timeout_s
         )
@@ -140,10 +140,6 @@ class _Served:
         }
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
-        import grpc
-
-        from serving.client import ServingError
-
         try:
             return self._client.predict(columns, outputs=outputs)
         except ServingError as error:
@@ -174,8 +170,6 @@ class _WithOptions:
 
 def served_version(source: ModelSource) -> int:
     """Returns the version that a server answers with now."""
-    from serving.client import Client
-
     with Client(source.target, source.model, version=source.version) as client:
         return client.served_version()
 

@@ -59,7 +59,6 @@ _CHINESE = set(
 )
 _JAPANESE = set("のにはをたがでてとしれさるいもなかられりこのそくすあっんうまきだよ、。")
 _KOREAN = set("이다는을의에가고하한지로기사도를은들리어아서자나인대그있해라")
-_WITHOUT_ASCII = (_RUSSIAN, _CHINESE, _JAPANESE, _KOREAN)
 # Codecs, which iconv knows by the same names, with what they are called. Of a tie the first one counts.
 _MANY_BYTES = {
     "gb18030": ("GB18030", _CHINESE),

@@ -1,0 +1,28 @@
+"""The settings that all trainings share."""
+
+import dataclasses
+
+from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, STRATEGIES
+from tfrecords.base.settings import CheckedSettings, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainerSettings(CheckedSettings):
+    """The settings that pre-training, fine-tuning and compression share."""
+
+    allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
+    max_hours: float = setting(
+        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
+    )
+    dtype_policy: str = setting(
+        "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES
+    )
+    fused_attention: bool = setting(
+        False, help="compute attention with one GPU kernel; needs KERAS_BACKEND=jax and mixed_bfloat16"
+    )
+    strategy: str = setting(
+        "none",
+        help="mirrored: the GPUs here; multi_worker: the processes of TF_CONFIG, under either backend; "
+        "data_parallel: all devices that JAX sees (KERAS_BACKEND=jax)",
+        choices=STRATEGIES,
+    )
