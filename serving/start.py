@@ -4,7 +4,6 @@ python -m serving.start --model=sst2
 python -m serving.start --model=sentence-transformers/all-MiniLM-L6-v2 --port=8080
 """
 
-import contextlib
 import dataclasses
 import os
 import shutil
@@ -22,7 +21,7 @@ from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.manifest import MANIFEST, read_manifest, versions_of, whole_path
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import locked, make_output_dir
+from tfrecords.base.files import locked, output_folder
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 
@@ -81,17 +80,9 @@ def find_servable(settings: StartSettings) -> Path:
         max_seq_length=settings.max_seq_length,
         allow_pickle=settings.allow_pickle,
     )
-    made = [folder for folder in (base, *base.parents) if not folder.exists()]
-    make_output_dir(base)
-    try:
-        # Of two first starts at the same moment, the second sees what the first exported.
-        with locked(base, wait=True):
-            return _exported(base, asked)
-    except BaseException:
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
+    # Of two first starts at the same moment, the second sees what the first exported.
+    with output_folder(base), locked(base, wait=True):
+        return _exported(base, asked)
 
 
 def _exported(base: Path, asked: ExportSettings) -> Path:

@@ -83,8 +83,11 @@ def main(settings: TokenizerSettings) -> None:
         _add(settings)
         return
     corpus.find_files(settings.input)
-    prefix = Path(settings.output_prefix)
-    files.make_output_dir(prefix.parent)
+    with files.output_folder(Path(settings.output_prefix).parent):
+        _train(settings, Path(settings.output_prefix))
+
+
+def _train(settings: TokenizerSettings, prefix: Path) -> None:
     lines = _lines(settings.input, settings.text_field, settings.max_lines)
     is_bpe = settings.kind == "bpe"
     if is_bpe:

@@ -27,7 +27,9 @@ class CostSettings(CheckedSettings):
 
 def main(settings: CostSettings) -> None:
     """Prints the table."""
-    configs = {name: read_config(name) for name in settings.configs.split(",")}
+    if "" in (names := settings.configs.split(",")):
+        raise UserError(f"--configs={settings.configs} holds an empty name; take out the comma too many")
+    configs = {name: read_config(name) for name in names}
     import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
     from albert_tf.analysis.cost import cost_table

@@ -100,6 +100,7 @@ def test_the_distance_command(tmp_path, shared, capsys):
     [
         ("albert_tf.convert_checkpoint", ["--input=a", "--output=b", "--from=torch", "--to=keras"], "--from=torch"),
         ("albert_tf.analysis", ["--configs=albert_base_v3"], "no configuration is called 'albert_base_v3'"),
+        ("albert_tf.analysis", ["--configs=albert_base_v2,"], "--configs=albert_base_v2, holds an empty name"),
     ],
 )  # fmt: skip
 def test_commands_say_what_is_wrong(module, flags, said, run_module):

@@ -223,3 +223,4 @@ def test_the_image_starts_it():
     assert re.search(r"^EXPOSE (.*)$", IMAGE, re.MULTILINE)[1].split() == [str(port) for port in ports]
     assert settings.bind_address == "0.0.0.0" and settings.output_dir in IMAGE.partition("VOLUME")[2]
     assert re.findall(r"^USER (.*)$", IMAGE, re.MULTILINE) == ["1000:1000"]
+    assert f":{settings.port}/health/ready" in IMAGE.partition("HEALTHCHECK")[2].partition("ENTRYPOINT")[0]

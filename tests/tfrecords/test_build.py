@@ -6,7 +6,7 @@ import pytest
 
 from tests.tfrecords.batches import features_of
 from tests.tfrecords.conftest import build_text, contents
-from tfrecords import builder, corpus, create_pretraining_data
+from tfrecords import builder, corpus, create_pretraining_data, train_tokenizer
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
@@ -193,6 +193,23 @@ def test_wrong_flags_of_a_build_are_named_and_nothing_is_written(corpus_file, to
     with pytest.raises(UserError, match=message):
         create_pretraining_data.main(create_pretraining_data.CreateSettings(**given))
     assert not list(tmp_path.glob("data/*.tfrecord"))
+
+
+def test_a_vocabulary_that_cannot_be_trained_leaves_no_folder(corpus_file, tmp_path):
+    prefix = f"{tmp_path}/new/folder/spm"
+    settings = train_tokenizer.TokenizerSettings(input=str(corpus_file), output_prefix=prefix, vocab_size=30000)
+    with pytest.raises(UserError, match="too small for --vocab_size=30000"):
+        train_tokenizer.main(settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "bpe"])
+def test_a_line_that_is_no_text_ends_the_training_of_a_vocabulary_in_one_line(tmp_path, kind):
+    (tmp_path / "corpus.jsonl").write_text('{"text": "a cat"}\nnot json\n')
+    settings = {"input": f"{tmp_path}/corpus.jsonl", "output_prefix": f"{tmp_path}/new/spm", "kind": kind}
+    with pytest.raises(UserError, match=r"corpus\.jsonl' line 2 is not JSON") as refused:
+        train_tokenizer.main(train_tokenizer.TokenizerSettings(**settings, vocab_size=300))
+    assert "\n" not in str(refused.value) and not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

@@ -205,15 +205,26 @@ def make_output_dir(path: str | os.PathLike) -> Path:
 
 
 @contextlib.contextmanager
+def output_folder(path: str | os.PathLike) -> Iterator[Path]:
+    """Makes an output folder as `make_output_dir` does; at the end removes those made for it that are still empty."""
+    path = folder_path(path)
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        yield make_output_dir(path)
+    finally:
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+@contextlib.contextmanager
 def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
     """Yields a new folder in `output_dir`; then removes it and any empty folder made for it.
 
     Raises UserError as `make_output_dir` does, and if the folder exists; it is then left unchanged.
     """
-    path = Path(output_dir) / name
-    made = [folder for folder in path.parents if not folder.exists()]
-    try:
-        make_output_dir(output_dir)
+    with output_folder(output_dir) as folder:
+        path = folder / name
         try:
             path.mkdir()
         except FileExistsError:
@@ -222,10 +233,6 @@ def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
-    finally:
-        for folder in made:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
 
 
 def sha256(path: str | os.PathLike) -> str:

@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import sentencepiece
 
@@ -41,9 +41,20 @@ def train_tokenizer(
     """
     normalizer = albert_normalizer(lower_case, keep_accents)
     model = io.BytesIO()
+    # SentencePiece makes a RuntimeError of several lines of what `lines` raise.
+    raised: list[BaseException] = []
+
+    def parts() -> Iterator[str]:
+        try:
+            for line in lines:
+                yield from _cut(normalizer.normalize(line))
+        except BaseException as error:
+            raised.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(part for line in lines for part in _cut(normalizer.normalize(line))),
+            sentence_iterator=parts(),
             model_writer=model,
             vocab_size=vocab_size,
             character_coverage=character_coverage,
@@ -62,7 +73,7 @@ def train_tokenizer(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _impossible_size(error, vocab_size) from error
+        raise (raised[0] if raised else _impossible_size(error, vocab_size)) from error
     return with_albert_normalization(model.getvalue(), lower_case, keep_accents)
 
 

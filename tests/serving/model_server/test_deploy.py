@@ -103,6 +103,8 @@ def test_dockerfile():
     assert all((DEPLOY.parents[1] / path).is_file() for path in copied)
     assert {f"/config/{Path(path).name}" for path in copied} == files_of(RECIPES["Dockerfile"].flags)
     assert re.search(rf"^EXPOSE {GRPC} {REST}$", dockerfile, re.MULTILINE)
+    # What the base image sets hides an argument of the same name.
+    assert not set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE)) & {"MODEL_NAME", "MODEL_BASE_PATH", "PORT"}
     # A number: Kubernetes cannot tell of a name that it is not root.
     assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["1000:1000"]
     assert dockerfile.count("COPY --chown=1000:1000 ") == dockerfile.count("COPY "), "that user can read all of it"
@@ -112,7 +114,7 @@ def test_dockerfile():
     assert rules[0] == "**"
     sources = [word for copy in re.findall(r"^COPY \S+ (.*)$", dockerfile, re.MULTILINE) for word in copy.split()[:-1]]
     let_in = {rule[1:] for rule in rules if rule.startswith("!")}
-    assert {source.replace("${MODEL_NAME}", "**") for source in sources} == let_in
+    assert {source.replace("${MODEL}", "**") for source in sources} == let_in
 
 
 def test_compose():
