@@ -14,16 +14,23 @@ from albert_tf.training.tensorflow_steps import TensorFlowSteps
 from tests.albert_tf.training import portable_parts
 from tests.albert_tf.training.portable_parts import KINDS, LENGTH, WORDS, dataset_of, made
 
-# Of every kind of run one: each loss of pre-training, labels with their weights and a teacher, distillation on text.
-DEFAULT = ("packed", "words and pairs", "permutation", "distilled tags", "student")
+# What is traced: a state from batch to batch, labels with their weights, a teacher; a graph takes 4 s or more.
+IN_GRAPHS = ("permutation", "distilled tags")
+# The same comparison without graphs, of what else a run can be.
+EAGER = ("packed", "student")
 
 
 def shorter(value):
     return value[..., : LENGTH - 1] if value.shape[1:] and value.shape[-1] == LENGTH else value
 
 
+@pytest.mark.parametrize("kind", EAGER)
+def test_steps_are_those_of_fit(kind, monkeypatch, eagerly):
+    test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch)
+
+
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in DEFAULT)) for kind in KINDS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in IN_GRAPHS)) for kind in KINDS]
 )
 def test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch):
     """On batches of two lengths, with dropout. Without a graph `fit` takes a tenth of the time."""
