@@ -156,7 +156,7 @@ def test_a_live_teacher_in_graphs_teaches_what_a_stored_one_does_eagerly(
             tf.config.run_functions_eagerly(True)
 
     for gigabytes in (1, 0):
-        flags += f" --num_train_steps=2 --cache_gb={gigabytes} --output_dir={tmp_path}/{gigabytes}"
+        flags += f" --num_train_steps=1 --cache_gb={gigabytes} --output_dir={tmp_path}/{gigabytes}"
         folder = running.run(changed(settings, flags))
         (row,) = csv.DictReader((folder / "text_phase" / "history.csv").open())
         rows.append([float(row[name]) for name in ("loss", "gradient_norm", "val_states")])
