@@ -4,6 +4,7 @@
 """
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -32,6 +33,8 @@ ALONE = {
     *("shared", "unshared", "shared attention", "begin, middle, end", "act"),
     *("modern block", "relative", "distance buckets"),
 }
+QUICK = {("loop", name) for name in set(CONFIGS) - ALONE}
+QUICK |= {("recompute", name) for name in ("groups", "random depth", "modern block, packed", "memory", "everything")}
 
 
 @functools.cache
@@ -40,12 +43,17 @@ def eagerly_trained(name):
     return trained(encoder_of(name, "unrolled", 0.3), inputs(name))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALONE)) for name in CONFIGS])
-def test_all_loops_give_the_same_numbers_and_gradients(name):
+@pytest.mark.parametrize(
+    ("walk", "name"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (case not in QUICK))
+        for case in itertools.product(LOOPS[1:], CONFIGS)
+    ],
+)
+def test_all_loops_give_the_same_numbers_and_gradients(walk, name):
     """With dropout, whose masks are those of the step; and every weight has a gradient."""
     unrolled = eagerly_trained(name)
-    for walk in ("loop", "recompute"):
-        assert_same(trained(encoder_of(name, walk, 0.3), inputs(name)), unrolled)
+    assert_same(trained(encoder_of(name, walk, 0.3), inputs(name)), unrolled)
     # Softmax does not see what is added to all scores of a query alike.
     assert {name for name, value in unrolled.items() if not np.abs(value).max() > 1e-7} <= {
         path for path in unrolled if path.endswith("key/bias")

@@ -73,5 +73,5 @@ def settings(embedder, data):
     return CompressSettings(
         model=str(embedder), output_dir="", text=str(data / "text.txt"), embedding_size=8, lora_rank=2, table=False,
         task="regression", data_dir=str(data / "pairs"), second_text_column="other", held_out_rows=16,
-        max_seq_length=16, num_train_steps=4, train_batch_size=16, learning_rate=1e-2, save_checkpoints_steps=4,
+        max_seq_length=16, num_train_steps=6, train_batch_size=16, learning_rate=5e-3, save_checkpoints_steps=6,
     )  # fmt: skip
