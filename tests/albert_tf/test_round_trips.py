@@ -56,29 +56,29 @@ CONFIGS["shared RoBERTa"] = CONFIGS["RoBERTa"] | {"sharing": "all"}
 # A kind of model, its configuration, the formats it passes through, transformers' class and the first tensor of its
 # head there. Keras files of every head are in test_models.py, with their optimizers.
 PASSES = table("""
-    pretrainer             | plain            | official huggingface | AlbertForPreTraining sop_classifier.classifier.weight
-    pretrainer             | groups           | official huggingface |
-    pretrainer             | relu             | official huggingface |
+    pretrainer             | plain            | huggingface          | AlbertForPreTraining sop_classifier.classifier.weight
+    pretrainer             | groups           | official             |
+    pretrainer             | relu             | huggingface          |
     pretrainer             | unshared         | official huggingface |
-    pretrainer             | BERT             | official huggingface |
-    pretrainer             | shared attention | official keras       |
+    pretrainer             | BERT             | official             |
+    pretrainer             | shared attention | keras                |
     pretrainer             | shared ffn       | official             |
     pretrainer             | word             | official             |
     pretrainer of words    | RoBERTa          | huggingface          |
     pretrainer of words    | plain            | huggingface          | AlbertForMaskedLM predictions.bias
     xlnet                  | XLNet            | official huggingface | XLNetLMHeadModel lm_loss.bias
-    encoder                | plain            | official huggingface keras_hub | AlbertModel pooler.weight
+    encoder                | plain            | huggingface          | AlbertModel pooler.weight
     encoder                | inner groups     | keras_hub            |
     encoder                | unshared         | keras_hub            |
     encoder                | BERT             | keras_hub huggingface |
     encoder                | square           | keras_hub            |
     encoder                | RoBERTa          | huggingface          |
     encoder without pooler | XLNet            | official huggingface | XLNetModel mask_emb
-    classifier             | plain            | official huggingface | AlbertForSequenceClassification classifier.weight
+    classifier             | plain            | huggingface          | AlbertForSequenceClassification classifier.weight
     classifier             | XLNet            | huggingface          | XLNetForSequenceClassification logits_proj.weight
-    regressor              | plain            | official huggingface | AlbertForSequenceClassification classifier.weight
+    regressor              | plain            | huggingface          | AlbertForSequenceClassification classifier.weight
     regressor              | RoBERTa          | huggingface          | RobertaForSequenceClassification classifier.out_proj.weight
-    tagger                 | plain            | official huggingface | AlbertForTokenClassification classifier.weight
+    tagger                 | plain            | huggingface          | AlbertForTokenClassification classifier.weight
     tagger                 | XLNet            | huggingface          | XLNetForTokenClassification classifier.weight
     choices                | plain            | huggingface          | AlbertForMultipleChoice classifier.weight
     choices                | XLNet            | huggingface          | XLNetForMultipleChoice sequence_summary.summary.weight
@@ -88,18 +88,7 @@ PASSES = table("""
     joint spans            | XLNet            | huggingface          | XLNetForQuestionAnswering end_logits.LayerNorm.weight
     embedder of [CLS]      | plain            | keras                |
 """)  # noqa: E501
-# What another row's file has too: published names of what is shared, and heads that are written alike.
-SLOW = {
-    *(("pretrainer", name, TF1) for name in ("plain", "relu", "shared attention")),
-    *(("pretrainer", name, HF) for name in ("groups", "relu", "BERT")),
-    *((kind, "plain", TF1) for kind in ("encoder", "classifier", "regressor", "tagger", "spans")),
-    ("encoder", "plain", HUB),
-}
-CASES = [
-    pytest.param(kind, config, form, published, marks=[pytest.mark.slow] * ((kind, config, form) in SLOW))
-    for kind, config, forms, published in PASSES
-    for form in forms.split()
-]
+CASES = [(kind, config, form, published) for kind, config, forms, published in PASSES for form in forms.split()]
 MAKERS = KINDS | {
     "pretrainer of words": partial(AlbertPretrainer, pair_task=None),
     "encoder without pooler": partial(AlbertEncoder, pooler=False),
