@@ -134,6 +134,9 @@ REFUSED = r"""
 --keep_head --init_from=WRONG/tuned => for the labels \['no', 'yes'\]; that of .* has \['a', 'b'\]
 --tokenizer=WRONG/vocab.txt => 501 pieces, the model only 500; they do not belong together
 --early_stopping=2 --data_dir=WRONG => --early_stopping needs a dev file
+--gradient_accumulation_steps=3 --train_batch_size=8 => =8 is no multiple of --gradient_accumulation_steps=3
+--gradient_accumulation_steps=6 --train_batch_size=36 => 32 rows make one batch, no multiple of --gradient_acc.*=6
+--gradient_accumulation_steps=0 => --gradient_accumulation_steps=0 must be 1 or more
 """
 
 
@@ -279,6 +282,12 @@ def test_a_dry_run_leaves_nothing(class_settings, finetuned, capsys):
     out = capsys.readouterr().out
     assert "dry run: everything worked" in out and "wrote" not in out
     assert files_of(finetuned) == before
+
+
+@pytest.mark.slow
+def test_a_dry_run_takes_the_same_number_of_parts(settings, capsys):
+    finetuning.finetune(changed(settings, "--dryrun --gradient_accumulation_steps=2"))
+    assert "everything worked" in capsys.readouterr().out
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(settings, tmp_path):
