@@ -168,13 +168,12 @@ def test_documents_of_a_row_are_side_by_side():
     assert batch["input_ids"].tolist()[0] == [2, ids["one"], 3, 0, 0]
 
 
-def test_fit_learns_pairs():
+def test_fit_learns_pairs(eagerly):
     positives = numbered(10, 1)[1]
     data = pairs.TextPairs(Preprocessor(TOKENIZER, 16), [f"{text} of" for text in positives], positives, batch_size=5)
     trainer = PairTrainer(AlbertSentenceEmbedder(AlbertEncoder(CONFIG, seed=1, pooler=False)), PairLoss(dims=(16, 4)))
     trainer.compile(albert_tf.optimizers.AdamWeightDecay(3e-3))
-    with graphs():
-        losses = trainer.fit(data, epochs=6, verbose=0).history["loss"]
+    losses = trainer.fit(data, epochs=6, verbose=0).history["loss"]
     assert losses[-1] < 0.9 * losses[0] and data.epoch >= 6
 
 
