@@ -128,7 +128,7 @@ def _assert_curve(run: Path, name: str) -> None:
     assert len(found) == len(expected)
     if name == "pretraining: static, in parts":
         # Since then every part divides by the whole batch's counts, so that updates are those of one part
-        # (training/test_accumulation.py): as before is what the first step saw.
+        # (training/test_parts.py): as before is what the first step saw.
         expected, found = ([{"loss": rows[0]["loss"], "step": rows[0]["step"]}] for rows in (expected, found))
     for before, now in zip(expected, found):
         for key, value in before.items():

@@ -62,10 +62,8 @@ def _own_loss(model, features, outputs):
     return model.compute_loss(features, None, outputs)
 
 
-PARTS = {"official": official} | {
-    name: lambda name=name, walk=walk: encoder(name, walk) for name, walk in COMPILED.items()
-}  # fmt: skip
-SLOW_PARTS = {"learned exits": learned_exits} | {
+PARTS = {name: lambda name=name, walk=walk: encoder(name, walk) for name, walk in COMPILED.items()}
+SLOW_PARTS = {"official": official, "learned exits": learned_exits} | {
     f"{name}, {walk}": lambda name=name, walk=walk: encoder(name, walk) for name, walk in OTHERS.items()
 }
 

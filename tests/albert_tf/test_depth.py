@@ -1,9 +1,5 @@
 """Extensions over depth: exactly ALBERT at the start, alive, the formulas' numbers; what cannot be is named."""
 
-import csv
-import dataclasses
-import signal
-
 import keras
 import numpy as np
 import pytest
@@ -16,15 +12,10 @@ from albert_tf.checkpoints import (
     save_keras_hub,
     save_official,
 )
-from albert_tf.config import read_config
 from albert_tf.extensions.hyper_connections import EPSILON
 from albert_tf.layers.block import Step
-from albert_tf.loading import load
-from albert_tf.training import loop
-from albert_tf.training.pretraining import pretrain
 from albert_tf.training.start import copy_weights
 from tests.albert_tf.depth_cases import FEATURES, alike, small
-from tests.albert_tf.training.test_resumable import send
 from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -269,40 +260,6 @@ def test_published_formats_have_no_place_for_extensions(option, value, tmp_path)
         with pytest.raises(UserError, match=rf"cannot hold a model with {option} .*; keep it as a .keras file"):
             save(encoder, tmp_path / "out")
         assert not (tmp_path / "out").exists()
-
-
-TOGETHER = {
-    "act": {"halting": "act", "gate_init": 0.5},
-    "equilibrium": {"equilibrium_solver": "anderson", "equilibrium_max_steps": 3},
-}
-
-
-@pytest.mark.parametrize("changes", TOGETHER.values(), ids=TOGETHER.keys())
-@pytest.mark.slow
-def test_a_run_resumes_bit_equal(changes, tiny_settings, tmp_path, monkeypatch):
-    """Also its figures, where a signal ended it between two rows of its history."""
-    read_config(tiny_settings.config).replace(num_hidden_layers=3, **changes).to_json(tmp_path / "config.json")
-    settings = dataclasses.replace(tiny_settings, config=str(tmp_path / "config.json"), log_steps=4)
-    found = []
-    for name, stops in (("whole", [None]), ("halves", [2, None])):
-        own = dataclasses.replace(settings, output_dir=str(tmp_path / name))
-        if stops[0]:
-            with monkeypatch.context() as patch, pytest.raises(SystemExit):
-                send(patch, loop.Report, "step", signal.SIGTERM, call=stops[0])
-                pretrain(own)
-        run = pretrain(own)
-        row = list(csv.DictReader((run / "history.csv").open()))[-1]
-        found.append((load(run).model.get_weights(), {key: row[key] for key in row if "per_second" not in key}))
-    (weights, row), (again, row_again) = found
-    for one, other in zip(weights, again, strict=True):
-        np.testing.assert_array_equal(one, other)
-    words = ("loss", "ponder", "halting", "equilibrium")
-    figures = [name for name in row if any(word in name for word in words)]
-    assert len(figures) >= 4
-    assert {name: row[name] for name in figures} == {name: row_again[name] for name in figures}
-    if "equilibrium_solver" in changes:
-        assert float(row["equilibrium_steps"]) > 1 < float(row["val_equilibrium_steps"])
-        assert float(row["equilibrium_residual"]) > 0 and 0 < float(row["equilibrium_radius"]) < 10
 
 
 @pytest.mark.parametrize("measures", [True, False])

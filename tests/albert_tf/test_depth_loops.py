@@ -4,6 +4,7 @@
 """
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -27,14 +28,32 @@ from tests.albert_tf.depth_cases import (
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 LOOPS = ("unrolled", "loop", "recompute")
+# Each part of a configuration, and each extension, in one; what they are made of alone is slow.
+ALONE = {
+    *("shared", "unshared", "shared attention", "begin, middle, end", "act"),
+    *("modern block", "relative", "distance buckets"),
+}
+QUICK = {("loop", name) for name in set(CONFIGS) - ALONE}
+QUICK |= {("recompute", name) for name in ("groups", "random depth", "modern block, packed", "memory", "everything")}
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_all_loops_give_the_same_numbers_and_gradients(name):
+@functools.cache
+def eagerly_trained(name):
+    """The numbers that all loops are compared with."""
+    return trained(encoder_of(name, "unrolled", 0.3), inputs(name))
+
+
+@pytest.mark.parametrize(
+    ("walk", "name"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (case not in QUICK))
+        for case in itertools.product(LOOPS[1:], CONFIGS)
+    ],
+)
+def test_all_loops_give_the_same_numbers_and_gradients(walk, name):
     """With dropout, whose masks are those of the step; and every weight has a gradient."""
-    unrolled, *others = (trained(encoder_of(name, walk, 0.3), inputs(name)) for walk in LOOPS)
-    for found in others:
-        assert_same(found, unrolled)
+    unrolled = eagerly_trained(name)
+    assert_same(trained(encoder_of(name, walk, 0.3), inputs(name)), unrolled)
     # Softmax does not see what is added to all scores of a query alike.
     assert {name for name, value in unrolled.items() if not np.abs(value).max() > 1e-7} <= {
         path for path in unrolled if path.endswith("key/bias")
@@ -51,8 +70,7 @@ COMPILED = [(name, walk) for name in CONFIGS for walk in LOOPS] + [(name, "unrol
     [pytest.param(*case, marks=[] if case in IN_GRAPHS else pytest.mark.slow) for case in COMPILED],
 )
 def test_a_graph_gives_the_numbers_and_gradients_of_eager_steps(name, walk, in_graphs):
-    eager = trained(encoder_of(name, walk, 0.3), inputs(name))
-    encoder = encoder_of(name, walk, 0.3)
+    eager, encoder = eagerly_trained(name), encoder_of(name, walk, 0.3)
     run = tf.function(lambda features: trained(encoder, features), autograph=False)
     # Graphs divide and add in another order; gradients of a solved fixed point have many such operations.
     assert_same(run(inputs(name)), eager, 1e-4 if name in EQUILIBRIA else 1e-5)

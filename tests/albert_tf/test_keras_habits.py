@@ -72,7 +72,7 @@ def test_a_file_of_a_class_that_was_removed_is_refused_with_the_way_out(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["choices", "pretrainer", "classifier", "encoder"])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_export_names_its_inputs_and_answers_as_the_model(kind, tmp_path):
     import tensorflow as tf
 
@@ -149,7 +149,8 @@ def test_lora_has_a_rate_at_which_it_learns(caplog):
 
 
 # Of each rank and structure of answers one; test_functional.py compares the symbolic outputs of every kind.
-@pytest.mark.parametrize("kind", ["encoder", "choices", "joint spans", "pretrainer"])
+@pytest.mark.parametrize("kind", ["encoder", "choices", "pretrainer", "joint spans"])
+@pytest.mark.few(2)
 def test_summaries_and_plots_know_every_shape(kind):
     model, lines = KINDS[kind](CONFIG), []
     model.summary(print_fn=lambda line, **_: lines.append(line), line_length=200, expand_nested=True)

@@ -55,7 +55,11 @@ def test_trains_in_a_graph(kind, in_graphs):
     assert all(np.isfinite(found).all() for found in flat(model.predict(batch(kind), verbose=0)))
 
 
-@pytest.mark.parametrize("kind", HEADS)
+# A classifier's loss is a graph's above, a plain span head's is a part of a joint one's.
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("classifier", "spans", "embedder"))) for kind in HEADS],
+)
 def test_compile_without_arguments_trains_and_is_loaded_with_its_optimizer(kind, tmp_path):
     model = trained(kind)
     model.save(tmp_path / "model.keras")

@@ -1,5 +1,6 @@
 """What files of other libraries say of a model: each key is followed, without effect, or named in one line."""
 
+import functools
 import json
 
 import keras
@@ -18,7 +19,7 @@ from tfrecords.base.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "query", ":"]
-CONFIG = small(vocab_size=len(WORDS), initializer_range=0.3)
+CONFIG = small(vocab_size=len(WORDS), initializer_range=0.3, num_hidden_layers=1)
 MEAN = {"pooling_mode_mean_tokens": True}
 TORCH = "torch.nn.modules."
 
@@ -32,6 +33,11 @@ def write(folder, files):
             values = {key: value for key, value in (before | values).items() if value is not ...}
         (folder / name).write_text(values if isinstance(values, str) else json.dumps(values))
     return folder
+
+
+# No test changes these, and most look at what lies beside them.
+encoder = functools.cache(lambda: AlbertEncoder(CONFIG))
+classifier = functools.cache(lambda classes: AlbertClassifier(CONFIG, classes))
 
 
 def published(folder, model, **files):
@@ -51,12 +57,12 @@ def embedder(folder, *modules, **files):
     for number, (kind, values) in enumerate(modules, 1):
         listed.append({"path": f"{number}_{kind}", "type": f"sentence_transformers.models.{kind}"})
         files[f"{number}_{kind}/config.json"] = values
-    return published(folder, AlbertEncoder(CONFIG), **{"modules.json": listed} | files)
+    return published(folder, encoder(), **{"modules.json": listed} | files)
 
 
 def states(loaded, text):
-    encoder = getattr(loaded.model, "encoder", loaded.model)
-    return encoder(loaded.preprocessor()([text]))["sequence_output"].numpy()[0, : len(text.split()) + 2]
+    core = getattr(loaded.model, "encoder", loaded.model)
+    return core(loaded.preprocessor()([text]))["sequence_output"].numpy()[0, : len(text.split()) + 2]
 
 
 POOLED = {
@@ -159,30 +165,39 @@ def sigmoid(numbers):
     return 1 / (1 + np.exp(-numbers))
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ({"sbert_ce_default_activation_function": TORCH + "activation.Sigmoid"}, sigmoid),
-        ({"sbert_ce_default_activation_function": TORCH + "linear.Identity"}, lambda x: x),
-        ({"sentence_transformers": {"activation_fn": TORCH + "activation.Tanh", "version": "4.0"}}, np.tanh),
-        ({"sentence_transformers": {"version": "4.0"}}, sigmoid),
-        ({"problem_type": "multi_label_classification", "sentence_transformers": ...}, sigmoid),
-        ({"problem_type": "regression", "sentence_transformers": ...}, lambda x: x),
-        ({"sentence_transformers": ...}, lambda x: x),
-    ],
-)
-def test_scores_pass_through_what_the_folder_says(tmp_path, said, expected, caplog):
-    regressor = AlbertRegressor(CONFIG)
-    folder = published(tmp_path / "folder", regressor)
-    write(folder, {"config.json": {"sentence_transformers": ..., "problem_type": ...} | said})
+regressor = functools.cache(lambda: AlbertRegressor(CONFIG))
+SCORES = [
+    ({"sbert_ce_default_activation_function": TORCH + "activation.Sigmoid"}, sigmoid),
+    ({"sbert_ce_default_activation_function": TORCH + "linear.Identity"}, lambda x: x),
+    ({"sentence_transformers": {"activation_fn": TORCH + "activation.Tanh", "version": "4.0"}}, np.tanh),
+    ({"sentence_transformers": {"version": "4.0"}}, sigmoid),
+    ({"problem_type": "multi_label_classification", "sentence_transformers": ...}, sigmoid),
+    ({"problem_type": "regression", "sentence_transformers": ...}, lambda x: x),
+    ({"sentence_transformers": ...}, lambda x: x),
+]
+
+
+def scoring(folder, said):
+    """The model of a folder that says that of its scores, and the model's logits for a pair."""
+    write(published(folder, regressor()), {"config.json": {"sentence_transformers": ..., "problem_type": ...} | said})
     loaded = albert_tf.load(folder)
-    logits = regressor(loaded.preprocessor()(["a b c"], ["d"])).numpy()[:, 0]
+    return loaded, regressor()(loaded.preprocessor()(["a b c"], ["d"])).numpy()[:, 0]
+
+
+@pytest.mark.parametrize(("said", "expected"), SCORES)
+def test_scores_pass_through_what_the_folder_says(tmp_path, said, expected, caplog):
+    loaded, logits = scoring(tmp_path / "folder", said)
     np.testing.assert_allclose(loaded.predict(["a b c"], ["d"]), expected(logits), atol=1e-6)
     is_said = said.get("sentence_transformers") is not ... or said.get("problem_type") == "multi_label_classification"
     assert ("does not say what its score passes through" in caplog.text) == (not is_said)
-    # As it is written again, and exported.
+    # As it is written again.
     again = albert_tf.load(published(tmp_path / "again", loaded.model))
     assert again.predict(["a b c"], ["d"]) == loaded.predict(["a b c"], ["d"])
+
+
+@pytest.mark.parametrize(("said", "expected"), SCORES[:3])
+def test_scores_pass_through_it_in_exports_too(tmp_path, said, expected):
+    loaded, logits = scoring(tmp_path / "folder", said)
     exported = make_exportable(loaded.model, ExportOptions(32, tokenizer=loaded.tokenizer, task={"inputs": ["a", "b"]}))
     answer = exported.signatures()["serving_default"].function(first=np.array([b"a b c"]), second=np.array([b"d"]))
     np.testing.assert_allclose(answer["value"], expected(logits), atol=2e-6)
@@ -225,7 +240,7 @@ def test_several_labels_a_text_have_probabilities_of_their_own(tmp_path):
     ],
 )
 def test_what_is_not_followed_is_warned_of(tmp_path, file, values, message, caplog):
-    loaded = albert_tf.load(published(tmp_path, AlbertClassifier(CONFIG, 2), **{file: values}))
+    loaded = albert_tf.load(published(tmp_path, classifier(2), **{file: values}))
     assert message in caplog.text and len(loaded.predict(["a"])[0]["probabilities"]) == 2
 
 
@@ -253,7 +268,7 @@ PROMPT = {"prompts": {"q": "a"}, "default_prompt_name": "q"}
     ],
 )
 def test_what_would_be_another_answer_is_refused_by_name(tmp_path, files, message):
-    folder = published(tmp_path, AlbertClassifier(CONFIG, 3), **files)
+    folder = published(tmp_path, classifier(3), **files)
     with pytest.raises(UserError, match=message):
         albert_tf.load(folder)
 
@@ -313,7 +328,7 @@ def test_modules_that_make_another_vector_are_refused_by_name(tmp_path, modules,
     ],
 )
 def test_other_files_of_weights_are_called_what_they_are(tmp_path, name, message):
-    folder = published(tmp_path, AlbertEncoder(CONFIG))
+    folder = published(tmp_path, encoder())
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / "model.safetensors").rename(folder / name)
     with pytest.raises(UserError, match=message):
@@ -324,7 +339,7 @@ def test_other_files_of_weights_are_called_what_they_are(tmp_path, name, message
 
 @pytest.mark.parametrize("wrapper", ["model.", "module.", "0.auto_model."])
 def test_names_of_a_module_that_held_the_model_are_taken_off(tmp_path, wrapper):
-    folder = published(tmp_path, AlbertClassifier(CONFIG, 2))
+    folder = published(tmp_path, classifier(2))
     before = albert_tf.load(folder).predict(["a b"])
     tensors = {wrapper + name: tensor for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors")
@@ -369,7 +384,7 @@ def test_the_head_of_a_keras_hub_classifier_is_read(tmp_path, caplog):
 
 def test_a_file_that_nothing_reads_is_named(tmp_path, caplog):
     files = {"extra_weights.bin": "", "README.md": "", "trainer_state.json": {}, "onnx_settings.json": {}}
-    albert_tf.load(published(tmp_path, AlbertEncoder(CONFIG), **files))
+    albert_tf.load(published(tmp_path, encoder(), **files))
     assert caplog.messages == [f"'{tmp_path}' holds files that are not read: extra_weights.bin, onnx_settings.json"]
 
 

@@ -56,30 +56,29 @@ CONFIGS["shared RoBERTa"] = CONFIGS["RoBERTa"] | {"sharing": "all"}
 # A kind of model, its configuration, the formats it passes through, transformers' class and the first tensor of its
 # head there. Keras files of every head are in test_models.py, with their optimizers.
 PASSES = table("""
-    pretrainer             | plain            | official huggingface | AlbertForPreTraining sop_classifier.classifier.weight
-    pretrainer             | groups           | official huggingface |
-    pretrainer             | relu             | official huggingface |
+    pretrainer             | plain            | huggingface          | AlbertForPreTraining sop_classifier.classifier.weight
+    pretrainer             | groups           | official             |
+    pretrainer             | relu             | huggingface          |
     pretrainer             | unshared         | official huggingface |
-    pretrainer             | BERT             | official huggingface |
-    pretrainer             | shared attention | official keras       |
+    pretrainer             | BERT             | official             |
+    pretrainer             | shared attention | keras                |
     pretrainer             | shared ffn       | official             |
     pretrainer             | word             | official             |
     pretrainer of words    | RoBERTa          | huggingface          |
     pretrainer of words    | plain            | huggingface          | AlbertForMaskedLM predictions.bias
     xlnet                  | XLNet            | official huggingface | XLNetLMHeadModel lm_loss.bias
-    encoder                | plain            | official huggingface keras_hub | AlbertModel pooler.weight
+    encoder                | plain            | huggingface          | AlbertModel pooler.weight
     encoder                | inner groups     | keras_hub            |
     encoder                | unshared         | keras_hub            |
     encoder                | BERT             | keras_hub huggingface |
     encoder                | square           | keras_hub            |
     encoder                | RoBERTa          | huggingface          |
-    encoder                | groups           | keras                |
     encoder without pooler | XLNet            | official huggingface | XLNetModel mask_emb
-    classifier             | plain            | official huggingface | AlbertForSequenceClassification classifier.weight
+    classifier             | plain            | huggingface          | AlbertForSequenceClassification classifier.weight
     classifier             | XLNet            | huggingface          | XLNetForSequenceClassification logits_proj.weight
-    regressor              | plain            | official huggingface | AlbertForSequenceClassification classifier.weight
+    regressor              | plain            | huggingface          | AlbertForSequenceClassification classifier.weight
     regressor              | RoBERTa          | huggingface          | RobertaForSequenceClassification classifier.out_proj.weight
-    tagger                 | plain            | official huggingface | AlbertForTokenClassification classifier.weight
+    tagger                 | plain            | huggingface          | AlbertForTokenClassification classifier.weight
     tagger                 | XLNet            | huggingface          | XLNetForTokenClassification classifier.weight
     choices                | plain            | huggingface          | AlbertForMultipleChoice classifier.weight
     choices                | XLNet            | huggingface          | XLNetForMultipleChoice sequence_summary.summary.weight

@@ -1,9 +1,11 @@
 """Tiny models of every kind, with batches and labels for them: what the tests of models share."""
 
+import contextlib
 from functools import partial
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import albert_tf
 from albert_tf import AlbertConfig
@@ -57,6 +59,17 @@ def labels(kind: str) -> tuple[dict[str, np.ndarray], tuple]:
     if "embedder" in kind:
         return {}, (np.random.default_rng(1).normal(size=(ROWS, 16)).astype("float32"),)
     return {}, (classes.astype("float32" if kind == "regressor" else "int32"),)
+
+
+@contextlib.contextmanager
+def graphs():
+    """Functions run in graphs, which for ten steps and more take less time than to run all eagerly."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(False)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def table(text: str) -> list[list[str]]:

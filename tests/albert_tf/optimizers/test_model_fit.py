@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.optimizers import AdamWeightDecay, Lamb
 from tests.albert_tf.optimizers import portable_fit
@@ -47,7 +48,7 @@ def test_tensorflow_and_jax_end_with_the_same_weights(trained, tmp_path):
 
 @pytest.mark.parametrize(("norm", "length"), [("summed", 7.0), ("official", 5.0)])
 def test_the_official_norm_counts_rows_that_lookups_gathered_one_by_one(norm, length):
-    tf = pytest.importorskip("tensorflow")
+
     table = keras.Variable(np.zeros((2, 1), "float32"), name="table")
     twice_the_first_row = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([0, 0]), tf.constant([2, 1]))
     optimizer = AdamWeightDecay(learning_rate=1.0, global_clipnorm=1.0, gradient_norm=norm)
@@ -64,11 +65,18 @@ def test_norms_that_cannot_be_are_named():
         AdamWeightDecay(gradient_norm="l1")
 
 
-def test_figures_are_those_of_the_last_update():
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_figures_are_those_of_the_last_update(in_graph):
     variables = [keras.Variable(np.full(4, 3.0, "float32"), name=name) for name in ("kernel", "bias")]
     optimizer = Lamb(learning_rate=keras.optimizers.schedules.PolynomialDecay(0.1, 10, 0.0), weight_decay_rate=0.0)
+    optimizer.build(variables)
+
+    def apply(gradient):
+        optimizer.apply([gradient] * 2, variables)
+
+    apply = tf.function(apply, autograph=False) if in_graph else apply
     for gradient in (1.0, 2.0):
-        optimizer.apply([keras.ops.full((4,), gradient)] * 2, variables)
+        apply(keras.ops.full((4,), gradient))
     figures = optimizer.figures()
     assert figures["learning_rate"] == pytest.approx(0.09)
     assert figures["gradient_norm"] == pytest.approx(np.sqrt(8 * 2.0**2))

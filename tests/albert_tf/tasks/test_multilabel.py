@@ -15,6 +15,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.distillation import load_teacher
 from serving.exportable import ExportOptions, make_exportable
+from tests.albert_tf.tiny import graphs
 from tfrecords.base.errors import UserError
 
 LABELS = ["anger", "fear", "joy"]
@@ -42,7 +43,8 @@ def settings_of(folder):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, eagerly):
-    return finetuning.finetune(settings_of(tmp_path_factory.mktemp("multilabel")))
+    with graphs():
+        return finetuning.finetune(settings_of(tmp_path_factory.mktemp("multilabel")))
 
 
 def test_a_trained_model_gives_every_label_a_probability(trained):

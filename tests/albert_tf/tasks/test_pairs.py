@@ -23,6 +23,7 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import finetuning
 from albert_tf.training.batches import batches_per_epoch, epoch_order, training_batches
 from tests.albert_tf.refusals import changed, lines
+from tests.albert_tf.tiny import graphs
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -167,7 +168,7 @@ def test_documents_of_a_row_are_side_by_side():
     assert batch["input_ids"].tolist()[0] == [2, ids["one"], 3, 0, 0]
 
 
-def test_fit_learns_pairs():
+def test_fit_learns_pairs(eagerly):
     positives = numbered(10, 1)[1]
     data = pairs.TextPairs(Preprocessor(TOKENIZER, 16), [f"{text} of" for text in positives], positives, batch_size=5)
     trainer = PairTrainer(AlbertSentenceEmbedder(AlbertEncoder(CONFIG, seed=1, pooler=False)), PairLoss(dims=(16, 4)))
@@ -202,7 +203,8 @@ def test_a_small_model_learns_the_vectors_of_a_wider_one(settings, start, tmp_pa
     Loaded(AlbertSentenceEmbedder(narrow), TOKENIZER, {}).save(tmp_path / "narrow")
     write("text\n" + "".join(f"{a}\n" for a in numbered(40, 1)[0]))
     flags = "--teacher=start --init_from=narrow --num_train_steps=30 --train_batch_size=8 --learning_rate=1e-2"
-    finetuning.finetune(changed(settings, f"{flags} --save_checkpoints_steps=30"))
+    with graphs():
+        finetuning.finetune(changed(settings, f"{flags} --save_checkpoints_steps=30"))
     loaded, teacher = albert_tf.load("run"), albert_tf.load("start")
     assert loaded.model.dimensions == 16 and loaded.model.encoder.config.hidden_size == 12
     texts = numbered(40, 1)[0]

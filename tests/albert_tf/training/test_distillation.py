@@ -1,5 +1,6 @@
 """Distillation: the distance by hand, gradients that reach the student only, and students that come to agree."""
 
+import functools
 import sys
 from functools import partial
 
@@ -21,7 +22,7 @@ from albert_tf import (
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.vocabulary import keep_pieces
 from albert_tf.models.early_exit import LearnedExit
-from albert_tf.training import finetuning
+from albert_tf.training import distillation, finetuning
 from albert_tf.training.distillation import distil, divergence, load_teacher
 from tests.albert_tf.refusals import changed
 from tfrecords.base.errors import UserError
@@ -148,7 +149,7 @@ class Rule(keras.Model):
 def test_a_student_comes_to_agree_with_its_teacher_without_labels(weight, early_exit):
     """In a graph, as users train."""
     teacher, student = Rule(), classifier(classes=2, early_exit=early_exit)
-    student.compile(keras.optimizers.Adam(3e-3), OF_CLASSES)
+    student.compile(keras.optimizers.Adam(5e-3), OF_CLASSES)
     unseen = features(400, seed=9)
 
     def agreement():
@@ -156,7 +157,7 @@ def test_a_student_comes_to_agree_with_its_teacher_without_labels(weight, early_
 
     at_first = agreement()
     distil(student, teacher, weight, temperature=2.0)
-    student.fit(features(2000), np.random.default_rng(1).integers(0, 2, 2000), batch_size=50, epochs=4, verbose=0)
+    student.fit(features(1200), np.random.default_rng(1).integers(0, 2, 1200), batch_size=50, epochs=4, verbose=0)
     assert at_first < 0.7 and (agreement() > 0.9 if weight else agreement() < 0.7)
 
 
@@ -180,13 +181,14 @@ def tokenizer_of(*pieces):
     return WordPieceTokenizer("\n".join(pieces).encode())
 
 
-def test_a_teacher_must_answer_what_the_student_does(tmp_path):
+def test_a_teacher_must_answer_what_the_student_does(tmp_path, monkeypatch):
     teacher, student, own, abc = classifier(TEACHER), classifier(), tokenizer_of(*PIECES), ("a", "b", "c")
     save_keras(teacher, tmp_path / "model.keras")
     with pytest.raises(UserError, match="has another tokenizer"):
         load_teacher(tmp_path, student, own, 16, None)
     own.save(tmp_path)
     (tmp_path / "task.json").write_text('{"labels": ["a", "b", "c"]}')
+    monkeypatch.setattr(distillation, "load", functools.cache(distillation.load))
     assert load_teacher(tmp_path, student, own, 16, abc).count_params() == teacher.count_params()
     kinds = "is AlbertClassifier with 3 outputs, the student AlbertClassifier with 2"
     for place, one, words, length, labels, said in (

@@ -19,6 +19,7 @@ from albert_tf import (
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training import pictures
 from tests.albert_tf.refusals import changed
+from tests.albert_tf.tiny import graphs
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -163,7 +164,8 @@ def from_file(tmp_path_factory, eagerly):
         config=str(folder / "config.json"), tokenizer=str(folder / "vocab.txt"), learning_rate=1e-2,
         train_batch_size=16, num_train_steps=30, save_checkpoints_steps=15, classifier_dropout=0.0, text_column="Satz",
     )  # fmt: skip
-    run_finetuning.main(settings)
+    with graphs():
+        run_finetuning.main(settings)
     return settings
 
 

@@ -55,6 +55,12 @@ def test_the_folder_holds_what_serving_and_later_stages_need(finetuned):
     assert history(finetuned, "step", "truncated_texts", "truncated_tokens") == [[step, "0", "0"] for step in "24"]
 
 
+def test_history_shows_what_the_updates_went_by(finetuned):
+    rows = [[float(cell) for cell in row] for row in history(finetuned, "step", "learning_rate", "gradient_norm")]
+    for step, rate, norm in rows:
+        assert rate == pytest.approx(1e-3 * (1 - step / 4), abs=1e-9) and norm > 0
+
+
 def test_predictions_are_the_kept_models(finetuned, class_settings):
     rows, test = (table(finetuned / "predictions" / f"{split}.tsv", "\t") for split in ("dev", "test"))
     right = np.mean([row["prediction"] == row["label"] for row in rows])
@@ -128,6 +134,9 @@ REFUSED = r"""
 --keep_head --init_from=WRONG/tuned => for the labels \['no', 'yes'\]; that of .* has \['a', 'b'\]
 --tokenizer=WRONG/vocab.txt => 501 pieces, the model only 500; they do not belong together
 --early_stopping=2 --data_dir=WRONG => --early_stopping needs a dev file
+--gradient_accumulation_steps=3 --train_batch_size=8 => =8 is no multiple of --gradient_accumulation_steps=3
+--gradient_accumulation_steps=6 --train_batch_size=36 => 32 rows make one batch, no multiple of --gradient_acc.*=6
+--gradient_accumulation_steps=0 => --gradient_accumulation_steps=0 must be 1 or more
 """
 
 
@@ -163,22 +172,22 @@ def test_updates_that_are_skipped_again_and_again_end_the_run():
 
 
 def test_a_run_that_gets_no_better_stops_early_and_keeps_the_first_of_the_best(settings, monkeypatch, capsys):
-    scores, seen = iter([0.25, 0.5, 0.5, 0.25, 1.0]), []
+    scores, seen = iter([0.25, 0.5, 0.5, 1.0]), []
 
     def evaluate(self, phase):
         seen.append(self.model.get_weights())
         return {"dev_accuracy": next(scores)}
 
     monkeypatch.setattr(finetuning.Finetuning, "evaluate", evaluate)
-    flags = "--save_checkpoints_steps=1 --early_stopping=2 --class_weights=no=0,yes=2 --num_train_steps=9"
+    flags = "--save_checkpoints_steps=1 --early_stopping=1 --class_weights=no=0,yes=2 --num_train_steps=9"
     folder = finetuning.finetune(changed(settings, flags))
-    assert history(folder, "step", "dev_accuracy") == [["1", "0.25"], ["2", "0.5"], ["3", "0.5"], ["4", "0.25"]]
-    assert "no better dev_accuracy in 2 evaluations: stopped early" in capsys.readouterr().out
+    assert history(folder, "step", "dev_accuracy") == [["1", "0.25"], ["2", "0.5"], ["3", "0.5"]]
+    assert "no better dev_accuracy in 1 evaluations: stopped early" in capsys.readouterr().out
     assert load_task(folder)["metrics"] == {"accuracy": 0.5}
     for kept, second in zip(load_keras(folder / "model.keras").get_weights(), seen[1], strict=True):
         np.testing.assert_array_equal(kept, second)
     finetuning.finetune(changed(settings, flags))
-    assert "is trained already (4 steps)" in capsys.readouterr().out
+    assert "is trained already (3 steps)" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -273,6 +282,12 @@ def test_a_dry_run_leaves_nothing(class_settings, finetuned, capsys):
     out = capsys.readouterr().out
     assert "dry run: everything worked" in out and "wrote" not in out
     assert files_of(finetuned) == before
+
+
+@pytest.mark.slow
+def test_a_dry_run_takes_the_same_number_of_parts(settings, capsys):
+    finetuning.finetune(changed(settings, "--dryrun --gradient_accumulation_steps=2"))
+    assert "everything worked" in capsys.readouterr().out
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_it_is_saved(settings, tmp_path):

@@ -114,11 +114,13 @@ def test_what_is_free_is_between_nothing_and_everything():
 
 def test_a_run_in_parts_by_itself_goes_on_with_as_many(tiny_settings, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [2])
-    settings = dataclasses.replace(tiny_settings, eval_data="", output_dir=str(tmp_path / "run"), num_train_steps=2)
-    pretraining.pretrain(settings, stop_step=1)
+    places = {"eval_data": "", "output_dir": str(tmp_path / "run")}
+    settings = dataclasses.replace(tiny_settings, **places, num_train_steps=1, num_warmup_steps=0)
+    pretraining.pretrain(settings)
     assert "in 2 parts one after the other, to fit" in capsys.readouterr().out
     monkeypatch.setattr(memory, "_common_divisors", lambda numbers: [4])
     pretraining.pretrain(settings)
+    assert "trained already" in capsys.readouterr().out
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["gradient_accumulation_steps"] == 2
     with pytest.raises(UserError, match=r"gradient_accumulation_steps=2 \(now 4\)"):

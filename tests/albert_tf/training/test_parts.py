@@ -32,8 +32,8 @@ for kind in sys.argv[1:] or KINDS:
 
 # Each way of adding up: by words, pairs, rows, weights and whole batches, with a teacher.
 DEFAULT = (
-    *("tags", "packed", "words, halting", "permutation", "class weights", "regularized", "sum"),
-    *("tags, learned exit", "distilled tags", "joint spans", "student", "text pairs", "scored text pairs"),
+    *("packed", "words, halting", "permutation", "regularized", "sum"),
+    *("tags, learned exit", "distilled tags", "joint spans", "student", "text pairs"),
 )
 
 

@@ -134,7 +134,7 @@ def test_a_dry_run_tries_all_paths_and_leaves_nothing(settings, tmp_path, capsys
     wanted = dataclasses.replace(
         settings, config="albert_base_v2", eval_data=settings.train_data, second_eval_data=settings.train_data,
         num_train_steps=100_000, second_from_step=90_000, train_batch_size=4096, output_dir=str(tmp_path / "run"),
-        dryrun=True, gradient_accumulation_steps=1, init_from="",
+        dryrun=True, gradient_accumulation_steps=1, init_from="", walk="unrolled", optimizer="adamw",
     )  # fmt: skip
     (tmp_path / "run" / "dryrun").mkdir(parents=True)
     (tmp_path / "run" / "dryrun" / "thesis.txt").write_text("years of work")

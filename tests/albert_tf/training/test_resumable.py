@@ -19,8 +19,7 @@ from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import pretraining, run_folder
 from albert_tf.training.devices import Devices
 from albert_tf.training.signals import StopSignals
-from tests.albert_tf.training.trainers import at_step, copy, pretrain
-from tests.albert_tf.training.trainers import send as signal_of
+from tests.albert_tf.training.trainers import at_step, copy, pretrain, send
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
@@ -35,18 +34,6 @@ def assert_same_weights(one, other):
     models = [load_keras(folder / "last.keras", compile=True) for folder in (one, other)]
     for first, second in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(first, second)
-
-
-def send(monkeypatch, owner, name, number, call):
-    """Sends this process a signal within call number `call` of a method."""
-    function, count = getattr(owner, name), iter(range(1, 100))
-
-    def called(*arguments, **options):
-        if next(count) == call:
-            os.kill(os.getpid(), number)
-        return function(*arguments, **options)
-
-    monkeypatch.setattr(owner, name, called)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +152,7 @@ def test_a_full_disk_leaves_the_checkpoint_of_before(settings, trained, tmp_path
 
 def test_a_signal_at_a_checkpoint_does_not_wait_for_the_evaluation(settings, tmp_path, monkeypatch):
     there = []
-    at_step(monkeypatch, 2, signal_of(signal.SIGINT))
+    at_step(monkeypatch, 2, send(signal.SIGINT))
     monkeypatch.setattr(pretraining.Pretraining, "evaluate", lambda self, phase: there.append(steps_of(tmp_path)) or {})
     with pytest.raises(KeyboardInterrupt):
         pretrain(settings, tmp_path)

@@ -14,8 +14,10 @@ from albert_tf.training.tensorflow_steps import TensorFlowSteps
 from tests.albert_tf.training import portable_parts
 from tests.albert_tf.training.portable_parts import KINDS, LENGTH, WORDS, dataset_of, made
 
-# Of every kind of run one: each loss of pre-training, labels with their weights and a teacher, distillation on text.
-DEFAULT = ("packed", "words and pairs", "permutation", "distilled tags", "student")
+# What is traced: a state from batch to batch, labels with their weights, a teacher; a graph takes 4 s or more.
+IN_GRAPHS = ("permutation", "distilled tags")
+# The same comparison without graphs, of what else a run can be: last, since a module stays without them.
+EAGER = ("packed", "student")
 
 
 def shorter(value):
@@ -23,7 +25,7 @@ def shorter(value):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in DEFAULT)) for kind in KINDS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in IN_GRAPHS)) for kind in KINDS]
 )
 def test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch):
     """On batches of two lengths, with dropout. Without a graph `fit` takes a tenth of the time."""
@@ -51,6 +53,11 @@ def test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch):
         assert value == pytest.approx(ours[name], rel=1e-5), name
     for one, other in zip(weights, own_weights, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", EAGER)
+def test_steps_are_those_of_fit(kind, monkeypatch, eagerly):
+    test_steps_in_a_graph_are_those_of_fit(kind, monkeypatch)
 
 
 def test_what_no_task_trains_is_not_warned_of(eagerly):

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 MASKED = Kind(pretraining.pretrain, pretraining.Pretraining)
 TUNED = Kind(finetuning.finetune, finetuning.Finetuning)
 KINDS = {
-    **dict.fromkeys(("masked", "two phases", "permutation", "packed"), MASKED),
+    **dict.fromkeys(("masked", "two phases", "permutation", "packed", "halting", "equilibrium"), MASKED),
     **dict.fromkeys(("fine-tuning", "parts of fine-tuning", "distillation", "pairs"), TUNED),
     "compression, text": Kind(compression.run, TextDistillation, "text_phase"),
     "compression, task": Kind(compression.run, finetuning.Finetuning, "task_phase"),
@@ -56,6 +56,9 @@ PRETRAINED = {
         {"position_type": "relative"},
     ),
     "packed": ("short", {"train_batch_size": 16, "eval_data": ""}, {"max_position_embeddings": 96}),
+    # What their steps measured is in the history too.
+    "halting": ("words", {"log_steps": 4}, {"halting": "act", "gate_init": 0.5}),
+    "equilibrium": ("words", {"log_steps": 4}, {"equilibrium_solver": "anderson", "equilibrium_max_steps": 3}),
 }  # fmt: skip
 
 
