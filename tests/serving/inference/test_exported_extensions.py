@@ -1,8 +1,6 @@
 """Exports run any extension: by its own mathematics, or by other mathematics that has the same numbers."""
 
 import dataclasses
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from keras import ops
 from albert_tf import extension, registry
 from albert_tf.checkpoints.sharing import unshare_blocks
 from serving.inference import InferenceEncoder, InferenceOptions, make_encoder
-from tests.conftest import ROOT
 from tests.serving.inference.encoders import (
     ENCODERS,
     both,
@@ -94,12 +91,6 @@ def test_faster_forms_have_the_numbers_of_plain_ones(name, monkeypatch):
     require_near(both(make_encoder(encoder))(*batch[:3]), faster, batch[3])
 
 
-def test_a_plain_export_imports_no_extension():
-    lines = (
-        "import sys; from albert_tf import AlbertConfig, AlbertEncoder; from serving.inference import make_encoder;"
-        "make_encoder(AlbertEncoder(AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,"
-        " num_attention_heads=2, intermediate_size=16)));"
-        "print([name for name in sys.modules if name.startswith(('albert_tf.extensions', 'serving.inference.ext'))])"
-    )
-    ended = subprocess.run([sys.executable, "-c", lines], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "[]"
+def test_a_plain_export_imports_no_extension(run_module):
+    ended = run_module("tests.serving.inference.plain_export")
+    assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr
