@@ -3,10 +3,8 @@
 Started once; imports what all commands need, and none of their modules; then forks a child for every line of JSON on
 stdin, and answers on stdout with the child's status. No library has started threads of its own by then, and nothing
 has been computed, so the child is as good as a new interpreter. With `without_tensorflow` as its argument it imports
-NumPy alone, and its children can import neither TensorFlow nor Keras.
+NumPy and Numba alone, and its children can import neither TensorFlow nor Keras.
 """
-
-import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
 import gc
 import json
@@ -16,12 +14,13 @@ import signal
 import sys
 import time
 
-import numpy  # noqa: F401
+import numba  # noqa: F401
 
 if "without_tensorflow" in sys.argv:
     sys.modules |= {"tensorflow": None, "keras": None}
 else:
-    import numba  # noqa: F401
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
     import tensorflow_text  # noqa: F401
 
     import albert_tf  # noqa: F401

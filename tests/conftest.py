@@ -33,26 +33,13 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Started first, so that no core waits at the end for one of them.
+# Started first, so that no core waits at the end for one of them. The exports' server is not next to other tests of
+# the same exports, of which one would wait for the other to write them.
 LONGEST = (
-    *("test_whole_road.py", "test_steps.py", "test_pretraining_options.py", "test_resume.py", "test_depth_loops.py"),
-    *(
-        "test_jax.py",
-        "test_round_trips.py",
-        "test_contract.py",
-        "test_lanes.py",
-        "test_finetuning.py",
-        "test_encoder.py",
-    ),
-    *(
-        "test_distillation.py",
-        "test_stored.py",
-        "test_house.py",
-        "test_export_files.py",
-        "test_exports.py",
-        "test_run.py",
-    ),
-)
+    "test_whole_road", "test_exports", "test_steps", "test_pretraining_options", "test_resume", "test_depth_loops",
+    "test_contract", "test_jax", "test_round_trips", "test_lanes", "test_finetuning", "test_numbers",
+    "test_distillation", "test_stored", "test_house", "test_pages", "test_run", "test_export_files",
+)  # fmt: skip
 
 
 def pytest_configure(config):
@@ -66,7 +53,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(f"slow_{group_of(item)}")
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 def _mark_most_as_slow(items):
@@ -223,23 +210,25 @@ def topics(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_data(tmp_path_factory, topics, run_module) -> Path:
-    """Dynamic SOP records of the topics, 32 tokens long, with a vocabulary of 500 pieces."""
-    folder = tmp_path_factory.mktemp("tiny")
-    made = run_module(
-        "tfrecords.train_tokenizer", f"--input={topics}", f"--output_prefix={folder}/spm", "--vocab_size=500"
-    )
-    assert made.returncode == 0, made.stderr
-    built = run_module(
-        *("tfrecords.create_pretraining_data", f"--input={topics}", f"--tokenizer={folder}/spm.model"),
-        *(f"--output_dir={folder}/data", "--split_sentences", "--masking=dynamic", "--max_seq_length=32"),
-        *("--max_predictions_per_seq=5", "--held_out_fraction=0.1", "--seed=1"),
-    )
-    assert built.returncode == 0, built.stderr
-    # Every command ends with the next one.
-    assert "next: python -m tfrecords.create_pretraining_data" in made.stderr
-    assert built.stderr.splitlines()[-1].startswith("next: python -m albert_tf.run_pretraining --train_data=")
-    return folder / "data"
+def tiny_data(made_once, topics, run_module) -> Path:
+    """Dynamic SOP records of the topics, 32 tokens long, with a vocabulary of 500 pieces; not to be changed."""
+
+    def make(folder: Path) -> None:
+        made = run_module(
+            "tfrecords.train_tokenizer", f"--input={topics}", f"--output_prefix={folder}/spm", "--vocab_size=500"
+        )
+        assert made.returncode == 0, made.stderr
+        built = run_module(
+            *("tfrecords.create_pretraining_data", f"--input={topics}", f"--tokenizer={folder}/spm.model"),
+            *(f"--output_dir={folder}/data", "--split_sentences", "--masking=dynamic", "--max_seq_length=32"),
+            *("--max_predictions_per_seq=5", "--held_out_fraction=0.1", "--seed=1"),
+        )
+        assert built.returncode == 0, built.stderr
+        # Every command ends with the next one.
+        assert "next: python -m tfrecords.create_pretraining_data" in made.stderr
+        assert built.stderr.splitlines()[-1].startswith("next: python -m albert_tf.run_pretraining --train_data=")
+
+    return made_once("tiny_data", make) / "data"
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.example_files import MINILM, write_models
+from albert_tf import AlbertConfig
+from tests.docs.example_files import MINILM, NARROW, write_models
 from tests.docs.pages import EXPLANATION, GUIDES, PAGES, ROOT, WITH_COMMANDS, blocks, commands, is_broken, links
 
 README_WORDS = 700
@@ -115,6 +116,8 @@ def test_snippets_run(page, place, tmp_path, monkeypatch):
     (tmp_path / MINILM).parent.mkdir()
     (tmp_path / MINILM).symlink_to(place / MINILM)
     monkeypatch.chdir(tmp_path)
+    small, named = NARROW | {"num_hidden_layers": 2}, AlbertConfig.named
+    monkeypatch.setattr(AlbertConfig, "named", lambda name: named(name).replace(**small))
     names = {"__name__": "__main__"}
     for _, block in (one for one in SNIPPETS if one[0] == page):
         if page.name != "extensions.md" and not ELSEWHERE.search(block.text):

@@ -97,6 +97,7 @@ def test_more_comparisons_ask_for_more():
     assert beside.needed > alone.needed and beside.difference == alone.difference
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("wider", [1, 3, 9])
 def test_rarely_is_a_difference_seen_where_there_is_none(wider):
     """Of tables whose rows have one mean, and spreads of their own, about five in a hundred have a wrong sentence."""

@@ -24,6 +24,10 @@ EXITING = ("exiting classifier", "exiting regressor", "exiting token classifier"
 OF_XLNET = ("classifier", "spans", "multiple choice", "token classifier", "encoder", "permutation pretrainer")
 MEMBERS = [*((head, "albert") for head in (*HEADS, *EXITING)), *((head, "xlnet") for head in OF_XLNET),
            ("classifier", "remembering xlnet"), ("classifier", "roberta"), ("encoder", "roberta")]  # fmt: skip
+# What others of the same test prove too: of another head of that family, or of that head in another family.
+ALSO = [("exiting regressor", "albert"), ("exiting token classifier", "albert"), ("learned classifier", "albert"),
+        ("classifier", "xlnet"), ("token classifier", "xlnet"), ("encoder", "xlnet"),
+        ("classifier", "roberta")]  # fmt: skip
 FIRST = ["The Café is 2,000 mats (two)", "", "paris  \t<s>", "the cat sat in the river of france and the film is " * 4]
 SECOND = ["", "in paris", "what is the capital of france " * 5, "a fine river runs in the capital " * 5]
 MASKED = {"text": ["the MASK sat in the film", "MASKMASK is a fine river"]}
@@ -31,7 +35,11 @@ WORDS = {"text": ["  the  Café\tsat", "paris 漢字 xyz in the mat of who " * 3
 SINGLE, PAIR = {"text": FIRST}, {"first": FIRST, "second": SECOND}
 
 
-@pytest.mark.parametrize(("head", "family"), MEMBERS)
+def some_slow(members, slow):
+    return [pytest.param(*member, marks=pytest.mark.slow) if member[:2] in slow else member for member in members]
+
+
+@pytest.mark.parametrize(("head", "family"), some_slow(MEMBERS, ALSO))
 def test_ids_are_answered_as_by_the_keras_model(serve, head, family):
     model, served = serve(head, family=family)
     inputs = different_lengths(served.exportable)
@@ -57,7 +65,11 @@ PADDED = [*((head, "albert") for head in HEADS if head not in ("joint spans", "c
           ("multiple choice", "xlnet"), ("classifier", "remembering xlnet"), ("words alone", "roberta")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("head", "family"), PADDED)
+ALSO_PADDED = [("classifier", "albert"), ("regressor", "albert"), ("token classifier", "albert"),
+               ("multiple choice", "xlnet")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "family"), some_slow(PADDED, ALSO_PADDED))
 def test_what_a_server_pads_with_changes_nothing(serve, head, family):
     """A server makes requests of one batch equally long with each request's own first elements."""
     _, served = serve(head, family=family)
@@ -125,10 +137,13 @@ TEXTS = {
 }
 
 
+ALSO_TEXTS = [("classifier", "roberta"), ("paired classifier", "roberta"), ("token classifier", "xlnet"),
+              ("encoder", "sentencepiece"), ("cls embedder", "xlnet"), ("pretrainer", "sentencepiece")]  # fmt: skip
+WAYS = [(kind, family, "computed" if family == "albert" else "skipped") for kind in TEXTS for family in TEXTS[kind][2]]
+
+
 @pytest.mark.parametrize(
-    ("kind", "family", "padding"),
-    [(kind, family, "computed" if family == "albert" else "skipped") for kind in TEXTS for family in TEXTS[kind][2]]
-    + [("classifier", "albert", "skipped")],
+    ("kind", "family", "padding"), some_slow([*WAYS, ("classifier", "albert", "skipped")], ALSO_TEXTS)
 )
 def test_texts_are_answered_as_python_does(serve, tokenizer_of, kind, family, padding):
     inputs, lay_out, _ = TEXTS[kind]
@@ -240,7 +255,12 @@ def test_what_is_saved_answers_as_its_functions_do(exported, functions_of):
 
 
 @pytest.mark.parametrize(
-    ("head", "name"), [("multiple choice", "serving_default"), ("exiting token classifier", "early_exit")]
+    ("head", "name"),
+    [
+        ("multiple choice", "serving_default"),
+        # In graphs tokens leave in inference/test_early_exit.py.
+        pytest.param("exiting token classifier", "early_exit", marks=pytest.mark.slow),
+    ],
 )
 def test_choices_and_words_answer_in_graphs_too(serve, head, name):
     _, served = serve(head, True, max_seq_length=24, num_choices=3)

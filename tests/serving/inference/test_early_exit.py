@@ -103,8 +103,8 @@ def test_rows_leave_with_the_answers_of_the_step_where_their_rule_holds(kind, na
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
+        # The others are asked of servers (model_server/test_exports.py) and of slow tests.
         ("tagging", "patience"),
-        ("classification", "confidence"),
         *(
             pytest.param(kind, name, marks=pytest.mark.slow)
             for kind in MODELS

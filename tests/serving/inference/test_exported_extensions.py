@@ -1,8 +1,6 @@
 """Exports run any extension: by its own mathematics, or by other mathematics that has the same numbers."""
 
 import dataclasses
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from keras import ops
 from albert_tf import extension, registry
 from albert_tf.checkpoints.sharing import unshare_blocks
 from serving.inference import InferenceEncoder, InferenceOptions, make_encoder
-from tests.conftest import ROOT
 from tests.serving.inference.encoders import (
     ENCODERS,
     both,
@@ -61,15 +58,24 @@ def test_an_extension_without_a_file_here_is_exported(padding, monkeypatch):
         require_near(answer(*part[:2]), expected, part[3])
 
 
-@pytest.mark.parametrize("compute", ["float32", pytest.param("bfloat16", marks=needs_avx512), "int8"])
-@pytest.mark.parametrize("name", ["scaled, low rank", "low rank, gated"])
-def test_merged_low_rank_needs_no_products_and_has_the_numbers_of_the_shared_model(compute, name):
+@pytest.mark.parametrize(
+    ("name", "compute"),
+    [
+        ("scaled, low rank", "float32"),
+        ("low rank, gated", "int8"),
+        pytest.param("scaled, low rank", "bfloat16", marks=needs_avx512),
+        pytest.param("low rank, gated", "float32", marks=pytest.mark.slow),
+        pytest.param("scaled, low rank", "int8", marks=pytest.mark.slow),
+        pytest.param("low rank, gated", "bfloat16", marks=(pytest.mark.slow, needs_avx512)),
+    ],
+)
+def test_merged_low_rank_needs_no_products_and_has_the_numbers_of_the_shared_model(name, compute, products_anywhere):
     encoder, batch = make_keras(**ENCODERS[name] | {"hidden_act": "gelu"}), make_batch()
     expected, cosines = encoder(features(batch))["sequence_output"].numpy()[batch[3]], []
     for one in (encoder, unshare_blocks(encoder)):
         made = make_encoder(one, InferenceOptions(compute))
         assert any(half.low_rank for half in made.feed_forwards) == (one is encoder)
-        found = compiled(made)(*batch[:3])["sequence_output"].numpy()[batch[3]]
+        found = made(*batch[:3])["sequence_output"].numpy()[batch[3]]
         if compute == "float32":
             require_near({"all": tf.constant(found)}, {"all": expected}, batch[3])
         cosines.append((found * expected).sum() / np.linalg.norm(found) / np.linalg.norm(expected))
@@ -85,12 +91,6 @@ def test_faster_forms_have_the_numbers_of_plain_ones(name, monkeypatch):
     require_near(both(make_encoder(encoder))(*batch[:3]), faster, batch[3])
 
 
-def test_a_plain_export_imports_no_extension():
-    lines = (
-        "import sys; from albert_tf import AlbertConfig, AlbertEncoder; from serving.inference import make_encoder;"
-        "make_encoder(AlbertEncoder(AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,"
-        " num_attention_heads=2, intermediate_size=16)));"
-        "print([name for name in sys.modules if name.startswith(('albert_tf.extensions', 'serving.inference.ext'))])"
-    )
-    ended = subprocess.run([sys.executable, "-c", lines], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ended.stdout.strip() == "[]"
+def test_a_plain_export_imports_no_extension(run_module):
+    ended = run_module("tests.serving.inference.plain_export")
+    assert (ended.returncode, ended.stdout.strip()) == (0, "[]"), ended.stderr

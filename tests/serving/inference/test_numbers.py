@@ -39,7 +39,7 @@ def test_float32_gives_the_keras_encoders_numbers(changes, monkeypatch):
         require_near(both(twin)(*(part[:1] for part in batch[:3])), alone, mask[:1])
 
 
-@encoders_mostly_slow("windows", "relative, one-directional", "all", "distance buckets", "scaled, low rank")
+@encoders_mostly_slow("windows", "relative, one-directional", "all")
 def test_one_graph_takes_all_batches(changes, monkeypatch):
     """As an export's, which knows no sizes: batches, a row alone (whose part needs no tables), no
     rows; and long rows, attended to by parts."""

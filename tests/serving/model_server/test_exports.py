@@ -117,11 +117,12 @@ def test_requests_of_mixed_lengths_answer_in_a_batch_as_alone(server, by_functio
     with Client(server.address, model, signature=signature) as client, ThreadPoolExecutor(8) as pool:
         alone = [client.predict(request) for request in requests]
         together = list(pool.map(client.predict, requests))
-    for request, one, other in zip(requests, alone, together, strict=True):
+    for one, other in zip(alone, together, strict=True):
         assert other.keys() == one.keys() and len(other) > 1
         assert_close(other, one)
-        # The products of 8 bits run in graphs alone.
-        if model != "int8":
+    # The products of 8 bits run in graphs alone.
+    if model != "int8":
+        for request, one in zip(requests[::4], alone[::4]):
             assert_close(one, by_functions(model, signature, request))
     if model == "spans":
         assert sum(bool(answer["answer"][0]) for answer in alone) == 8

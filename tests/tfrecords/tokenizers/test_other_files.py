@@ -117,10 +117,10 @@ def test_a_tokenizer_of_other_rules_stays_the_same_wherever_it_goes(tmp_path):
     assert difference(ours, load_tokenizer(tmp_path / "bare.txt")) == "other rules of WordPiece"
 
 
-@pytest.mark.parametrize("flags", [(True, True, True, True), (False, True, False, True)])
-def test_all_characters_are_those_of_the_library(flags):
+@pytest.mark.parametrize(("flags", "end"), [((True, True, True, True), 0x110000), ((False, True, False, True), 0x3000)])
+def test_all_characters_are_those_of_the_library(flags, end):
     names = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
-    codes = [code for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    codes = [code for code in range(1, end) if not 0xD800 <= code < 0xE000]
     characters = np.array(codes)
     pages, rows, expansions = character_table(CharacterRules(*flags, of_library=True), "normal")
     found = expansions[rows[pages[characters // PAGE] * PAGE + characters % PAGE]]
