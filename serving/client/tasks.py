@@ -61,8 +61,8 @@ class Task:
             return self
         constants = tuple((name, options.get(name, OPTIONS[name])) for name in self.options)
         outputs = tuple(dict.fromkeys((*self.outputs, "lengths")))
-        changed = {"signature": _with_options(self.signature), "counts": self.option_counts}
-        return replace(self, outputs=outputs, numbers=constants, **changed)
+        signature, counts = _with_options(self.signature), self.option_counts
+        return replace(self, signature=signature, outputs=outputs, numbers=constants, counts=counts)
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
         """Returns rows of texts as the signature's inputs, each [rows]."""
