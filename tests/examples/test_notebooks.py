@@ -68,7 +68,7 @@ def test_a_classifier_to_its_end(execute, tiny, tmp_path):
     assert not in_red(outputs)
 
 
-# It trains 400 steps, compiled: some minutes of two cores.
+# It trains 1,500 steps, compiled: some minutes of two cores.
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_pretraining_learns(execute, tmp_path):
