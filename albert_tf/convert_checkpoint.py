@@ -112,6 +112,8 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 def main(settings: ConvertSettings) -> None:
     """Converts as the flags specify, and prints what was written."""
+    if Path(settings.output).resolve() == Path(settings.input).resolve():
+        raise UserError(f"--output={settings.output} is --input, whose files would be replaced; choose another")
     if settings.form != "keras_hub":  # It may be a preset's name.
         check_model(settings.input, settings.allow_pickle)
     import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)

@@ -5,6 +5,7 @@ python -m serving.gateway --model=embedder --port=8080 --api_key_file=keys.txt
 """
 
 import logging
+import re
 import sys
 from dataclasses import dataclass
 
@@ -61,6 +62,12 @@ def main(settings: Settings) -> None:
         raise UserError(f"--root_path={settings.root_path} must begin with a slash, as paths do")
     if settings.log_bodies and not settings.access_log:
         raise UserError("--log_bodies writes to --access_log, which is not given; give it, or leave --log_bodies out")
+    origins = tuple(name for item in settings.cors_origins for name in item.split(",") if name)
+    for origin in origins:
+        if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/]+", origin):
+            raise UserError(
+                f"--cors_origins={origin} is no origin; give *, or a scheme and a host: https://example.org"
+            )
     models = tuple(dict.fromkeys(name for item in settings.model for name in item.split(",") if name))
     if not models:
         raise UserError("--model=NAME must be given: the model server's name of the model")
@@ -93,7 +100,7 @@ def main(settings: Settings) -> None:
         root_path=settings.root_path.rstrip("/"),
         access_log=settings.access_log,
         log_bodies=settings.log_bodies,
-        cors_origins=tuple(name for item in settings.cors_origins for name in item.split(",") if name),
+        cors_origins=origins,
     )
     server = GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
     grpc = f", and over gRPC at {options.grpc_address}" if options.grpc_address else ""

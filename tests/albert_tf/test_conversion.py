@@ -13,7 +13,7 @@ from sentencepiece import SentencePieceTrainer
 from albert_tf import AlbertClassifier, AlbertTokenClassifier, loading
 from albert_tf.checkpoints import formats, load_huggingface, save_huggingface
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.convert_checkpoint import convert
+from albert_tf.convert_checkpoint import ConvertSettings, convert, main
 from tests.albert_tf.tiny import assert_same_weights, small
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer
@@ -169,3 +169,9 @@ def test_without_pytorch_its_files_say_what_to_do(published, monkeypatch):
     for path in (published, published / "pytorch_model.bin"):
         with pytest.raises(UserError, match=r"pip install torch; or download the same model's model\.safetensors"):
             loading.load(path, allow_pickle=True)
+
+
+def test_a_model_is_not_converted_into_its_own_folder(tmp_path):
+    settings = ConvertSettings(input=f"{tmp_path}", output=f"{tmp_path}/", to="huggingface")
+    with pytest.raises(UserError, match="is --input, whose files would be replaced"):
+        main(settings)

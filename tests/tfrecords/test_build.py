@@ -195,6 +195,13 @@ def test_wrong_flags_of_a_build_are_named_and_nothing_is_written(corpus_file, to
     assert not list(tmp_path.glob("data/*.tfrecord"))
 
 
+@pytest.mark.parametrize("setting", [{"reuse_length": 5}, {"mask_alpha": 7}, {"bi_data": False}, {"streams": 4}])
+def test_settings_of_permutations_are_refused_for_masked_records(setting):
+    ((name, value),) = setting.items()
+    with pytest.raises(UserError, match=f"--{name}={value} is for --objective=permutation"):
+        BuildSettings(**setting)
+
+
 def test_a_vocabulary_that_cannot_be_trained_leaves_no_folder(corpus_file, tmp_path):
     prefix = f"{tmp_path}/new/folder/spm"
     settings = train_tokenizer.TokenizerSettings(input=str(corpus_file), output_prefix=prefix, vocab_size=30000)
