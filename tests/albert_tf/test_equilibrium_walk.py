@@ -109,10 +109,10 @@ def test_it_is_a_fixed_point_of_the_recurrence(plain):
 
 def test_implicit_gradients_are_those_of_many_steps(plain):
     implicit = SOLVED.replace(equilibrium_gradient="implicit", equilibrium_tolerance=1e-6)
-    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 40}
+    many = {"equilibrium_tolerance": 0.0, "equilibrium_solver": "fixed_point", "equilibrium_max_steps": 80}
     found, expected = (
         gradients(twin(plain, config), "pooled_output")
-        for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=40))
+        for config in (implicit, SOLVED.replace(**many, equilibrium_phantom_steps=80))
     )
     assert_equal_gradients(found, expected)
 

@@ -79,7 +79,7 @@ MEMBERS = {
     for name, kind, features, layers, made, called in _MEMBERS
 }
 # One of each kind of answer.
-SAVED = ("encoder with attentions", "xlnet with two streams", "classifier with exits", "joint spans")
+SAVED = ("encoder without pooler", "xlnet with two streams", "classifier with exits", "joint spans")
 
 
 def inputs_of(features):

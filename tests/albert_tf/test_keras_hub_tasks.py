@@ -11,7 +11,6 @@ import tensorflow as tf
 from albert_tf import AlbertClassifier, AlbertRegressor, loading
 from albert_tf.checkpoints.keras_hub_tasks import read_preprocessor
 from tests.albert_tf.test_loading import VOCABULARY
-from tests.albert_tf.tiny import graphs
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe_file import byte_characters
 
@@ -80,8 +79,7 @@ def fitted(task):
 
 
 def answers(task, texts):
-    with graphs():  # Eagerly, the merges of a byte-level BPE are thousands of operations.
-        (features,) = tf.data.Dataset.from_tensors((texts,)).map(task.preprocessor)
+    features = task.preprocessor(x=texts)
     return np.asarray(keras.Model.__call__(task, features))
 
 

@@ -124,7 +124,7 @@ KINDS = {
     "classes": (classifier, (X, CLASSES)),
     "class weights": (classifier, (X, CLASSES, WEIGHTS)),
     "classes, halting": (lambda: classifier(HALTING), (X, CLASSES, WEIGHTS)),
-    "regularized": (regularized, (X, CLASSES, WEIGHTS)),
+    "regularized": (regularized, (X, CLASSES)),
     "sum": (sums, (X, CLASSES)),
     "early exit": (lambda: classifier(DEEP, early_exit=True), (X, CLASSES, WEIGHTS)),
     "learned exit": (lambda: classifier(DEEP, early_exit=LearnedExit()), (X, CLASSES, WEIGHTS)),
