@@ -76,7 +76,8 @@ class ExportSettings(CheckedSettings):
     compiled_lengths: str = setting(
         "",
         help="for --engine=xla or auto, the lengths in tokens that graphs are compiled for, comma-separated; a row is "
-        "padded to the next; empty: 8 to 32 or, on a CPU with AMX or without AVX-512, 8 to 128, in steps of 8",
+        "padded to the next; empty: 8 to 32 or, on a CPU with AMX, 8 to 128, in steps of 8; without AVX-512 8 to 384, "
+        "from 128 on in larger steps",
     )
     merge_low_rank: bool = setting(
         False,

@@ -61,7 +61,7 @@ def test_short_rows_have_the_usual_numbers_or_the_extension_is_refused_by_name(c
 @pytest.mark.parametrize(
     ("flags", "changes", "choices", "lengths"),
     [
-        ("avx2", {}, {}, range(8, 136, 8)),
+        ("avx2", {}, {}, [*range(8, 136, 8), 144, *range(160, 416, 32)]),
         ("avx2 avx512f", {}, {}, range(8, 40, 8)),
         ("avx2 avx512f amx_bf16", {}, {}, range(8, 136, 8)),
         ("avx2", {}, {"compiled_lengths": (5,)}, [5]),
