@@ -27,7 +27,7 @@ from albert_tf.published import (
 from albert_tf.registry import KEYS
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import read_json
-from tfrecords.base.hub import MODULES, Fetch, Part, find, inner_folder
+from tfrecords.base.hub import MODULES, Fetch, RepositoryPart, find, inner_folder
 
 Config = TypeVar("Config")
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -80,7 +80,7 @@ def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch) -> Path:
     return fetch(f"{inside}{names[0]}").parents[inside.count("/")]
 
 
-_PART = Part((MODULES, *CONFIG_FILES.split()), _fetch_all)
+_PART = RepositoryPart((MODULES, *CONFIG_FILES.split()), _fetch_all)
 
 
 def read_values(make: Callable[..., Config], values: Mapping[str, Any], where: str = "") -> Config:

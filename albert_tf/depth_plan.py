@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _PART = re.compile(r"([1-9]\d*)(?:x([1-9]\d*)(r?))?")
 
 
-class Part(NamedTuple):
+class PlanPart(NamedTuple):
     """A part of a plan: blocks of its own that run in sequence, repeatedly.
 
     Attributes:
@@ -25,7 +25,7 @@ class Part(NamedTuple):
     is_reversed: bool
 
 
-def read_depth_plan(text: str) -> list[Part]:
+def read_depth_plan(text: str) -> list[PlanPart]:
     """Reads parts joined by "+": "A" or "AxB" for A blocks run B times, "AxBr" for the last time in reversed order.
 
     "3x4" is the "cycle" of Takase and Kiyono (arXiv:2104.06022) over three blocks, "3x4r" their "cycle (rev)".
@@ -45,7 +45,7 @@ def read_depth_plan(text: str) -> list[Part]:
                 "one that runs ten times, and a last one; '2x6' for two in turn; '2x6r' with the last turn reversed"
             )
         blocks, repeats, backwards = found.groups()
-        parts.append(Part(int(blocks), int(repeats or 1), bool(backwards)))
+        parts.append(PlanPart(int(blocks), int(repeats or 1), bool(backwards)))
     return parts
 
 

@@ -13,7 +13,7 @@ from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, unknown_name
 from albert_tf.published import MODEL_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
-from tfrecords.base.hub import MODULES, Fetch, Part, find, read_modules
+from tfrecords.base.hub import MODULES, Fetch, RepositoryPart, find, read_modules
 from tfrecords.tokenizers.folder_files import tokenizer_files
 
 # What keras-hub downloads itself.
@@ -143,5 +143,5 @@ def _matches(file: str) -> bool:
 
 
 _SMALL = tuple(file for kind in ("configuration", "tokenizer", "sentence-transformers") for file in READ[kind].split())
-_MODEL = Part(_SMALL, _fetch_all)
-_WITH_PICKLES = Part(_SMALL, functools.partial(_fetch_all, allow_pickle=True))
+_MODEL = RepositoryPart(_SMALL, _fetch_all)
+_WITH_PICKLES = RepositoryPart(_SMALL, functools.partial(_fetch_all, allow_pickle=True))

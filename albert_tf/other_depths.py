@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from albert_tf.config import AlbertConfig
-from albert_tf.depth_plan import Part, read_depth_plan
+from albert_tf.depth_plan import PlanPart, read_depth_plan
 from albert_tf.layers.depth import Segment, runs_of
 from tfrecords.base.errors import UserError
 
@@ -88,7 +88,7 @@ def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
     return Repeated(place, sum(counts[:place]), runs[place], sum(counts) - counts[place])
 
 
-def _owners(parts: list[Part]) -> list[int]:
+def _owners(parts: list[PlanPart]) -> list[int]:
     """Returns the part number of each of `segments`: a part that ends reversed makes two."""
     return [
         number
@@ -97,7 +97,7 @@ def _owners(parts: list[Part]) -> list[int]:
     ]
 
 
-def write_depth_plan(parts: list[Part]) -> str:
+def write_depth_plan(parts: list[PlanPart]) -> str:
     """Formats a plan for `read_depth_plan`.
 
     >>> write_depth_plan(read_depth_plan("1x1+2x5r"))

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.machine import machine_line
 from serving.benchmark import statistics
-from serving.benchmark.load import Driver, Share, poisson_arrivals
+from serving.benchmark.load import Driver, LoadShare, poisson_arrivals
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.client import Connection
 from serving.wire import protos
@@ -63,8 +63,8 @@ def _medians(turns: list[Figures]) -> Figures:
 def _ours(connection: Connection, scenario: str, seed: int) -> Figures:
     driver = Driver(connection)
     load = {"due": poisson_arrivals(RATE, SECONDS, seed)} if scenario == "server" else {"clients": 1}
-    driver.run(Share([b""], [None], 10.0, time.perf_counter(), 0.5, clients=1))
-    samples = driver.run(Share([b""], [None], 10.0, time.perf_counter(), SECONDS, **load))
+    driver.run(LoadShare([b""], [None], 10.0, time.perf_counter(), 0.5, clients=1))
+    samples = driver.run(LoadShare([b""], [None], 10.0, time.perf_counter(), SECONDS, **load))
     driver.close()
     ordered = np.sort((samples.done - samples.due) * 1000)
     return {f"p{p:g}": statistics.percentile(ordered, p) for p in PERCENTILES}

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.machine import machine_line
 from benchmarks.stand_in import median_ms, stand_in_process
-from serving.benchmark.load import Share, constant_arrivals
+from serving.benchmark.load import LoadShare, constant_arrivals
 from serving.benchmark.point import generator_effort, generator_lag
 from serving.benchmark.workers import Workers
 from serving.client import Client, Connection
@@ -49,7 +49,7 @@ def generator_rates(target: str) -> None:
     for processes in (1, 2):
         with Workers(Connection(target, attempts=1), processes) as workers:
             for rate in RATES:
-                share = Share([b""], [None], 10.0, 0.0, SECONDS, due=constant_arrivals(rate, SECONDS))
+                share = LoadShare([b""], [None], 10.0, 0.0, SECONDS, due=constant_arrivals(rate, SECONDS))
                 samples = workers.run(share)
                 latencies = (samples.done - samples.due) * 1000
                 lag = generator_lag(samples)

@@ -14,7 +14,7 @@ from albert_tf.run_evaluation import EvaluationSettings
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from serving.export_settings import ExportSettings
-from serving.score.__main__ import Settings as ScoreSettings
+from serving.score.__main__ import ScoringSettings as ScoreSettings
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import flag_name, read_settings_file, settings_of
 from tfrecords.create_pretraining_data import CreateSettings

@@ -15,7 +15,7 @@ from serving.client import Connection
 from serving.gateway.app import INFER_PATHS, Gateway
 from serving.gateway.kserve import HEADER_LENGTH
 from serving.gateway.routes import ROUTES
-from serving.gateway.service import Options
+from serving.gateway.service import GatewayOptions
 from serving.model_server import batching, configuration, json_request, json_values
 from serving.model_server.status import StatusError
 from serving.wire.protos import BatchingParameters, MonitoringConfig, SSLConfig, TensorProto
@@ -118,7 +118,7 @@ _LIVES: list[asyncio.Task] = []
 
 async def _started(stack: contextlib.ExitStack, kind: str) -> Gateway:
     model = stack.enter_context(StandIn(FakeModel(kind), signatures=SIGNATURES[kind], threads=4))
-    options = Options(connection=Connection(model.target, attempts=1), models=("default",), check_s=3600.0)
+    options = GatewayOptions(connection=Connection(model.target, attempts=1), models=("default",), check_s=3600.0)
     one, begin = Gateway(options), [{"type": "lifespan.startup"}]
 
     async def receive():

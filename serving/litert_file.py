@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.extension import setting_of
-from albert_tf.layers.block import MASKED_SCORE, Pairs, Step
+from albert_tf.layers.block import MASKED_SCORE, Step, TokenPairs
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.base import KINDS
 from serving.inference import InferenceEncoder, InferenceOptions
@@ -38,7 +38,7 @@ class Rectangle(BatchRows):
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
         place = slice(0, 1) if step.only_summary else slice(None)
         features = {name: (one[:, place], one) for name, one in self.features.items()}
-        pairs = Pairs(self.batch.bias, features, 0 if step.only_summary else None)
+        pairs = TokenPairs(self.batch.bias, features, 0 if step.only_summary else None)
         contexts = self.attention(query[:, :, place], key, value, pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 

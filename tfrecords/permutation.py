@@ -53,7 +53,7 @@ class Streams:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PermutationRows:
     """Rows by feature name, int32 [rows, max_seq_length] and labels [rows]."""
 
     input: np.ndarray
@@ -117,7 +117,7 @@ def encode_streams(
     document_splits: np.ndarray,
     document_numbers: np.ndarray,
     copy: int,
-) -> Iterator[tuple[bytes, Rows]]:
+) -> Iterator[tuple[bytes, PermutationRows]]:
     """Yields (TFRecord bytes, rows) of each block of a shard's rows, in order.
 
     document_numbers: int64 [documents]; the first one, `copy` and the seed determine every random choice. Other
@@ -137,7 +137,7 @@ def encode_streams(
 
 def lay_out_steps(
     settings: BuildSettings, vocabulary: MaskingVocabulary, streams: Streams, key: np.ndarray, first: int, last: int
-) -> Rows:
+) -> PermutationRows:
     """Lays out the rows of all streams from step `first` to before `last`, ordered by step; fewer at the end.
 
     key: uint64, of the shard.
@@ -146,7 +146,7 @@ def lay_out_steps(
     starts, *pieces = vocabulary.word_table
     starts = starts.copy()
     starts[[vocabulary.cls_id, vocabulary.sep_id]] = True
-    return Rows(
+    return PermutationRows(
         *_lay_out(
             streams.ids,
             streams.begins,

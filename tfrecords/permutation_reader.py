@@ -76,7 +76,9 @@ def read_permutations(
     plan = _Plan(paths, counts, manifest, batch_size, training, seed)
     share = _Share(manifest, batch_size, parts, num_workers, worker)
     steps = plan.steps(skip_batches).enumerate(start=skip_batches).map(share).unbatch()
-    batches = steps.map(_Parser(manifest, seed, perm_size), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    batches = steps.map(
+        _PermutationParser(manifest, seed, perm_size), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
     length = tf.data.INFINITE_CARDINALITY if training else max(0, plan.length - skip_batches) * parts
     batches = batches.apply(tf.data.experimental.assert_cardinality(length))
     options = tf.data.Options()
@@ -176,7 +178,7 @@ class _Share:
         return number * self._batch_size + self._rows, of_rows, self._backwards
 
 
-class _Parser:
+class _PermutationParser:
     """(positions int64, records string, is_reversed int32), each [batch], to the features of `read_permutations`."""
 
     def __init__(self, manifest: dict[str, Any], seed: int, perm_size: int):

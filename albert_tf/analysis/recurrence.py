@@ -20,7 +20,7 @@ from tfrecords.base.plotting import fonts_for, legend_beside
 _RETURNS, _FALLS, _GROWS = 0.25, 0.8, 2.0
 
 
-class Run(NamedTuple):
+class BlockRun(NamedTuple):
     """One run of the repeated blocks, as medians over rows.
 
     Attributes:
@@ -50,7 +50,7 @@ class Recurrence(NamedTuple):
     """
 
     depth: int
-    runs: list[Run]
+    runs: list[BlockRun]
     returns: list[float]
     evaluations: dict[str, list[int]]
     rows: int
@@ -105,7 +105,7 @@ def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: f
             inner = _array(rows.sum(keras.ops.sum(move * before[0], axis=-1)))
             cosine = np.median(inner / np.maximum(size * before[1], 1e-30))
         residual = np.median(size / np.maximum(_array(norm(state, rows)), 1e-30))
-        runs.append(Run(step, residual, cosine, np.median(_array(norm(after, rows)) / first)))
+        runs.append(BlockRun(step, residual, cosine, np.median(_array(norm(after, rows)) / first)))
         state, before = after, (move, size)
         kept = [*kept[1 - 2 * LONGEST_PERIOD :], state]
     solutions = {kind: solve(function, start, rows, Solver(kind, tolerance, steps)) for kind in SOLVERS}
@@ -167,7 +167,7 @@ def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> No
     """Writes one line a model and run: model, step, residual, cosine, length."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["model", *Run._fields])
+        writer.writerow(["model", *BlockRun._fields])
         for name, found in recurrences.items():
             writer.writerows([name, run.step, *(f"{value:.6g}" for value in run[1:])] for run in found.runs)
 

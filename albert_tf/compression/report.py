@@ -17,7 +17,7 @@ from absl import logging
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.compression.quality import Quality, embedder_of
 from albert_tf.compression.settings import CompressSettings
-from albert_tf.compression.start import Cut, TableRow
+from albert_tf.compression.start import CompressionPlan, TableRow
 from albert_tf.model_files import MODEL_FILE
 from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.batches import predict
@@ -44,7 +44,7 @@ def milliseconds(model: keras.Model) -> float:
 
 
 def write_report(
-    folder: Path, settings: CompressSettings, quality: Quality, cut: Cut, rows: Sequence[TableRow],
+    folder: Path, settings: CompressSettings, quality: Quality, cut: CompressionPlan, rows: Sequence[TableRow],
     done: Mapping[str, TableRow], kept: str, speeds: Mapping[str, float],
 ) -> None:  # fmt: skip
     """Writes compress.json and compress.html into a model folder, and prints the losses.

@@ -19,7 +19,7 @@ from albert_tf.compression.distillation import Lesson, TextDistillation, digest_
 from albert_tf.compression.quality import Quality
 from albert_tf.compression.report import milliseconds, write_report
 from albert_tf.compression.settings import CORPUS, CompressSettings
-from albert_tf.compression.start import Cut, TableRow, compress, cut_config, cut_of, row_of, table
+from albert_tf.compression.start import CompressionPlan, TableRow, compress, cut_config, cut_of, row_of, table
 from albert_tf.compression.task_phase import TEXT_PHASE, TaskPhase
 from albert_tf.compression.text import Texts, count_pieces, make_rows, read_texts, split_texts, task_of
 from albert_tf.index import identity
@@ -35,7 +35,7 @@ from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.pruning import prune_tokenizer
 
 
-class Work(NamedTuple):
+class CompressionInput(NamedTuple):
     """The input of a compression.
 
     Attributes:
@@ -48,7 +48,7 @@ class Work(NamedTuple):
     loaded: Loaded
     teacher: Any
     tokenizer: Tokenizer
-    cut: Cut
+    cut: CompressionPlan
     counts: np.ndarray | None
     texts: Texts
     quality: Quality
@@ -114,7 +114,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
     return folder
 
 
-def prepare(settings: CompressSettings) -> Work:
+def prepare(settings: CompressSettings) -> CompressionInput:
     """Reads all inputs, so that errors (UserError) are raised before any work."""
     check_folder(settings)
     loaded, task = load(settings.model), task_of(settings)
@@ -149,7 +149,7 @@ def prepare(settings: CompressSettings) -> Work:
             f"nothing of '{settings.model}' would become smaller: give --embedding_size, --plan, --layers, "
             "a smaller --lora_rank, or --vocab_from=corpus"
         )
-    return Work(loaded, teacher, tokenizer, cut, counts, texts, quality, is_trained)
+    return CompressionInput(loaded, teacher, tokenizer, cut, counts, texts, quality, is_trained)
 
 
 def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts: Texts) -> tuple[Any, Tokenizer]:
@@ -161,7 +161,7 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
     return keep_pieces(model, kept), small
 
 
-def _measured(settings: CompressSettings, work: Work, folder: Path, is_chief: bool) -> list[TableRow]:
+def _measured(settings: CompressSettings, work: CompressionInput, folder: Path, is_chief: bool) -> list[TableRow]:
     """Returns the table of costs, or its first and last row; a resumed run measures only missing rows."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
@@ -181,7 +181,7 @@ def _measured(settings: CompressSettings, work: Work, folder: Path, is_chief: bo
     return rows
 
 
-def _table_rows(settings: CompressSettings, work: Work) -> Iterator[Callable[[], TableRow]]:
+def _table_rows(settings: CompressSettings, work: CompressionInput) -> Iterator[Callable[[], TableRow]]:
     whole, pieces = work.loaded, work.tokenizer.vocab_size
     yield lambda: row_of("as it is", whole.model, lambda model: work.quality(model, whole.tokenizer))
     if work.teacher is not whole.model:
@@ -192,11 +192,11 @@ def _table_rows(settings: CompressSettings, work: Work) -> Iterator[Callable[[],
         yield lambda: row_of(work.cut.title, _cut(work), work.score)
 
 
-def _cut(work: Work) -> Any:
+def _cut(work: CompressionInput) -> Any:
     return compress(work.teacher, work.cut, work.likeness, work.counts)
 
 
-def _student(settings: CompressSettings, work: Work) -> Any:
+def _student(settings: CompressSettings, work: CompressionInput) -> Any:
     """Returns the compressed model without dropout, of the configured dtype."""
     model = _cut(work)
     encoder = encoder_of(model)
@@ -217,7 +217,7 @@ def _student_config(config):
 
 
 def _text_phase(
-    settings: CompressSettings, work: Work, make: Callable, devices: Devices, started: float, folder: Path
+    settings: CompressSettings, work: CompressionInput, make: Callable, devices: Devices, started: float, folder: Path
 ) -> TextDistillation:
     config = _student_config(cut_config(encoder_of(work.teacher).config, work.cut))
     masks = "words" in lessons_of(settings, work.teacher)
@@ -229,7 +229,7 @@ def _text_phase(
     return TextDistillation(settings, lesson, work.quality, devices, started)
 
 
-def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, Any]:
+def _task(settings: CompressSettings, work: CompressionInput, row: TableRow) -> dict[str, Any]:
     """Returns the compressed model's task.json with its own scores; call it just after scoring."""
     own = {name: value for name, value in work.loaded.task.items() if name not in ("metrics", "distilled_from")}
     if not work.is_trained:
@@ -242,7 +242,7 @@ def _task(settings: CompressSettings, work: Work, row: TableRow) -> dict[str, An
     return own | work.quality.task.describe() | {"max_seq_length": settings.max_seq_length, "metrics": metrics}
 
 
-def _is_worse(work: Work, done: dict[str, TableRow]) -> bool:
+def _is_worse(work: CompressionInput, done: dict[str, TableRow]) -> bool:
     name = work.quality.metric
     text, task = (done[phase].scores[name] for phase in ("text", "task"))
     if task < text:
@@ -250,7 +250,7 @@ def _is_worse(work: Work, done: dict[str, TableRow]) -> bool:
     return task < text
 
 
-def _write_model(model: Any, work: Work, task: dict[str, Any], folder: Path, devices: Devices) -> None:
+def _write_model(model: Any, work: CompressionInput, task: dict[str, Any], folder: Path, devices: Devices) -> None:
     if not devices.is_chief:
         return
     with devices.alone():  # Keras makes other models to write one.

@@ -25,7 +25,7 @@ _OF_LAYERS = ("attention", "feed_forward", "exit")
 DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
 
 
-class Cut(NamedTuple):
+class CompressionPlan(NamedTuple):
     """The plan of a compression.
 
     Attributes:
@@ -70,7 +70,7 @@ class TableRow(NamedTuple):
 Score = Callable[[keras.Model], dict[str, float]]
 
 
-def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> Cut:
+def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> CompressionPlan:
     """Returns the plan of the settings, with all defaults; `counts`: the tokens' occurrences in the text, [vocab_size].
 
     Raises:
@@ -90,7 +90,7 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
         size = DEFAULT_SIZE if is_wide and config.hidden_size > DEFAULT_SIZE else 0
     shares = config.sharing == "none" and config.inner_group_num == 1 and kept > 1
     written = settings.plan or (f"1x{kept}" if shares else "none")
-    cut = Cut(
+    cut = CompressionPlan(
         _evenly(config.num_hidden_layers, kept), 0 if size == config.embedding_size else size,
         *("" if written == "none" else written, 0 if written == "none" else settings.lora_rank),
         *(settings.lora_target, settings.block, settings.align, settings.intermediate_size),
@@ -108,7 +108,10 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
 
 
 def compress(
-    model: keras.Model, cut: Cut, likeness: Callable[[Any], float] | None = None, counts: np.ndarray | None = None
+    model: keras.Model,
+    cut: CompressionPlan,
+    likeness: Callable[[Any], float] | None = None,
+    counts: np.ndarray | None = None,
 ) -> Any:
     """Returns a new, uncompiled model (encoder or any other) compressed by a plan.
 
@@ -123,7 +126,7 @@ def compress(
     return narrow_blocks(model, cut.intermediate_size) if cut.intermediate_size else model
 
 
-def _shared(model: Any, cut: Cut, likeness: Callable[[Any], float] | None) -> Any:
+def _shared(model: Any, cut: CompressionPlan, likeness: Callable[[Any], float] | None) -> Any:
     config = _shared_config(encoder_of(model).config, cut)
     if cut.aligned and encoder_of(model).config.sharing == "none":
         groups = dict[int, list[int]]()
@@ -138,12 +141,16 @@ def _shared(model: Any, cut: Cut, likeness: Callable[[Any], float] | None) -> An
 
 
 def table(
-    model: keras.Model, cut: Cut, score: Score, likeness: Callable[[Any], float], counts: np.ndarray | None = None
+    model: keras.Model,
+    cut: CompressionPlan,
+    score: Score,
+    likeness: Callable[[Any], float],
+    counts: np.ndarray | None = None,
 ) -> Iterator[Callable[[], TableRow]]:
     """Yields functions that measure one row each: every rank and plan by itself, then `cut`."""
-    whole = Cut(tuple(range(encoder_of(model).config.num_hidden_layers)))
+    whole = CompressionPlan(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:
-        yield lambda: row_of(Cut(cut.layers).title, keep_layers(model, cut.layers), score)
+        yield lambda: row_of(CompressionPlan(cut.layers).title, keep_layers(model, cut.layers), score)
     cuts = [whole._replace(embedding_size=size) for size in _sizes(model, cut)]
     cuts += [one._replace(layers=whole.layers) for one in _plans(model, cut)]
     for one in [*cuts, cut]:
@@ -155,7 +162,7 @@ def row_of(title: str, model: keras.Model, score: Score) -> TableRow:
     return TableRow(title, model.count_params(), score(model))
 
 
-def cut_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
+def cut_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
     """Returns the configuration that `compress` produces."""
     if cut.layers != tuple(range(config.num_hidden_layers)):
         config = config.replace(num_hidden_layers=len(cut.layers), **_no_plan(config, len(cut.layers)))
@@ -206,7 +213,7 @@ def _evenly(layers: int, kept: int) -> tuple[int, ...]:
     return tuple((number + 1) * layers // kept - 1 for number in range(kept))
 
 
-def _shared_config(config: AlbertConfig, cut: Cut) -> AlbertConfig:
+def _shared_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
     repeats = any("x" in part for part in cut.plan.split("+"))
     rank = cut.lora_rank if repeats else 0
     return config.replace(
@@ -227,14 +234,14 @@ def _best_blocks(model: Any, config: AlbertConfig, likeness: Callable[[Any], flo
     return taken
 
 
-def _sizes(model: keras.Model, cut: Cut) -> list[int]:
+def _sizes(model: keras.Model, cut: CompressionPlan) -> list[int]:
     config = encoder_of(model).config
     is_cut = cut.embedding_size or not config.is_projected
     sizes = {*TABLE_SIZES, cut.embedding_size} if is_cut else set()
     return sorted(size for size in sizes if 0 < size < config.embedding_size)
 
 
-def _plans(model: keras.Model, cut: Cut) -> list[Cut]:
+def _plans(model: keras.Model, cut: CompressionPlan) -> list[CompressionPlan]:
     config = encoder_of(model).config
     layers = config.num_hidden_layers
     if not cut.plan or config.sharing != "none":
@@ -245,6 +252,6 @@ def _plans(model: keras.Model, cut: Cut) -> list[Cut]:
     if len(cut.layers) == layers:
         plans += [cut.plan]
     plans = list(dict.fromkeys(plans))
-    means = [Cut(cut.layers, 0, plan) for plan in plans]
+    means = [CompressionPlan(cut.layers, 0, plan) for plan in plans]
     found = [means[0]._replace(aligned=False), *means, means[0]._replace(block="best")]
     return found + [one._replace(lora_rank=cut.lora_rank) for one in means if cut.lora_rank]

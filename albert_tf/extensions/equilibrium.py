@@ -16,7 +16,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
 from albert_tf.extension import GATE, Extension, RowCost, Weight, WeightLayer
-from albert_tf.extensions.fixed_point import Rows, Solution, Solver, implicit, norm, phantom, solve, spectral_radius
+from albert_tf.extensions.fixed_point import RowSums, Solution, Solver, implicit, norm, phantom, solve, spectral_radius
 from albert_tf.extensions.pullback import Function
 from albert_tf.layers.depth import DepthLoop, Runner, Segment, segments
 from albert_tf.registry import Weights
@@ -117,7 +117,7 @@ class Equilibrium(Extension):
         injected = gate * ops.cast(x, "float32")
         return lambda state: blocks(ops.cast(state + injected, x.dtype))
 
-    def solution(self, function: Function, x: Tensor, rows: Rows) -> Solution:
+    def solution(self, function: Function, x: Tensor, rows: RowSums) -> Solution:
         """Returns a function's fixed point, float32 [tokens, hidden_size], from x, with the configured gradient."""
         solver, is_phantom = self.solver, self.equilibrium_gradient == "phantom"
         if is_phantom and solver == Solver("fixed_point", 0, solver.max_steps):
@@ -129,7 +129,7 @@ class Equilibrium(Extension):
             state = implicit(function, solution.state, rows, solver)
         return solution._replace(state=state)
 
-    def _fixed_number(self, function: Function, x: Tensor, rows: Rows) -> Solution:
+    def _fixed_number(self, function: Function, x: Tensor, rows: RowSums) -> Solution:
         """Runs `max_steps` steps, the last ones with a gradient: truncated backpropagation through time."""
         total = self.equilibrium_max_steps
         with_gradient = min(self.equilibrium_phantom_steps, total)
@@ -192,7 +192,7 @@ def repeated_segment(config: Any) -> int:
     return repeated[0]
 
 
-def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, Rows]:
+def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, RowSums]:
     """Returns the fixed-point problem of an AlbertEncoder's batch, whatever its `walk`.
 
     Returns:

@@ -20,7 +20,7 @@ MEMORY, BETA, RIDGE = 5, 1.0, 1e-4
 _TINY = 1e-30
 
 
-class Rows(Protocol):
+class RowSums(Protocol):
     """The assignment of tokens to rows."""
 
     def sum(self, values: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Solution(NamedTuple):
     steps: Tensor
 
 
-def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solution:
+def solve(function: Function, start: Tensor, rows: RowSums, solver: Solver) -> Solution:
     """Solves z = f(z) from `start`, [tokens, width]. No gradient passes through; see `implicit` and `phantom`.
 
     `function` maps float32 [tokens, width] to the same shape, in any float dtype; rows must not mix.
@@ -104,7 +104,7 @@ def solve(function: Function, start: Tensor, rows: Rows, solver: Solver) -> Solu
     return Solution(*map(ops.stop_gradient, solution))
 
 
-def _better(before: Solution, state: Tensor, residual: Tensor, is_open: Tensor, rows: Rows) -> Solution:
+def _better(before: Solution, state: Tensor, residual: Tensor, is_open: Tensor, rows: RowSums) -> Solution:
     is_better = ops.logical_and(is_open, residual < before.residual)
     return Solution(
         ops.where(rows.spread(is_better)[:, None], state, before.state),
@@ -120,7 +120,7 @@ class _History:
         nothing = ops.zeros((MEMORY, 1, 1)) * start
         self.start = (nothing, nothing)
 
-    def mix(self, step: Tensor, state: Tensor, move: Tensor, past: tuple, rows: Rows) -> tuple[Tensor, tuple]:
+    def mix(self, step: Tensor, state: Tensor, move: Tensor, past: tuple, rows: RowSums) -> tuple[Tensor, tuple]:
         """Returns the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
 
         In each row alpha, whose sum is 1, minimizes |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2
@@ -144,7 +144,7 @@ class _History:
         return alpha / ops.sum(alpha, axis=1, keepdims=True)
 
 
-def norm(state: Tensor, rows: Rows) -> Tensor:
+def norm(state: Tensor, rows: RowSums) -> Tensor:
     """Returns each row's Euclidean norm, float32 [rows]."""
     return ops.sqrt(rows.sum(ops.sum(ops.square(ops.cast(state, "float32")), axis=-1)))
 
@@ -161,7 +161,7 @@ def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0)
     return with_gradient_of(state, moved)
 
 
-def implicit(function: Function, state: Tensor, rows: Rows, solver: Solver) -> Tensor:
+def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -> Tensor:
     """Returns the fixed point `state` with its exact gradient, by the implicit function theorem, without unrolling.
 
     For an upstream gradient v it solves g = J^T g + v, J = df/dz at the state, with the same solver, and passes g to
@@ -175,7 +175,7 @@ def implicit(function: Function, state: Tensor, rows: Rows, solver: Solver) -> T
     return with_gradient_of(state, with_changed_gradient(after, function, state, solved))
 
 
-def spectral_radius(function: Function, state: Tensor, rows: Rows, iterations: int = 40, seed: int = 0) -> Tensor:
+def spectral_radius(function: Function, state: Tensor, rows: RowSums, iterations: int = 40, seed: int = 0) -> Tensor:
     """Estimates each row's largest eigenvalue modulus of df/dz at a state: float32 [rows].
 
     Power iteration with J^T from a random vector: the geometric mean of the growth over the second half of the

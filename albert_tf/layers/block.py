@@ -114,7 +114,7 @@ def block(kernels: Kernels, rows: Rows, step: Step, hidden: Tensor) -> Tensor:
 
 
 @dataclasses.dataclass
-class Pairs:
+class TokenPairs:
     """The masks and features of query-key pairs, for rows in one rectangle."""
 
     bias: Tensor  # [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all
@@ -126,7 +126,7 @@ class Pairs:
         return scores if self.bias is None else scores + ops.cast(self.bias, scores.dtype)
 
 
-def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pairs, step: Step) -> Tensor:
+def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: TokenPairs, step: Step) -> Tensor:
     """Returns the scaled products of queries and keys."""
     # The scale comes after the product: TensorFlow 2.21 on CPU returns empty tensors, without an error, from a
     # while_loop around matmul(query * scale, transposed key) + bias (grappler's remapper with oneDNN).
@@ -135,7 +135,7 @@ def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Pai
 
 
 def attend_to_all(
-    attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
+    attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
 ) -> Tensor:
     """Returns the contexts of queries that attend to all keys of their row that the bias allows."""
     scores = attention.score(attention, query, key, pairs, step)
@@ -162,7 +162,7 @@ class Attention:
     attend: Callable = attend_to_all
     multiply: Callable = _multiply  # as tf.matmul
 
-    def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step) -> Tensor:
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step) -> Tensor:
         """Returns contexts [rows, heads, queries, head_size], from queries, keys and values of the same layout."""
         if self.rotate is not None:
             of_queries, of_keys = pairs.features["rotation"]

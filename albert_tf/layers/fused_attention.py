@@ -10,7 +10,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import setting_of
-from albert_tf.layers.block import ATTEND, Attention, Pairs, attend_to_all
+from albert_tf.layers.block import ATTEND, Attention, TokenPairs, attend_to_all
 from tfrecords.base.errors import UserError
 
 # Hopper's limit and divisor; Keras queries the GPU for the rest.
@@ -30,7 +30,7 @@ def fused_attention(on: bool = True) -> Iterator[None]:
         ATTEND.reset(before)
 
 
-def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, *others: Any) -> Tensor:
+def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, *others: Any) -> Tensor:
     # cuDNN has no backward pass with a bias for odd numbers of columns; Keras does not check this.
     if query.shape[2] % 2:
         return attend_to_all(attention, query, key, value, pairs, *others)

@@ -7,7 +7,7 @@ from keras import ops
 from albert_tf.base import Tensor
 from albert_tf.base.layers import activation, check_range, dropout, or_nan, plain, site_seed
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Pairs, Rows, Step
+from albert_tf.layers.block import MASKED_SCORE, Attention, Kernels, Rows, Step, TokenPairs
 from albert_tf.layers.depth import of_step, visit_of
 from albert_tf.layers.weights import Half, check_length
 from albert_tf.registry import REGISTRY
@@ -105,7 +105,7 @@ class PaddedRows(Rows):
         self.length = self.keys = ops.shape(features["input_ids"])[1]
         self.positions = token_positions(features, config)
         bias = _bias(features.get("input_mask"), features.get("sequence_ids"), dtype)
-        self.pairs = Pairs(bias, {})
+        self.pairs = TokenPairs(bias, {})
 
     @property
     def weights(self) -> Tensor:

@@ -25,7 +25,7 @@ _DIVISORS = {"sum_over_batch_size": "rows", "mean": "rows", "mean_with_sample_we
 Divisors = dict[str, Tensor]
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """The divisors for a part of a batch.
 
     Attributes:
@@ -45,20 +45,20 @@ class Part(NamedTuple):
         return ops.divide_no_nan(self.own[name] * _replicas(), self.whole[name])
 
 
-_PART: contextvars.ContextVar[Part | None] = contextvars.ContextVar("part", default=None)
+_PART: contextvars.ContextVar[BatchPart | None] = contextvars.ContextVar("part", default=None)
 
 
 @contextlib.contextmanager
 def part_of(own: Divisors, whole: Divisors) -> Iterator[None]:
     """A context in which losses are shares of a whole batch; see `current_part`."""
-    before = _PART.set(Part(own, whole))
+    before = _PART.set(BatchPart(own, whole))
     try:
         yield
     finally:
         _PART.reset(before)
 
 
-def current_part() -> Part | None:
+def current_part() -> BatchPart | None:
     """Returns the part whose loss is being computed; None for a whole batch."""
     return _PART.get()
 

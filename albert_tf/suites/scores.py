@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import stats
 
-from albert_tf.suites.sets import Classes, EmbeddingSet, Pairs, Ranking
+from albert_tf.suites.sets import Classes, EmbeddingSet, PairSet, Ranking
 
 # Passages that retrieval ranks for each query, and draws of queries for an interval.
 _MOST_RANKED, _RESAMPLES = 1000, 2000
@@ -41,7 +41,7 @@ def measure(data: EmbeddingSet, model: Embedder) -> dict[str, dict[str, Any]]:
     STS has Spearman's correlation over all parts together, and that of each part. Retrieval and reranking have a
     bootstrap `interval` of the main figure, 95 %, over their queries.
     """
-    if isinstance(data, Pairs):
+    if isinstance(data, PairSet):
         return {data.kind: _pairs(data, model)}
     if isinstance(data, Ranking):
         return {data.kind: _ranking(data, model)}
@@ -54,7 +54,7 @@ def _vectors(encode: Callable, texts: Sequence[str]) -> np.ndarray:
     return np.asarray(encode(list(places)))[[places[text] for text in texts]]
 
 
-def _pairs(data: Pairs, model: Embedder) -> dict[str, Any]:
+def _pairs(data: PairSet, model: Embedder) -> dict[str, Any]:
     vectors = _vectors(model.encode, [*data.firsts, *data.seconds])
     first, second = vectors[: len(data.firsts)], vectors[len(data.firsts) :]
     scores = np.array([model.similarity(a[None], b[None])[0, 0] for a, b in zip(first, second)], "float64")

@@ -26,14 +26,14 @@ import numpy as np
 from albert_tf.tasks import parquet
 from albert_tf.tasks.columns import LABEL_NAMES, TEXT_NAMES, find_column
 from albert_tf.tasks.table_files import DESCRIPTIONS, OWN_STEMS, SUFFIXES, find_tables
-from albert_tf.tasks.tables import Row, Table, read_table
+from albert_tf.tasks.tables import DataRow, Table, read_table
 from albert_tf.tasks.values import class_of, names_of, number_of, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import is_gzipped
 
 
 @dataclasses.dataclass(frozen=True)
-class Pairs:
+class PairSet:
     """Pairs of texts with a number each.
 
     Attributes:
@@ -87,7 +87,7 @@ class Classes:
     test: Sequence[tuple[str, str]]
 
 
-EmbeddingSet = Pairs | Ranking | Classes
+EmbeddingSet = PairSet | Ranking | Classes
 
 _COLUMNS = {
     "first": ("sentence1", "sentence_1", "sentence_a", "text1", "question1", "#1 string"),
@@ -137,7 +137,7 @@ def _sets_in(folder: Path) -> Iterator[EmbeddingSet]:
     yield found
 
 
-def _read_semeval(folder: Path) -> tuple[Pairs, set[str]]:
+def _read_semeval(folder: Path) -> tuple[PairSet, set[str]]:
     paths = sorted(path for path in folder.iterdir() if re.search(_SEMEVAL, path.name))
     rows, parts = [], {}
     for path in paths:
@@ -149,7 +149,7 @@ def _read_semeval(folder: Path) -> tuple[Pairs, set[str]]:
     return _as_pairs(folder.name, paths, rows, "STS", parts), set()
 
 
-def _read_sick(folder: Path) -> tuple[Pairs, set[str]]:
+def _read_sick(folder: Path) -> tuple[PairSet, set[str]]:
     known = {path.name for path in folder.glob("SICK_*.txt*")}
     path = _only(folder, "SICK_test_annotated.txt")
     header = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
@@ -159,18 +159,18 @@ def _read_sick(folder: Path) -> tuple[Pairs, set[str]]:
     return _as_pairs(folder.name, [path], rows, "STS"), known
 
 
-def _pairs(table: Table, rows: Sequence[Row], texts: Sequence[str], read: Callable, label: str) -> list[tuple]:
+def _pairs(table: Table, rows: Sequence[DataRow], texts: Sequence[str], read: Callable, label: str) -> list[tuple]:
     return [(*(text_of(table, row, column) for column in texts), read(table, row, label)) for row in rows]
 
 
-def _as_pairs(name: str, files: Sequence[Path], rows: list[tuple], kind: str, parts=None) -> Pairs:
+def _as_pairs(name: str, files: Sequence[Path], rows: list[tuple], kind: str, parts=None) -> PairSet:
     if not rows:
         raise UserError(f"'{files[0]}' has no rows to measure on; {_HINT}")
     firsts, seconds, labels = zip(*rows)
     labels = np.array(labels, "float64")
     if len(set(labels)) < 2:
         raise UserError(f"'{files[0]}': every pair has the label {labels[0]:g}, so nothing can be measured")
-    return Pairs(name, files, firsts, seconds, labels, parts or {}, kind)
+    return PairSet(name, files, firsts, seconds, labels, parts or {}, kind)
 
 
 def _read_cranfield(folder: Path) -> tuple[Ranking, set[str]]:
@@ -209,7 +209,7 @@ def _read_beir(folder: Path) -> tuple[Ranking, set[str]]:
     return _ranking(folder.name, [corpus, asked, path], queries, passages, judgements, "retrieval"), {path.parent.name}
 
 
-def _name(row: Row, column: str) -> str:
+def _name(row: DataRow, column: str) -> str:
     return str(row.values[column])
 
 
@@ -292,7 +292,7 @@ def _texts(table: Table) -> list[tuple[str, str]]:
     return [(text_of(table, row, text), *names_of("classification", table, row, label)) for row in rows]
 
 
-def _yes_or_no(table: Table, row: Row, column: str) -> int:
+def _yes_or_no(table: Table, row: DataRow, column: str) -> int:
     value = class_of(table, row, column)
     if (answer := _YES_OR_NO.get(value.strip().casefold())) is None:
         raise table.wrong(row, f"{column} {value!r} is neither 1 nor 0")

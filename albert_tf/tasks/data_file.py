@@ -17,7 +17,7 @@ from albert_tf.tasks.columns import find_column, kind_of_labels
 from albert_tf.tasks.encodings import check_encoding
 from albert_tf.tasks.table_files import no_table_hint
 from albert_tf.tasks.table_format import SEPARATED
-from albert_tf.tasks.tables import Row, Table, read_table
+from albert_tf.tasks.tables import DataRow, Table, read_table
 from albert_tf.tasks.values import names_of, tagged_words, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, ending
@@ -169,7 +169,7 @@ def _read(options: FileOptions, decimal_comma: bool = False) -> Table:
     return table._replace(rows=_with_points(table.rows, options.label_column)) if decimal_comma else table
 
 
-def _with_points(rows: Iterator[Row], column: str) -> Iterator[Row]:
+def _with_points(rows: Iterator[DataRow], column: str) -> Iterator[DataRow]:
     return (row._replace(values=row.values | {column: str(row.values[column]).replace(",", ".")}) for row in rows)
 
 
@@ -194,7 +194,7 @@ def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[t
     return np.array(keys, np.uint64), labels
 
 
-def _texts_and_labels(table: Table, row: Row, options: FileOptions) -> tuple[list[str], tuple[str, ...]]:
+def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple[list[str], tuple[str, ...]]:
     if options.task == "tagging":
         words, tags = tagged_words(table, row, options.text_column, options.label_column)
         return [" ".join(words)], tuple(sorted(set(tags)))

@@ -14,7 +14,7 @@ from albert_tf.models.classifiers import AlbertClassifier
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.metrics import f1
 from albert_tf.tasks.rows import FeatureRows
-from albert_tf.tasks.tables import Row, Table, write_table
+from albert_tf.tasks.tables import DataRow, Table, write_table
 from albert_tf.tasks.text_task import TextExample, TextTask, indices
 from albert_tf.tasks.values import labels_of
 
@@ -30,7 +30,7 @@ class MultilabelTask(TextTask):
     of all texts.
     """
 
-    def _label(self, table: Table, row: Row) -> tuple[int, ...]:
+    def _label(self, table: Table, row: DataRow) -> tuple[int, ...]:
         names = labels_of(table, row, self.label_column)
         if unknown := [name for name in names if name not in self.label_names]:
             known = ", ".join(self.label_names)

@@ -15,7 +15,7 @@ from albert_tf.choices import PAIR_LOSSES
 from albert_tf.tasks.columns import optional_column
 from albert_tf.tasks.data_file import FileOptions, columns_of, hold_out
 from albert_tf.tasks.table_files import find_table, own_stems, train_file
-from albert_tf.tasks.tables import Row, Table, read_table
+from albert_tf.tasks.tables import DataRow, Table, read_table
 from albert_tf.tasks.values import number_of, text_of
 from tfrecords.base.errors import UserError
 
@@ -75,7 +75,7 @@ class PairData:
         table = read_table(path, encoding=self.encoding).require(needed, _MEND)
         return (self._example(table, row) for row in table.rows)
 
-    def _example(self, table: Table, row: Row) -> PairExample:
+    def _example(self, table: Table, row: DataRow) -> PairExample:
         texts = tuple(text_of(table, row, column) for column in self.columns)
         score = number_of(table, row, self.score) if self.score else None
         return PairExample(texts, score, str(row.line))

@@ -14,7 +14,7 @@ from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
 from albert_tf.tasks.table_files import find_tables
-from albert_tf.tasks.tables import Row, Table, read_json_lines, write_table
+from albert_tf.tasks.tables import DataRow, Table, read_json_lines, write_table
 from albert_tf.tasks.task import Hyperparameters, Task
 from albert_tf.tasks.truncation import Truncation
 from tfrecords.base import files
@@ -138,7 +138,7 @@ def _files(folder: Path) -> list[Path]:
     return [found["all"]] if "all" in found else list(found.values())
 
 
-def _examples(table: Table, row: Row, level: str) -> list[RaceExample]:
+def _examples(table: Table, row: DataRow, level: str) -> list[RaceExample]:
     article, questions, options, answers = (row.values[name] for name in ("article", "questions", "options", "answers"))
     if not isinstance(article, str) or not article.strip():
         raise table.wrong(row, "article is not a text")

@@ -47,7 +47,7 @@ _WARNED: set[Path] = set()
 _ENCODING_BYTES = 1 << 16
 
 
-class Row(NamedTuple):
+class DataRow(NamedTuple):
     """A row of a table; `line`: where it starts in its file, from 1."""
 
     line: int
@@ -59,9 +59,9 @@ class Table(NamedTuple):
 
     path: Path
     columns: tuple[str, ...]
-    rows: Iterator[Row]
+    rows: Iterator[DataRow]
 
-    def wrong(self, row: Row, what: str, mend: str = "mend the row") -> UserError:
+    def wrong(self, row: DataRow, what: str, mend: str = "mend the row") -> UserError:
         place = "row" if ending(self.path) == parquet.ENDING else "line"
         return UserError(f"'{self.path}' {place} {row.line}: {what}; {mend}")
 
@@ -79,7 +79,7 @@ class Table(NamedTuple):
             raise UserError(f"'{self.path}' line 1: no column {', '.join(missing)}; it has {there}; {mend}")
         return self._replace(rows=self._having(columns))
 
-    def _having(self, columns: Sequence[str]) -> Iterator[Row]:
+    def _having(self, columns: Sequence[str]) -> Iterator[DataRow]:
         for row in self.rows:
             if missing := [name for name in columns if name not in row.values]:
                 raise self.wrong(row, f"no {', '.join(missing)}, which the first line has")
@@ -108,7 +108,7 @@ def read_table(
     if ending(path) == parquet.ENDING:
         columns, values = parquet.read(path)
         _check_names(f"'{path}'", columns)
-        return _checked(path, (Row(number, row) for number, row in enumerate(values, 1)), columns)
+        return _checked(path, (DataRow(number, row) for number, row in enumerate(values, 1)), columns)
     if is_json_lines(path):
         return read_json_lines(path, encoding)
     written = PUBLISHED if published else find_format(path, lambda: _lines(path, encoding))
@@ -209,13 +209,13 @@ def _check_names(place: str, columns: Sequence[str]) -> None:
 
 def _rows(
     path: Path, cells: Iterator[tuple[int, list[str]]], header: Sequence[str], skip_broken: bool
-) -> Iterator[Row]:
+) -> Iterator[DataRow]:
     broken = []
     for line, values in cells:
         if line > 1 < len(header) and [value.removeprefix("\ufeff") for value in values] == list(header):
             raise UserError(f"'{path}' line {line}: the header again, as of another file; remove this line")
         if len(values) == len(header):
-            yield Row(line, dict(zip(header, values)))
+            yield DataRow(line, dict(zip(header, values)))
         elif skip_broken:
             broken.append(line)
         else:
@@ -236,7 +236,7 @@ def read_json_lines(path: Path, encoding: str | None = None) -> Table:
     return _checked(path, _objects(path, encoding))
 
 
-def _objects(path: Path, encoding: str | None) -> Iterator[Row]:
+def _objects(path: Path, encoding: str | None) -> Iterator[DataRow]:
     for number, line in enumerate(_lines(path, encoding), 1):
         if not line.strip():
             continue
@@ -246,7 +246,7 @@ def _objects(path: Path, encoding: str | None) -> Iterator[Row]:
             raise UserError(f"'{path}' line {number}: not JSON ({error}); {_objects_of(line)}") from error
         if not isinstance(values, dict):
             raise UserError(f"'{path}' line {number}: not a JSON object; {_objects_of(line)}")
-        yield Row(number, whole_characters(values))
+        yield DataRow(number, whole_characters(values))
 
 
 def _objects_of(line: str) -> str:
@@ -271,7 +271,7 @@ def whole_characters(value: Any) -> Any:
     return value
 
 
-def _checked(path: Path, rows: Iterator[Row], columns: tuple[str, ...] | None = None) -> Table:
+def _checked(path: Path, rows: Iterator[DataRow], columns: tuple[str, ...] | None = None) -> Table:
     first = next(rows, None)
     if first is None:
         raise UserError(f"'{path}' holds no rows; give a file with at least one")

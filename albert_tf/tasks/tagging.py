@@ -17,7 +17,7 @@ from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
-from albert_tf.tasks.tables import Row, Table, find_table, read_table
+from albert_tf.tasks.tables import DataRow, Table, find_table, read_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from albert_tf.tasks.text_task import SplitFile
 from albert_tf.tasks.truncation import Truncation
@@ -111,7 +111,7 @@ class TaggingTask(Task):
                 line,
             )
 
-    def _example(self, table: Table, row: Row, labelled: bool) -> TaggedExample:
+    def _example(self, table: Table, row: DataRow, labelled: bool) -> TaggedExample:
         if not labelled:
             return TaggedExample(words_of(table, row, self.text_column), None)
         words, tags = tagged_words(table, row, self.text_column, self.label_column)

@@ -16,7 +16,7 @@ from albert_tf.tasks.cells import listed as listed_cell
 from albert_tf.tasks.data_file import DataFile
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
-from albert_tf.tasks.tables import SUFFIXES, Row, Table, find_table, read_table, write_table
+from albert_tf.tasks.tables import SUFFIXES, DataRow, Table, find_table, read_table, write_table
 from albert_tf.tasks.task import Hyperparameters, Task, listed
 from albert_tf.tasks.values import class_of, number_of, text_of
 from tfrecords.base import files
@@ -151,7 +151,7 @@ class TextTask(Task):
         if not count:
             raise UserError(f"'{table.path}' holds no row with a label")
 
-    def _label(self, table: Table, row: Row) -> int | float:
+    def _label(self, table: Table, row: DataRow) -> int | float:
         value = row.values[self.label_column]
         if self.label_names is None:
             return number_of(table, row, self.label_column, *self.range or ())

@@ -5,13 +5,13 @@ import re
 from typing import Any
 
 from albert_tf.tasks import cells
-from albert_tf.tasks.tables import Row, Table
+from albert_tf.tasks.tables import DataRow, Table
 
 # The largest number that float32, in which models learn, holds.
 LARGEST = 3.4028234663852886e38
 
 
-def text_of(table: Table, row: Row, column: str, takes_empty: bool = False) -> str:
+def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) -> str:
     """Returns the text of a row; raises UserError for another value, or an empty text unless `takes_empty`."""
     value = row.values[column]
     if not isinstance(value, str):
@@ -26,7 +26,7 @@ def label_text(value: Any) -> str:
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def class_of(table: Table, row: Row, column: str) -> str:
+def class_of(table: Table, row: DataRow, column: str) -> str:
     """Returns the class of a row, as `label_text` writes it; raises UserError if it has none or several."""
     value = row.values[column]
     if cells.is_list(value):
@@ -38,7 +38,7 @@ def class_of(table: Table, row: Row, column: str) -> str:
     return label_text(value)
 
 
-def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
+def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
     """Returns the number of a row, from `low` to `high`; raises UserError if there is none that float32 can hold."""
     value = row.values[column]
     try:
@@ -59,7 +59,7 @@ def number_of(table: Table, row: Row, column: str, low: float = -LARGEST, high: 
     raise table.wrong(row, f"{column} {value!r} is not {expected}", mend)
 
 
-def labels_of(table: Table, row: Row, column: str) -> list[str]:
+def labels_of(table: Table, row: DataRow, column: str) -> list[str]:
     """Returns the names of a row's labels; raises UserError unless they are a list of different names."""
     value = row.values[column]
     names = cells.listed(value)
@@ -70,7 +70,7 @@ def labels_of(table: Table, row: Row, column: str) -> list[str]:
     return names
 
 
-def words_of(table: Table, row: Row, column: str) -> list[str]:
+def words_of(table: Table, row: DataRow, column: str) -> list[str]:
     """Returns the words of a row: a list, or a text split at white space; raises UserError without any."""
     value = row.values[column]
     words = cells.listed(value)
@@ -83,7 +83,7 @@ def words_of(table: Table, row: Row, column: str) -> list[str]:
     return words
 
 
-def tags_of(table: Table, row: Row, column: str) -> list[str]:
+def tags_of(table: Table, row: DataRow, column: str) -> list[str]:
     """Returns the tags of a row, as `words_of` does; a list without quotation marks is refused."""
     value = row.values[column]
     if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
@@ -93,7 +93,7 @@ def tags_of(table: Table, row: Row, column: str) -> list[str]:
     return words_of(table, row, column)
 
 
-def tagged_words(table: Table, row: Row, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
+def tagged_words(table: Table, row: DataRow, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
     """Returns the words of a row and their tags; raises UserError unless they are equally many."""
     words, tags = words_of(table, row, text_column), tags_of(table, row, label_column)
     if len(tags) != len(words):
@@ -103,7 +103,7 @@ def tagged_words(table: Table, row: Row, text_column: str, label_column: str) ->
     return words, tags
 
 
-def names_of(kind: str, table: Table, row: Row, column: str) -> tuple[str, ...]:
+def names_of(kind: str, table: Table, row: DataRow, column: str) -> tuple[str, ...]:
     """Returns the names of a row's labels for a kind of task (none of a number); raises UserError for invalid ones."""
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))

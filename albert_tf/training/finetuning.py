@@ -23,7 +23,7 @@ from albert_tf.training.batches import predict, reader
 from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.distillation import distil, load_teacher
 from albert_tf.training.loop import Phase, Training
-from albert_tf.training.preparation import Run, Split, digest, prepare
+from albert_tf.training.preparation import PreparedRun, Split, digest, prepare
 from albert_tf.training.start import copy_weights
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -114,7 +114,7 @@ def _folders(settings: FinetuningSettings) -> dict[int, Path]:
     return {seed: output_dir / f"seed-{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
 
 
-def _of_seed(run: Run, seed: int, folder: Path) -> Run:
+def _of_seed(run: PreparedRun, seed: int, folder: Path) -> PreparedRun:
     return run._replace(settings=dataclasses.replace(run.settings, seed=seed, seeds="", output_dir=str(folder)))
 
 
@@ -136,7 +136,7 @@ class Finetuning(Training):
     name = "fine-tuning"
     free = FREE_ON_RESUME
 
-    def __init__(self, run: Run, devices: Devices, started: float):
+    def __init__(self, run: PreparedRun, devices: Devices, started: float):
         super().__init__(run.settings, devices, run.config, run.tokenizer, started)
         self.inputs, self.task = run, run.task
         self.main_metric, self.patience = run.main_metric, run.settings.early_stopping

@@ -21,7 +21,7 @@ from albert_tf.layers import fused_attention
 from albert_tf.model_files import MODEL_FILE
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, whereabouts
-from albert_tf.training.report import Report, memory_figures
+from albert_tf.training.report import TrainingReport, memory_figures
 from albert_tf.training.signals import StopSignals
 from albert_tf.training.utilisation import Utilisation
 from tfrecords.base import files
@@ -182,7 +182,7 @@ class Training(abc.ABC):
         self.steps = make_steps(self.model, self.devices, settings.jit_compile, parts, settings.fused_attention)
         history = self.history if self.devices.is_chief else None
         utilisation = Utilisation(self.config, settings, self.devices.replicas)
-        self.report = Report(history, self.name, settings.num_train_steps, self.step, utilisation)
+        self.report = TrainingReport(history, self.name, settings.num_train_steps, self.step, utilisation)
         self._ended = self._has_warned = False
         for phase in self.phases():
             if self.step < phase.last_step and not self._ended:

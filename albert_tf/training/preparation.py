@@ -42,7 +42,7 @@ class Split(NamedTuple):
     rows: FeatureRows
 
 
-class Run(NamedTuple):
+class PreparedRun(NamedTuple):
     """The inputs of a run.
 
     Attributes:
@@ -71,7 +71,7 @@ class Run(NamedTuple):
         return f"{self.task.evaluation_splits[0]}_{self.task.main_metric}"
 
 
-def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
+def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedRun:
     """Reads all inputs, so that errors (UserError) are raised before any training."""
     if task is None:
         settings, _ = resolve_data(settings)
@@ -125,7 +125,7 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> Run:
             f"({tokenizer.pieces[tokenizer.unk_id]}): it was made for another language or casing; use another model, "
             "or --max_unknown_share=1 to train all the same"
         )
-    return Run(
+    return PreparedRun(
         _count_steps(settings, task.defaults, train),
         task,
         tokenizer,

@@ -16,7 +16,7 @@ from tfrecords.base import files
 from tfrecords.base.script import progress_bar
 
 
-class Report:
+class TrainingReport:
     """Shows and writes the figures of training since the last row; with a `history` of None nothing.
 
     `first_step` is the number of steps of earlier starts.

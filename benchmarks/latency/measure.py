@@ -12,7 +12,7 @@ from albert_tf.analysis.cost import flops, parameters
 from benchmarks.latency.workload import BATCH, LENGTH
 from scripts.server import free_port, running_server
 from serving.benchmark.run import run_benchmark
-from serving.benchmark.settings import Settings
+from serving.benchmark.settings import BenchmarkSettings
 
 # Enough for a median with ten samples beyond it.
 LEAST_REQUESTS = 21
@@ -27,9 +27,9 @@ def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, 
         common = {"target": target, "model": "model", "in_process": str(version), "check": False, "timeout_s": 120.0}
         common |= {"seconds": seconds, "least_requests": LEAST_REQUESTS}
         both = {"protocols": "grpc,rest", "rest_api_port": rest_api_port}
-        single = run_benchmark(Settings(lengths=lengths, **common, **both))
+        single = run_benchmark(BenchmarkSettings(lengths=lengths, **common, **both))
         rows = {"mixed": True, "text_file": str(text), "tokenizer": str(vocabulary), "batches": str(BATCH)}
-        mixed = run_benchmark(Settings(lengths=str(LENGTH), **common, **rows))
+        mixed = run_benchmark(BenchmarkSettings(lengths=str(LENGTH), **common, **rows))
     return {
         "model": name,
         "parameters": counted.encoder + counted.pooler,

@@ -126,7 +126,7 @@ def _settings_class(module: str, tree: ast.Module) -> type:
     if module == _SERVER:
         # Defaults count the CPU cores: with a number of them that no machine has they can be told apart.
         with mock.patch.object(os, "sched_getaffinity", lambda _: range(_CORES), create=True):
-            return runpy.run_path(str(ROOT / "serving/model_server/flags.py"))["Options"]
+            return runpy.run_path(str(ROOT / "serving/model_server/flags.py"))["ServerOptions"]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "run_main"]
     (name,) = (ast.unparse(call.args[1]) for call in calls if len(call.args) > 1)
     return getattr(importlib.import_module(module), name)

@@ -9,13 +9,13 @@ import sys
 from serving.benchmark import compare, table
 from serving.benchmark.report import write_report
 from serving.benchmark.run import INTERRUPTED, run_benchmark
-from serving.benchmark.settings import Settings
+from serving.benchmark.settings import BenchmarkSettings
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
 from tfrecords.base.script import run_main, say_next
 
 
-def main(settings: Settings) -> None:
+def main(settings: BenchmarkSettings) -> None:
     """Measures, and writes the report into --output_dir."""
     output_dir = make_output_dir(settings.output_dir)
     report = run_benchmark(settings)
@@ -37,7 +37,7 @@ def run() -> None:
         del sys.argv[1:]
         run_main(lambda: compare.main(paths))
     else:
-        run_main(main, Settings)
+        run_main(main, BenchmarkSettings)
 
 
 if __name__ == "__main__":

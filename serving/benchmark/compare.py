@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from serving.benchmark import statistics
-from serving.benchmark.schema import Point, Report
+from serving.benchmark.schema import BenchmarkReport, Point
 from serving.benchmark.table import align, figure
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
@@ -48,7 +48,7 @@ class Difference:
         return changed if self.sound else f"{changed}, but a run was unsteady: repeat"
 
 
-def compare(a: Report, b: Report) -> list[Difference]:
+def compare(a: BenchmarkReport, b: BenchmarkReport) -> list[Difference]:
     """Compares all percentiles and points that both reports have.
 
     The interval of the ratio comes from resampling windows, then samples in them. It covers the noise within each run,
@@ -90,7 +90,7 @@ def _windows(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
     return [window for window in windows if len(window[0])]
 
 
-def warnings(a: Report, b: Report) -> list[str]:
+def warnings(a: BenchmarkReport, b: BenchmarkReport) -> list[str]:
     """Other possible causes of a difference between these reports."""
     notes = []
     for name in ("cpu", "usable_cores", "memory_gib"):
@@ -119,7 +119,7 @@ def to_text(differences: list[Difference], notes: list[str]) -> str:
     return "\n".join([align(rows), *[f"note: {note}" for note in notes]])
 
 
-def read_report(path: str) -> Report:
+def read_report(path: str) -> BenchmarkReport:
     """Reads a report.json; raises UserError for another file."""
     report = read_json(path)
     if not isinstance(report, dict) or report.get("tool") != "albert-tf serving.benchmark":

@@ -37,7 +37,7 @@ def due_times(arrival: str, rate: float, seconds: float, seed: int) -> np.ndarra
 
 
 @dataclass(frozen=True)
-class Share:
+class LoadShare:
     """The part of a load that one process sends. `start`: on time.perf_counter's clock, common to all processes."""
 
     requests: Sequence[bytes]
@@ -131,13 +131,13 @@ class Driver:
         for channel in self._channels:
             channel.close()
 
-    def run(self, share: Share) -> Samples:
+    def run(self, share: LoadShare) -> Samples:
         begin, cpu = time.perf_counter(), time.process_time()
         samples = self._closed(share) if share.due is None else self._open(share)
         samples.effort += Effort(cpu=time.process_time() - cpu, wall=time.perf_counter() - begin)
         return samples
 
-    def _closed(self, share: Share) -> Samples:
+    def _closed(self, share: LoadShare) -> Samples:
         records: list[list[tuple]] = [[] for _ in range(share.clients)]
         efforts: list[Effort] = []
         checkers = [_Checker(share.references) for _ in range(share.clients)]
@@ -163,7 +163,7 @@ class Driver:
         return samples.sorted()
 
     @contextmanager
-    def _stubs_of(self, share: Share) -> Iterator[Sequence[Callable]]:
+    def _stubs_of(self, share: LoadShare) -> Iterator[Sequence[Callable]]:
         if not share.url:
             yield self._stubs
             return
@@ -177,7 +177,7 @@ class Driver:
             for stub in stubs:
                 stub.close()
 
-    def _open(self, share: Share) -> Samples:
+    def _open(self, share: LoadShare) -> Samples:
         size, requests, items = len(share.due), share.requests, len(share.requests)
         sent, done, code = np.zeros(size), np.zeros(size), np.zeros(size, dtype=np.uint8)
         item = (np.arange(size) * share.item_step + share.first_item) % items
@@ -210,7 +210,7 @@ class Driver:
 
 
 def _closed_client(
-    stub, share: Share, client: int, records: list[list[tuple]], checker: "_Checker", efforts: list[Effort]
+    stub, share: LoadShare, client: int, records: list[list[tuple]], checker: "_Checker", efforts: list[Effort]
 ) -> None:
     clock, start, items = time.perf_counter, share.start, len(share.requests)
     record = records[client]

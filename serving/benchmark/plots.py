@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
 
-from serving.benchmark.schema import Point, Report
+from serving.benchmark.schema import BenchmarkReport, Point
 from serving.benchmark.statistics import decode_histogram
 from serving.benchmark.table import eventful, protocols, versions
 from tfrecords.base.plotting import fonts_for, legend_beside, wrapped
@@ -40,7 +40,7 @@ _TIMELINES = 8
 _TICKS = {"0": 0.0, "50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "99.99": 0.9999}
 
 
-def all_plots(report: Report) -> dict[str, bytes]:
+def all_plots(report: BenchmarkReport) -> dict[str, bytes]:
     """PNGs by file name, without plots that would be empty."""
     makers = {
         "latency.png": latency_plot,
@@ -59,7 +59,7 @@ def all_plots(report: Report) -> dict[str, bytes]:
     return drawn
 
 
-def latency_plot(report: Report) -> bytes | None:
+def latency_plot(report: BenchmarkReport) -> bytes | None:
     """Draws median, p90 and p99 against length: a colour for each batch and load, 95 % intervals as bands."""
     points = [point for point in report["points"] if point["length"] is not None]
     if not points:
@@ -96,7 +96,7 @@ def _draw_in_process(axes, points: list[Point]) -> None:
         axes.plot(by_length.keys(), by_length.values(), marker="x", color="black", label="in process, p50", zorder=3)
 
 
-def throughput_plot(report: Report) -> bytes | None:
+def throughput_plot(report: BenchmarkReport) -> bytes | None:
     """Latency against answers per second, from points of one workload under several loads and from search trials."""
     curves = _curves(report)
     if not curves:
@@ -121,7 +121,7 @@ def throughput_plot(report: Report) -> bytes | None:
     return _png(figure)
 
 
-def _curves(report: Report) -> dict[str, list[Point]]:
+def _curves(report: BenchmarkReport) -> dict[str, list[Point]]:
     curves = {f"{search['name']}, search": search["trials"] for search in report["found_rates"]}
     # A point without answers is not on the curve.
     points = [point for point in report["points"] if point["answered"]]
@@ -131,7 +131,7 @@ def _curves(report: Report) -> dict[str, list[Point]]:
     return curves
 
 
-def distribution_plot(report: Report) -> bytes | None:
+def distribution_plot(report: BenchmarkReport) -> bytes | None:
     """Latency at every percentile with a stretched tail, a line per point."""
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     deepest = 1.0
@@ -158,7 +158,7 @@ def distribution_plot(report: Report) -> bytes | None:
     return _png(figure)
 
 
-def timeline_plot(report: Report) -> bytes | None:
+def timeline_plot(report: BenchmarkReport) -> bytes | None:
     """Answers and failures per second over time, for points with a change of the server's state."""
     points = [point for point in report["points"] if point["requests"] and eventful(point)][:_TIMELINES]
     if not points:
@@ -186,7 +186,7 @@ def timeline_plot(report: Report) -> bytes | None:
     return _png(figure)
 
 
-def breakdown_plot(report: Report) -> bytes | None:
+def breakdown_plot(report: BenchmarkReport) -> bytes | None:
     """Mean latency by part, a bar per point; only for servers with metrics."""
     points = [point for point in report["points"] if point["breakdown_ms"]["server_compute"] is not None]
     if not points:
@@ -274,7 +274,7 @@ def _load_label(point: Point) -> str:
     return batch + rest + point["name"].split(", ", 1)[1]
 
 
-def _title(report: Report, what: str) -> str:
+def _title(report: BenchmarkReport, what: str) -> str:
     return wrapped(f"{what}: {report['model']['name']} {versions(report)} over {protocols(report)}", 80)
 
 

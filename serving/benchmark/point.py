@@ -8,10 +8,10 @@ import grpc
 import numpy as np
 
 from serving.benchmark import answers, breakdown, statistics
-from serving.benchmark.load import Effort, Samples, Share, due_times
+from serving.benchmark.load import Effort, LoadShare, Samples, due_times
 from serving.benchmark.rest import RestStub
-from serving.benchmark.schema import Answers, Checked, ErrorCount, Figures, Point, Timeline
-from serving.benchmark.settings import LONGEST_STRETCH, Settings
+from serving.benchmark.schema import AnswerCheck, Checked, ErrorCount, Figures, Point, Timeline
+from serving.benchmark.settings import LONGEST_STRETCH, BenchmarkSettings
 from serving.benchmark.workers import Workers
 from serving.benchmark.workload import Workload
 from serving.client.client import Client
@@ -108,7 +108,7 @@ def measure(
     workload: Workload,
     load: Load,
     first: Probe,
-    settings: Settings,
+    settings: BenchmarkSettings,
     tick: Callable[[float], None] = lambda seconds: None,
     look: Callable[[], Seen] = Seen,
 ) -> Point:
@@ -137,7 +137,7 @@ def measure(
     return point | {"breakdown_ms": breakdown.parts_of_mean(point["latency_ms"]["mean"], first.costs, server)}
 
 
-def seconds_of(load: Load, settings: Settings) -> float:
+def seconds_of(load: Load, settings: BenchmarkSettings) -> float:
     """Duration of a point; an open loop lasts until its minimum number of requests is due."""
     if load.arrival == "closed":
         return settings.seconds
@@ -145,14 +145,14 @@ def seconds_of(load: Load, settings: Settings) -> float:
 
 
 def _share(
-    workload: Workload, first: Probe, load: Load, settings: Settings, seconds: float, least_requests: int = 0
-) -> Share:
+    workload: Workload, first: Probe, load: Load, settings: BenchmarkSettings, seconds: float, least_requests: int = 0
+) -> LoadShare:
     references = first.replies if settings.check else [None] * len(workload.requests)
     common = {"requests": workload.requests, "references": references, "timeout_s": settings.timeout_s, "start": 0.0}
     if load.arrival != "closed":
         due = due_times(load.arrival, load.rate, seconds, settings.seed)
-        return Share(**common, seconds=seconds, due=due)
-    return Share(
+        return LoadShare(**common, seconds=seconds, due=due)
+    return LoadShare(
         **common,
         seconds=seconds,
         clients=load.clients,
@@ -164,11 +164,11 @@ def _share(
 
 
 def check_answers(
-    samples: Samples, workload: Workload, first: Probe, settings: Settings, before: Seen, after: Seen
+    samples: Samples, workload: Workload, first: Probe, settings: BenchmarkSettings, before: Seen, after: Seen
 ) -> Checked:
     """`answers`, and `versions`: answers from each; None where only the versions are known."""
     around = {seen.version for seen in (before, after)} - {None}
-    unknown: Answers = {"checked": False, "wrong": 0, "worst_difference": 0.0}
+    unknown: AnswerCheck = {"checked": False, "wrong": 0, "worst_difference": 0.0}
     # Answers without a version cannot be checked if versions changed meanwhile.
     if not settings.check or (workload.url and len(around) > 1):
         return {"answers": unknown, "versions": {str(version): None for version in sorted(around)}}
@@ -180,7 +180,7 @@ def check_answers(
     return checked
 
 
-def summary(samples: Samples, share: Share, workload: Workload, settings: Settings) -> Figures:
+def summary(samples: Samples, share: LoadShare, workload: Workload, settings: BenchmarkSettings) -> Figures:
     """Returns a point's figures and verdicts for the report."""
     latencies = samples.latencies_ms
     good = samples.code == 0
@@ -238,7 +238,7 @@ def _failures(requests: int, answered: int) -> list[str]:
     return [f"{failed / requests:.1%} of the requests failed"] * (failed > FAILED_SHARE * requests)
 
 
-def offered(samples: Samples, share: Share) -> float:
+def offered(samples: Samples, share: LoadShare) -> float:
     """Requests sent per second; fewer than due when the generator fell behind."""
     return len(samples.sent) / max(share.seconds, float(samples.sent.max(initial=0.0)))
 

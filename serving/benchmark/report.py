@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from serving.benchmark import table
-from serving.benchmark.schema import Environment, Report
+from serving.benchmark.schema import BenchmarkReport, Environment
 from tfrecords.base.files import replacing, write_json
 
 _PACKAGES = ("albert-tf", "grpcio", "protobuf", "numpy", "hdrhistogram", "tensorflow", "keras", "tensorflow-text")
@@ -71,7 +71,7 @@ def _cpu_name() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def write_report(report: Report, output_dir: Path) -> list[str]:
+def write_report(report: BenchmarkReport, output_dir: Path) -> list[str]:
     """Writes report.json, report.csv, the plots and report.html, each atomically; returns their names."""
     # Imported after measuring: a refused target should not wait for matplotlib.
     from serving.benchmark.plots import all_plots
@@ -85,7 +85,7 @@ def write_report(report: Report, output_dir: Path) -> list[str]:
     return ["report.json", *files]
 
 
-def to_html(report: Report, plots: dict[str, bytes]) -> str:
+def to_html(report: BenchmarkReport, plots: dict[str, bytes]) -> str:
     """Returns the report as one self-contained HTML file; `plots`: PNGs by name."""
     model, environment = report["model"], report["environment"]
     under = f"{report['target']}, {environment['created']}, {environment['cpu']}, {environment['usable_cores']} cores"
@@ -140,7 +140,7 @@ def _image(name: str, image: bytes) -> str:
     )
 
 
-def _search_tables(report: Report) -> str:
+def _search_tables(report: BenchmarkReport) -> str:
     text = ""
     for search in report["found_rates"]:
         rows = [["offered/s", "requests", "answered/s", "p50", "p99", "within bound", "verdict"]]
@@ -155,6 +155,6 @@ def _search_tables(report: Report) -> str:
     return text
 
 
-def _details(report: Report) -> str:
+def _details(report: BenchmarkReport) -> str:
     facts = {name: report[name] for name in ("model", "environment", "settings")}
     return f"<pre>{escape(json.dumps(facts, indent=2, ensure_ascii=False))}</pre>"

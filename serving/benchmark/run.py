@@ -11,8 +11,8 @@ from tqdm import tqdm
 from serving.benchmark import answers, breakdown, find_rate, table
 from serving.benchmark.point import Load, Probe, Seen, measure, probe, seconds_of
 from serving.benchmark.report import environment
-from serving.benchmark.schema import InProcessFigures, Model, Point, Report, Search, Skipped, TrialRow
-from serving.benchmark.settings import Settings
+from serving.benchmark.schema import BenchmarkReport, InProcessFigures, MeasuredModel, Point, Search, Skipped, TrialRow
+from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.statistics import samples_needed
 from serving.benchmark.workers import InProcess, Workers, describe_saved_model
 from serving.benchmark.workload import Workload, WorkloadMaker
@@ -44,12 +44,12 @@ _LOOK_S = 5.0
 _LIKELY_TRIALS = 9
 
 
-def run_benchmark(settings: Settings) -> Report:
+def run_benchmark(settings: BenchmarkSettings) -> BenchmarkReport:
     """Returns the report, as in report.json (fields: docs/reference/benchmark_report.md).
 
     >>> from serving.benchmark.stand_in import StandIn  # a server that does no work
     >>> with StandIn() as server:
-    ...     report = run_benchmark(Settings(target=server.target, lengths="8", seconds=0.1, warmup_seconds=0))
+    ...     report = run_benchmark(BenchmarkSettings(target=server.target, lengths="8", seconds=0.1, warmup_seconds=0))
     >>> report["points"][0]["name"]
     '8 tokens x 1, closed loop, 1 client'
 
@@ -93,7 +93,7 @@ def run_benchmark(settings: Settings) -> Report:
 class Benchmark:
     """One server's measurement; results go to `points`, `found_rates` and `skipped`."""
 
-    def __init__(self, client: Client, settings: Settings, stack: contextlib.ExitStack):
+    def __init__(self, client: Client, settings: BenchmarkSettings, stack: contextlib.ExitStack):
         self.client, self.settings = client, settings
         self.points: list[Point] = []
         self.found_rates: list[Search] = []
@@ -102,7 +102,7 @@ class Benchmark:
         self._metrics_url = (
             breakdown.metrics_url(settings.target, settings.rest_api_port) if settings.rest_api_port else None
         )
-        self.model: Model = {
+        self.model: MeasuredModel = {
             "name": settings.model,
             "version": client.served_version(),
             "signature": str(client.signature()),
@@ -170,7 +170,9 @@ class Benchmark:
         self.points.append(point | {"in_process": None})
         require_alive(point)
 
-    def _measure(self, workload: Workload, load: Load, first: Probe, settings: Settings | None = None) -> Point:
+    def _measure(
+        self, workload: Workload, load: Load, first: Probe, settings: BenchmarkSettings | None = None
+    ) -> Point:
         settings = settings or self.settings
         self._bar.set_description(f"{workload.name}, {load.name}", refresh=False)
         self._bar.total += seconds_of(load, settings) - self.settings.seconds
@@ -256,7 +258,7 @@ class Benchmark:
         return workloads * self._workload_seconds()
 
 
-def trial_settings(settings: Settings) -> Settings:
+def trial_settings(settings: BenchmarkSettings) -> BenchmarkSettings:
     """Extends a trial until its p99 has enough arrivals, unless the settings limit them."""
     return replace(settings, least_requests=settings.least_requests or samples_needed(99.0))
 
@@ -268,7 +270,7 @@ def require_alive(point: Point) -> None:
         raise UserError(f"{point['name']}: the server answers no more: {message}")
 
 
-def loads(settings: Settings) -> list[Load]:
+def loads(settings: BenchmarkSettings) -> list[Load]:
     """Returns the loads of each workload."""
     if settings.arrival != "closed":
         return [Load(settings.arrival, rate=rate) for rate in settings.numbers("rate")]

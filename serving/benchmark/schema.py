@@ -38,7 +38,7 @@ class Timeline(TypedDict):
     failed: list[int]
 
 
-class Window(TypedDict):
+class TimeWindow(TypedDict):
     """An equal part of a run, with its latencies as an HdrHistogram of microseconds."""
 
     latency_ms: LatencyMs
@@ -67,10 +67,10 @@ class Figures(TypedDict):
     timeline: Timeline
     stable: bool | None
     stability: str
-    windows: list[Window]
+    windows: list[TimeWindow]
 
 
-class Answers(TypedDict):
+class AnswerCheck(TypedDict):
     """Results of the answer check: whether done, number of wrong answers, largest difference."""
 
     checked: bool
@@ -81,7 +81,7 @@ class Answers(TypedDict):
 class Checked(TypedDict):
     """A point's answers, and the count of each version; None where only the versions are known."""
 
-    answers: Answers
+    answers: AnswerCheck
     versions: dict[str, int | None]
 
 
@@ -159,7 +159,7 @@ class Environment(TypedDict):
     packages: dict[str, str]
 
 
-class Model(TypedDict):
+class MeasuredModel(TypedDict):
     """The measured model, and its versions that answered."""
 
     name: str
@@ -170,13 +170,13 @@ class Model(TypedDict):
     in_process: NotRequired[dict[str, Any]]
 
 
-class Report(TypedDict):
+class BenchmarkReport(TypedDict):
     """A whole benchmark."""
 
     schema: int
     tool: str
     target: str
-    model: Model
+    model: MeasuredModel
     scenario: str | None
     settings: dict[str, Any]
     environment: Environment

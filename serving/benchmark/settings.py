@@ -21,7 +21,7 @@ SCENARIOS = {
 
 
 @dataclass(frozen=True)
-class Settings(CheckedSettings):
+class BenchmarkSettings(CheckedSettings):
     """The flags of a benchmark run.
 
     Lists are comma-separated; every combination of lengths, batches and clients (or rates) is a point.
@@ -121,7 +121,7 @@ class Settings(CheckedSettings):
     def rest_url(self) -> str:
         return rest.predict_url(self.target, self.rest_api_port, self.model, self.version, self.label)
 
-    def resolved(self) -> "Settings":
+    def resolved(self) -> "BenchmarkSettings":
         """The settings with the scenario's preset."""
         changes = {**SCENARIOS.get(self.scenario, {}), "scenario": ""}
         return replace(self, **changes) if self.scenario else self

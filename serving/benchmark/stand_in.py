@@ -107,7 +107,7 @@ class StandIn(grpc.GenericRpcHandler):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(CheckedSettings):
+class StandInSettings(CheckedSettings):
     """The command's flags."""
 
     port: int = setting(8500, help="Port to listen on, on 127.0.0.1 alone.")
@@ -115,7 +115,7 @@ class Settings(CheckedSettings):
     threads: int = setting(4, help="Requests answered at once.")
 
 
-def main(settings: Settings) -> None:
+def main(settings: StandInSettings) -> None:
     """Serves until Ctrl-C."""
     inputs = IDS if settings.inputs == "ids" else TEXT
     with StandIn(inputs=inputs, port=settings.port, threads=settings.threads) as server:
@@ -125,7 +125,7 @@ def main(settings: Settings) -> None:
 
 def run() -> None:
     """The entry point of the command."""
-    run_main(main, Settings)
+    run_main(main, StandInSettings)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from serving.benchmark.find_rate import WITHIN
-from serving.benchmark.schema import InProcessFigures, Point, Report, Search
+from serving.benchmark.schema import BenchmarkReport, InProcessFigures, Point, Search
 from serving.benchmark.statistics import PERCENTILES, percentile_name, samples_needed
 from serving.client.errors import hint_for
 
@@ -66,19 +66,19 @@ def eventful(point: Point) -> bool:
     return bool(failed or point["silence"]["stalled"] or len(point["versions"]) > 1)
 
 
-def protocols(report: Report) -> str:
+def protocols(report: BenchmarkReport) -> str:
     """The protocols of the report's points, as text."""
     names = {"grpc": "gRPC", "rest": "REST"}
     return " and ".join(names[one] for one in dict.fromkeys(point["protocol"] for point in report["points"]))
 
 
-def versions(report: Report) -> str:
+def versions(report: BenchmarkReport) -> str:
     """The model versions that answered, as text."""
     numbers = report["model"]["versions"] or [report["model"]["version"]]
     return f"version{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
 
 
-def latency_rows(report: Report) -> list[list[str]]:
+def latency_rows(report: BenchmarkReport) -> list[list[str]]:
     """A heading and a row per point; latencies in milliseconds."""
     bounded = any(point["within_bound"] is not None for point in report["points"])
     batched = any(point["batch"] > 1 for point in report["points"])
@@ -101,7 +101,7 @@ def latency_rows(report: Report) -> list[list[str]]:
     return rows
 
 
-def breakdown_rows(report: Report) -> list[list[str]]:
+def breakdown_rows(report: BenchmarkReport) -> list[list[str]]:
     """Mean milliseconds by part, for parts known in any point."""
     points = report["points"]
     known = [part for part in _BREAKDOWN if any(point["breakdown_ms"][part] is not None for point in points)]
@@ -112,7 +112,7 @@ def breakdown_rows(report: Report) -> list[list[str]]:
     return rows
 
 
-def first_call_rows(report: Report) -> list[list[str]]:
+def first_call_rows(report: BenchmarkReport) -> list[list[str]]:
     """First and second call of each workload before any warm-up, and the warm median."""
     seen, rows = set(), [["workload", "first call", "second call", "warm p50"]]
     for point in report["points"]:
@@ -142,7 +142,7 @@ def few_arrivals(requests: int) -> str:
     return f", from {requests} requests where a p99 takes {needed:,}" if requests < needed else ""
 
 
-def remarks(report: Report) -> list[str]:
+def remarks(report: BenchmarkReport) -> list[str]:
     """Sentences to print with the figures."""
     lines = [f"skipped {skip['name']}: {shortened(skip['reason'])}" for skip in report["skipped"]]
     if report["ended_early"]:
@@ -215,7 +215,7 @@ def version_remark(point: Point) -> str:
     return f"{answered} requests: a swap in the middle; answers were compared within their version"
 
 
-def console_text(report: Report) -> str:
+def console_text(report: BenchmarkReport) -> str:
     """Returns the whole report as text for a terminal."""
     parts = [align(latency_rows(report)), align(first_call_rows(report))]
     if any(point["breakdown_ms"]["wire"] is not None for point in report["points"]):
@@ -244,7 +244,7 @@ def align(rows: list[list[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def to_csv(report: Report) -> str:
+def to_csv(report: BenchmarkReport) -> str:
     """One row per point, units in the column names, empty without a figure."""
     rows = []
     for point in report["points"]:

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from serving.benchmark import statistics
-from serving.benchmark.load import Driver, Samples, Share, join
+from serving.benchmark.load import Driver, LoadShare, Samples, join
 from serving.benchmark.settings import LONGEST_STRETCH
 from serving.client.channel import Connection
 from serving.client.messages import Arrays
@@ -64,7 +64,7 @@ class Workers:
         for child in self._children:
             child.join()
 
-    def run(self, share: Share, progress: Callable[[float], None] = lambda seconds: None) -> Samples:
+    def run(self, share: LoadShare, progress: Callable[[float], None] = lambda seconds: None) -> Samples:
         """Sends `share` from all processes and sets its `start`; calls `progress` with each span of seconds."""
         start = time.perf_counter() + _HEAD_START_S
         try:
@@ -86,7 +86,7 @@ class Workers:
         return parts
 
 
-def split(share: Share, count: int) -> list[Share]:
+def split(share: LoadShare, count: int) -> list[LoadShare]:
     """Deals arrivals out in turn (each process has 1/count of the rate), or clients evenly."""
     if share.due is not None:
         return [replace(share, due=share.due[i::count], first_item=i, item_step=count) for i in range(count)]

@@ -22,7 +22,7 @@ _HEADLINES = ("answer", "choice", "label", "labels", "value", "words")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(CheckedSettings):
+class ClientSettings(CheckedSettings):
     """The command's flags."""
 
     target: str = setting("127.0.0.1:8500", help="HOST:PORT of the server's gRPC port.")
@@ -56,7 +56,7 @@ class Settings(CheckedSettings):
         )
 
 
-def main(settings: Settings) -> None:
+def main(settings: ClientSettings) -> None:
     """Prints the answer, or without inputs the model's description."""
     with settings.client() as client:
         if sum(map(bool, (settings.text, settings.ids, settings.input))) > 1:
@@ -157,7 +157,7 @@ def _readable(value: Any) -> str:
 
 def run() -> None:
     """The entry point of the console script."""
-    run_main(main, Settings)
+    run_main(main, ClientSettings)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class ClientBase:
         self.model, self.version, self.label = model, version, label
         self.signature_name, self.timeout_s, self.max_batch_rows = signature, timeout_s, max_batch_rows
         self._signature: Signature | None = None
-        self._tasks: dict[str, tasks.Task] = {}
+        self._tasks: dict[str, tasks.RowsTask] = {}
 
     def _stubs(self, channel: grpc.Channel) -> None:
         def stub(method: str, request_type: Any, response_type: Any) -> Callable:
@@ -319,7 +319,7 @@ class ClientBase:
 
     def _task_steps(
         self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
-    ) -> Steps[tuple[tasks.Task, Arrays]]:
+    ) -> Steps[tuple[tasks.RowsTask, Arrays]]:
         task = self._tasks.get(kind) or self._find_task(kind, (yield from self._metadata_steps()))
         encoded = tasks.encode_rows(rows, len(task.inputs))
         sizes = [tasks.estimated_tokens(row) for row in encoded]
@@ -328,7 +328,7 @@ class ClientBase:
         calls = [asked.columns([encoded[i] for i in batch]) for batch in numbers]
         return task, (yield from self._joined_steps(numbers, calls, task.outputs, asked.signature, timeout_s))
 
-    def _find_task(self, kind: str, signatures: dict[str, Signature]) -> tasks.Task:
+    def _find_task(self, kind: str, signatures: dict[str, Signature]) -> tasks.RowsTask:
         task = tasks.find_tasks(signatures).get(kind)
         if task is None:
             raise UserError(f"model '{self.model}' gives no {_GIVEN[kind]}; its signatures are {', '.join(signatures)}")

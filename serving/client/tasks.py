@@ -27,7 +27,7 @@ SPECIAL_TOKENS = 2
 
 
 @dataclass(frozen=True)
-class Task:
+class RowsTask:
     """A model's task on rows of texts.
 
     Attributes:
@@ -48,7 +48,7 @@ class Task:
     options: tuple[str, ...] = ()
     option_counts: tuple[str, ...] = ()
 
-    def asked_with(self, **options: str | bool) -> "Task":
+    def asked_with(self, **options: str | bool) -> "RowsTask":
         """Returns the task with OPTIONS, which also returns `lengths`, the tokens of each row; itself if all are off.
 
         Raises:
@@ -79,89 +79,89 @@ def constant(value: float | str | bool, rows: int) -> np.ndarray:
     return np.full(rows, value, bool if isinstance(value, bool) else np.float32)
 
 
-def embedding_task(signatures: Mapping[str, Signature]) -> Task | None:
+def embedding_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the task that returns a text's vector."""
     inputs, outputs = _read(signatures, DEFAULT)
     name = next((name for name in _EMBEDDINGS if name in outputs), None)
-    return Task(DEFAULT, inputs, (name,)) if name and len(inputs) == 1 else None
+    return RowsTask(DEFAULT, inputs, (name,)) if name and len(inputs) == 1 else None
 
 
-def classes_task(signatures: Mapping[str, Signature]) -> Task | None:
+def classes_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the class of a text or pair: `label`, `logits` and `probabilities`, or a regressor's `value`."""
     inputs, outputs = _read(signatures, DEFAULT)
     wanted = _head(outputs)
-    return Task(DEFAULT, inputs, wanted) if wanted and (len(inputs) == 1 or inputs == _PAIR) else None
+    return RowsTask(DEFAULT, inputs, wanted) if wanted and (len(inputs) == 1 or inputs == _PAIR) else None
 
 
-def scores_task(signatures: Mapping[str, Signature]) -> Task | None:
+def scores_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the score of a pair: a regressor or a classifier of two classes."""
     for name in (DEFAULT, "pair"):
         inputs, outputs = _read(signatures, name)
         if inputs != _PAIR:
             continue
         if number := next((output for output in _NUMBERS if output in outputs), None):
-            return Task(name, inputs, (number,))
+            return RowsTask(name, inputs, (number,))
         if "label" in outputs and "logits" in outputs and (outputs["logits"].shape or (0,))[-1] in (-1, 0, 2):
-            return Task(name, inputs, ("logits",))
+            return RowsTask(name, inputs, ("logits",))
     return None
 
 
-def tokens_task(signatures: Mapping[str, Signature]) -> Task | None:
+def tokens_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the pieces and ids of texts."""
     inputs, outputs = _read(signatures, "tokenize")
     wanted = ("input_ids", "lengths", "pieces")
-    return Task("tokenize", inputs, wanted) if inputs and set(wanted) <= outputs.keys() else None
+    return RowsTask("tokenize", inputs, wanted) if inputs and set(wanted) <= outputs.keys() else None
 
 
-def masks_task(signatures: Mapping[str, Signature]) -> Task | None:
+def masks_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the likeliest words for masks: `pieces` and `probabilities`, in newer exports more."""
     more = _named(signatures, "fill_mask", 1, ("ids", "pieces", "probabilities", "texts"))
     return more or _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
 
 
-def order_task(signatures: Mapping[str, Signature]) -> Task | None:
+def order_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds whether a pair is in order: `probabilities` of yes and no."""
     return _named(signatures, "sentence_order", 2, ("probabilities",))
 
 
-def terms_task(signatures: Mapping[str, Signature]) -> Task | None:
+def terms_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the term weights of a text: `ids`, `terms` and `weights`, those of weight 0 at the end."""
     return _named(signatures, "sparse", 1, ("ids", "terms", "weights"))
 
 
-def token_vectors_task(signatures: Mapping[str, Signature]) -> Task | None:
+def token_vectors_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds a text's token vectors, `sequence_output`, and their number."""
     return _named(signatures, "tokens", 1, ("lengths", "sequence_output"))
 
 
-def decode_task(signatures: Mapping[str, Signature]) -> Task | None:
+def decode_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the text of token ids, which are its input."""
     signature = signatures.get("decode")
     is_known = signature is not None and signature.inputs.keys() == {"ids", "lengths", "skip_special_tokens"}
-    return Task("decode", (), ("text",)) if is_known else None
+    return RowsTask("decode", (), ("text",)) if is_known else None
 
 
-def spans_task(signatures: Mapping[str, Signature]) -> Task | None:
+def spans_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds answers in a context; rows are (context, question)."""
     several = ("answers", "ends", "probabilities", "scores", "starts")
     return _named(signatures, DEFAULT, 2, ("answer", "end", "no_answer_score", "score", "start", *several))
 
 
-def words_task(signatures: Mapping[str, Signature]) -> Task | None:
+def words_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the class of each word: `labels`, `probabilities`, `words` and their positions."""
     return _named(signatures, DEFAULT, 1, ("ends", "labels", "probabilities", "starts", "words"))
 
 
-def exits_task(signatures: Mapping[str, Signature]) -> Task | None:
+def exits_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     """Finds the `steps` of rows, with classes if the model has some; the threshold is a placeholder."""
     inputs, outputs = _read(signatures, "early_exit", numbers=("threshold",))
     wanted = ("steps", *_head(outputs))
-    return Task("early_exit", inputs, wanted, (("threshold", 0.0),)) if inputs and "steps" in outputs else None
+    return RowsTask("early_exit", inputs, wanted, (("threshold", 0.0),)) if inputs and "steps" in outputs else None
 
 
-def _named(signatures: Mapping[str, Signature], name: str, width: int, wanted: tuple[str, ...]) -> Task | None:
+def _named(signatures: Mapping[str, Signature], name: str, width: int, wanted: tuple[str, ...]) -> RowsTask | None:
     inputs, outputs = _read(signatures, name)
-    return Task(name, inputs, wanted) if len(inputs) == width and set(wanted) <= outputs.keys() else None
+    return RowsTask(name, inputs, wanted) if len(inputs) == width and set(wanted) <= outputs.keys() else None
 
 
 def _read(
@@ -188,7 +188,7 @@ def _head(outputs: Mapping) -> tuple[str, ...]:
 
 
 # All tasks, and the functions that find them.
-FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], Task | None]] = {
+FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], RowsTask | None]] = {
     "embed": embedding_task,
     "embed_sparse": terms_task,
     "classify": classes_task,
@@ -214,13 +214,13 @@ def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
     return found if {TEXT_TOKENS, TRUNCATED_TOKENS} <= set(found) else ()
 
 
-def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, Task]:
+def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, RowsTask]:
     """Returns all tasks of a model, by the names of FINDERS."""
     found = {name: find(signatures) for name, find in FINDERS.items()}
     return {name: _completed(task, signatures) for name, task in found.items() if task is not None}
 
 
-def _completed(task: Task, signatures: Mapping[str, Signature]) -> Task:
+def _completed(task: RowsTask, signatures: Mapping[str, Signature]) -> RowsTask:
     task = replace(task, counts=counts_in(signatures[task.signature].outputs))
     if (other := signatures.get(_with_options(task.signature))) is None:
         return task
@@ -231,7 +231,7 @@ def _with_options(signature: str) -> str:
     return WITH_OPTIONS if signature == DEFAULT else f"{signature}_{WITH_OPTIONS}"
 
 
-def vectors_of(task: Task, answer: Arrays) -> np.ndarray:
+def vectors_of(task: RowsTask, answer: Arrays) -> np.ndarray:
     """Returns an embedding task's vectors: float32 [rows, size]."""
     return answer[task.outputs[0]]
 

@@ -6,7 +6,7 @@ them.
 
 from serving.exportable import classifiers, embedders, multiple_choice, pretrainer, spans  # noqa: F401  (the kinds)
 from serving.exportable.base import Exportable, make_exportable
-from serving.exportable.inputs import CLASSIFY, PREDICT, REGRESS, Signature
+from serving.exportable.inputs import CLASSIFY, PREDICT, REGRESS, ExportSignature
 from serving.exportable.options import ExportOptions
 
-__all__ = ["CLASSIFY", "PREDICT", "REGRESS", "ExportOptions", "Exportable", "Signature", "make_exportable"]
+__all__ = ["CLASSIFY", "PREDICT", "REGRESS", "ExportOptions", "ExportSignature", "Exportable", "make_exportable"]

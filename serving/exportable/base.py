@@ -14,11 +14,11 @@ from serving.cpu import CpuCheck
 from serving.exportable.decoding import Decoder
 from serving.exportable.inputs import (
     PREDICT,
+    ExportSignature,
     FollowingBatch,
     IdsFormats,
     InputFormat,
     InputFormats,
-    Signature,
     examples_of_strings,
     ids_formats,
     specs,
@@ -236,7 +236,7 @@ class Exportable(tf.Module, abc.ABC):
         with tf.control_dependencies([tf.debugging.assert_less_equal(tf.shape(input_ids)[1], limit, message)]):
             return tf.identity(input_ids)
 
-    def signatures(self) -> dict[str, Signature]:
+    def signatures(self) -> dict[str, ExportSignature]:
         """Returns all signatures; a model of strings also takes ids, as `ids`."""
         by_ids = self.ids_signatures()
         by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
@@ -246,9 +246,9 @@ class Exportable(tf.Module, abc.ABC):
         by_text = {
             name: self._checking(self._counting(signature)) for name, signature in self.text_signatures().items()
         }
-        return by_text | {"ids": by_ids["serving_default"], "decode": Signature(self.decode, _DECODED)} | others
+        return by_text | {"ids": by_ids["serving_default"], "decode": ExportSignature(self.decode, _DECODED)} | others
 
-    def ids_signatures(self) -> dict[str, Signature]:
+    def ids_signatures(self) -> dict[str, ExportSignature]:
         """Returns the signatures that take token ids."""
         formats = self.ids_formats
         default = formats.pair if self.takes_pairs else formats.single
@@ -269,7 +269,7 @@ class Exportable(tf.Module, abc.ABC):
         """Returns the column of the token that represents each row, int32 [batch]."""
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
-    def text_signatures(self) -> dict[str, Signature]:
+    def text_signatures(self) -> dict[str, ExportSignature]:
         """Returns the signatures that take strings."""
         single, pair = InputFormat(specs("text"), self.single), InputFormat(specs("first", "second"), self.pair)
         default = pair if self.takes_pairs else single
@@ -287,7 +287,9 @@ class Exportable(tf.Module, abc.ABC):
         """Further answers to single texts, with or without options, by signature name."""
         return {}
 
-    def with_options(self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]) -> Signature:
+    def with_options(
+        self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]
+    ) -> ExportSignature:
         """Returns the signature of an answer with a request's options as further inputs.
 
         The option is `truncate_left`, bool [batch]: whether a too long text is cut at its beginning; subclasses add
@@ -300,7 +302,7 @@ class Exportable(tf.Module, abc.ABC):
         """Returns the `text` of ids, string [batch]; see `Decoder`."""
         return {"text": self.decoder(**inputs)}
 
-    def answers(self, formats: InputFormats) -> dict[str, Signature]:
+    def answers(self, formats: InputFormats) -> dict[str, ExportSignature]:
         """Returns the signatures of both ids and text; subclasses add to it."""
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
@@ -336,7 +338,7 @@ class Exportable(tf.Module, abc.ABC):
     def _reports(self) -> set[str]:
         return self.encoder.reports | self.encoder.specs.keys()
 
-    def _reporting(self, signature: Signature) -> Signature:
+    def _reporting(self, signature: ExportSignature) -> ExportSignature:
         if signature.method != PREDICT or not self.rows_are_answers:
             return signature
 
@@ -346,7 +348,7 @@ class Exportable(tf.Module, abc.ABC):
 
         return signature._replace(function=function)
 
-    def _checking(self, signature: Signature) -> Signature:
+    def _checking(self, signature: ExportSignature) -> ExportSignature:
         if not self.options.check_numbers:
             return signature
 
@@ -359,7 +361,7 @@ class Exportable(tf.Module, abc.ABC):
 
         return signature._replace(function=function)
 
-    def _counting(self, signature: Signature) -> Signature:
+    def _counting(self, signature: ExportSignature) -> ExportSignature:
         """Adds the counts of tokens to a text signature's outputs; in REST a single output stays alone."""
         if signature.method != PREDICT:
             return signature

@@ -9,7 +9,7 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.heads import mean_pool, pool, unit_length
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from serving.exportable.base import Exportable
-from serving.exportable.inputs import FollowingBatch, InputFormat, InputFormats, Signature, specs
+from serving.exportable.inputs import ExportSignature, FollowingBatch, InputFormat, InputFormats, specs
 from serving.exportable.samples import as_array
 from serving.inference.layers import dense
 from tfrecords.base.errors import UserError
@@ -60,7 +60,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def prompts(self) -> dict[str, str]:
         return self.options.task.get("prompts", {})
 
-    def with_options(self, format_: InputFormat, answer) -> Signature:
+    def with_options(self, format_: InputFormat, answer) -> ExportSignature:
         """See `Exportable`: with prompts, texts have a `prompt_name`, string [batch].
 
         Another output is `prompt_names`, string [batch, prompts].

@@ -20,7 +20,7 @@ CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
 
 
-class Signature(NamedTuple):
+class ExportSignature(NamedTuple):
     """A named function of a server.
 
     Attributes:
@@ -61,20 +61,20 @@ class InputFormat(NamedTuple):
         answer: Callable[..., dict[str, tf.Tensor]],
         more: dict[str, tf.TensorSpec] | None = None,
         method: str = PREDICT,
-    ) -> Signature:
+    ) -> ExportSignature:
         """Returns the signature with this format.
 
         Args:
             answer: Takes what `read` returns, and the tensors of `more` by name.
             more: Specs of further inputs.
-            method: See Signature.
+            method: See ExportSignature.
         """
 
         def function(**inputs):
             batch = self.read(**{name: inputs.pop(name) for name in self.inputs})
             return answer(batch, **inputs)
 
-        return Signature(function, self.inputs | (more or {}), method)
+        return ExportSignature(function, self.inputs | (more or {}), method)
 
 
 class FollowingBatch(NamedTuple):

@@ -11,7 +11,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from serving.exportable.embedders import EncoderExportable
 from serving.exportable.inputs import InputFormat, InputFormats, specs
 from serving.exportable.samples import Arrays, as_array, model_features, whole_words
-from serving.inference.layers import LayerNorm, dense
+from serving.inference.layers import ExportedLayerNorm, dense
 from tfrecords.framing import TokenBatch, encode
 
 
@@ -27,7 +27,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         super().add_head(model)
         head = model.masked_lm_head
         self.masked_lm_dense = dense(head.dense, tf.float32, self.encoder.config.hidden_act)
-        self.masked_lm_norm = LayerNorm(head.layer_norm)
+        self.masked_lm_norm = ExportedLayerNorm(head.layer_norm)
         self.output_bias = head.output_bias.value
         self.pair_head = None if model.pair_head is None else dense(model.pair_head, tf.float32)
 

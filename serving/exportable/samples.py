@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from serving.exportable.inputs import CLASSIFY, EXAMPLES, PREDICT, Signature
+from serving.exportable.inputs import CLASSIFY, EXAMPLES, PREDICT, ExportSignature
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -35,7 +35,9 @@ _NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
 }
 
 
-def sample_inputs(exportable: "Exportable", signature: Signature, length: int, batch: int = 1, seed: int = 0) -> Arrays:
+def sample_inputs(
+    exportable: "Exportable", signature: ExportSignature, length: int, batch: int = 1, seed: int = 0
+) -> Arrays:
     """Returns the inputs of a sample request, arrays by name; texts have about `length` tokens."""
     random = np.random.default_rng((seed, length, batch))
     if signature.inputs == EXAMPLES:
@@ -133,7 +135,7 @@ def _examples(exportable: "Exportable", length: int, batch: int, random) -> np.n
     return np.array(rows, object)
 
 
-def _log(name: str, signature: Signature, inputs: Arrays) -> prediction_log_pb2.PredictionLog:
+def _log(name: str, signature: ExportSignature, inputs: Arrays) -> prediction_log_pb2.PredictionLog:
     log = prediction_log_pb2.PredictionLog()
     if signature.method == PREDICT:
         request = log.predict_log.request

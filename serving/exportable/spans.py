@@ -6,7 +6,7 @@ from albert_tf.models.heads import IMPOSSIBLE, search_spans, span_scores
 from albert_tf.models.span_predictor import AlbertSpanPredictor
 from albert_tf.tasks.squad.edges import edge_pattern
 from serving.exportable.base import NO_ANSWER, Exportable
-from serving.exportable.inputs import InputFormat, Signature, specs
+from serving.exportable.inputs import ExportSignature, InputFormat, specs
 from serving.exportable.samples import as_array
 from tfrecords.framing import TokenBatch
 
@@ -51,7 +51,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
 
     def text_signatures(self):
         return {
-            "serving_default": Signature(self.by_context, specs("question", "context")),
+            "serving_default": ExportSignature(self.by_context, specs("question", "context")),
             "tokenize": InputFormat(specs("text"), self.single).to(self.framer.describe),
         }
 

@@ -16,7 +16,7 @@ from tfrecords.base.settings import CheckedSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(CheckedSettings):
+class GatewaySettings(CheckedSettings):
     """The command's flags."""
 
     target: str = setting("127.0.0.1:8500", help="HOST:PORT of the model server's gRPC port")
@@ -55,7 +55,7 @@ class Settings(CheckedSettings):
     root_certificates: str | None = setting(None, help="PEM file of certificates to trust; implies --tls")
 
 
-def main(settings: Settings) -> None:
+def main(settings: GatewaySettings) -> None:
     """Serves until it is told to stop."""
     _log_to_stderr()
     if settings.root_path and not settings.root_path.startswith("/"):
@@ -75,7 +75,7 @@ def main(settings: Settings) -> None:
         from serving.gateway.keys import Keys
         from serving.gateway.scheduler import Limits
         from serving.gateway.server import GatewayServer
-        from serving.gateway.service import Options
+        from serving.gateway.service import GatewayOptions
     except ModuleNotFoundError as error:
         raise UserError(f"the gateway needs {error.name}: pip install starlette") from error
 
@@ -86,7 +86,7 @@ def main(settings: Settings) -> None:
         settings.max_batch_tokens, settings.max_batch_rows, settings.max_in_flight, settings.max_queued_tokens
     )  # fmt: skip
     host = f"[{settings.bind_address}]" if ":" in settings.bind_address else settings.bind_address
-    options = Options(
+    options = GatewayOptions(
         connection=connection,
         models=models,
         keys=Keys.read(settings.api_key_file) if settings.api_key_file else None,
@@ -119,7 +119,7 @@ def _log_to_stderr() -> None:
 
 def run() -> None:
     """The entry point of the console script."""
-    run_main(main, Settings)
+    run_main(main, GatewaySettings)
 
 
 if __name__ == "__main__":

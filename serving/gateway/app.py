@@ -22,7 +22,7 @@ from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
 from serving.gateway.metrics import Metrics
 from serving.gateway.pages import PAGES, Page, Reply, encode
 from serving.gateway.routes import ROUTES, Route
-from serving.gateway.service import Answer, Call, Options, Service
+from serving.gateway.service import Answer, Call, GatewayOptions, Service
 from serving.http_protocol import Inflating, LongBody, NoRoom, Room, UnknownCoding, read_body
 from serving.wire.request_id import HEADER, current, request_id
 
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 class Gateway:
     """The ASGI application and its service, which lives as long as it."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: GatewayOptions):
         self.options, self.metrics = options, Metrics()
         self.log = AccessLog(options.access_log)
         self.grpc_port = 0

@@ -91,7 +91,7 @@ class CohereRerankBody(Body, kw_only=True):
     max_chunks_per_doc: Positive | None = None
 
 
-class Cut(Body, kw_only=True):
+class TruncatingBody(Body, kw_only=True):
     """The common fields of text-embeddings-inference's bodies.
 
     Attributes:
@@ -105,7 +105,7 @@ class Cut(Body, kw_only=True):
     prompt_name: str | None = None
 
 
-class EmbedBody(Cut, kw_only=True):
+class EmbedBody(TruncatingBody, kw_only=True):
     """Texts to embed."""
 
     inputs: Text
@@ -121,13 +121,13 @@ class Sentences(msgspec.Struct):
     sentences: list[str]
 
 
-class SimilarityBody(Cut, kw_only=True):
+class SimilarityBody(TruncatingBody, kw_only=True):
     """Sentences to compare with one sentence."""
 
     inputs: Sentences
 
 
-class RerankBody(Cut, kw_only=True):
+class RerankBody(TruncatingBody, kw_only=True):
     """Texts to rank, or documents as Cohere's clients name them."""
 
     query: str
@@ -140,7 +140,7 @@ class RerankBody(Cut, kw_only=True):
     rank_fields: list[str] | None = None
 
 
-class PredictBody(Cut, kw_only=True):
+class PredictBody(TruncatingBody, kw_only=True):
     """A text, a list of texts, or for models of pairs a pair or a list of pairs.
 
     Attributes:
@@ -154,7 +154,7 @@ class PredictBody(Cut, kw_only=True):
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
 
 
-class TextsBody(Cut, kw_only=True):
+class TextsBody(TruncatingBody, kw_only=True):
     """A text or several."""
 
     inputs: str | list[str]
@@ -173,13 +173,13 @@ class EntitiesBody(TextsBody, kw_only=True):
     ignore_labels: list[str] | None = None
 
 
-class PairsBody(Cut, kw_only=True):
+class PairsBody(TruncatingBody, kw_only=True):
     """A pair of texts, or a list of pairs."""
 
     inputs: list[str | list[str]]
 
 
-class ExitBody(Cut, kw_only=True):
+class ExitBody(TruncatingBody, kw_only=True):
     """Rows as in /predict, and the threshold of their early exit."""
 
     inputs: str | list[str | list[str]]
@@ -255,7 +255,7 @@ def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[s
 
     prompts: the model's prompt names; None if unknown.
     """
-    if isinstance(body, Cut):
+    if isinstance(body, TruncatingBody):
         is_left = (body.truncation_direction or "").lower() == "left"
         return {"truncate_left": ("truncation_direction", is_left), "prompt_name": ("prompt_name", body.prompt_name)}
     if not isinstance(body, CohereEmbedBody):

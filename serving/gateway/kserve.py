@@ -17,7 +17,7 @@ from serving.access_log import AccessLog
 from serving.client import ServingError, Signature
 from serving.client.tasks import DEFAULT
 from serving.gateway.errors import Refusal, bad_request, from_server, gone
-from serving.gateway.model import Model
+from serving.gateway.model import ServedModel
 from serving.gateway.service import Service
 from serving.wire import protos
 from serving.wire.request_id import HEADER, request_id
@@ -51,7 +51,7 @@ class Answered(NamedTuple):
     outputs: dict[str, np.ndarray]
 
 
-def find_model(service: Service, name: str, version: str = "") -> Model:
+def find_model(service: Service, name: str, version: str = "") -> ServedModel:
     """Returns an available model in the requested version.
 
     Raises Refusal: 404 for another name or version, 503 while it is unavailable.
@@ -66,7 +66,7 @@ def find_model(service: Service, name: str, version: str = "") -> Model:
     return model
 
 
-def described(model: Model) -> dict[str, Any]:
+def described(model: ServedModel) -> dict[str, Any]:
     """Returns the metadata of a model: the tensors of its default signature."""
     signature = _signature(model, DEFAULT)
 
@@ -81,7 +81,7 @@ def described(model: Model) -> dict[str, Any]:
 
 
 async def infer(
-    service: Service, model: Model, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
+    service: Service, model: ServedModel, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
 ) -> Answered:
     """Returns a model's answer to tensors.
 
@@ -120,7 +120,7 @@ def _known(parameters: Mapping | None, *names: str) -> Mapping:
     return parameters or {}
 
 
-def _signature(model: Model, name: str) -> Signature:
+def _signature(model: ServedModel, name: str) -> Signature:
     if name not in model.signatures:
         raise bad_request(
             f"the model '{model.name}' has no signature '{name[:50]}'; it has {', '.join(model.signatures)}"
@@ -177,7 +177,7 @@ def _flat(values: Any) -> list:
     return values
 
 
-async def infer_http(service: Service, model: Model, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
+async def infer_http(service: Service, model: ServedModel, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
     """Returns the body of an HTTP answer, and its number of JSON bytes (None: all).
 
     Args:

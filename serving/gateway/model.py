@@ -14,13 +14,13 @@ from serving.client.tasks import (
     BYTES_A_TOKEN,
     COUNTS,
     SPECIAL_TOKENS,
-    Task,
+    RowsTask,
     estimated_tokens,
     find_tasks,
 )
 from serving.gateway import tracing
 from serving.gateway.errors import Refusal, is_passing, not_ready, unreadable
-from serving.gateway.scheduler import Batch, BatchAnswer, Work
+from serving.gateway.scheduler import BatchAnswer, ModelBatch, QueuedRequest
 from serving.wire import protos
 from serving.wire.request_id import request_id
 from serving.wire.tensors import DT_STRING
@@ -74,7 +74,7 @@ class TokenEstimate:
         self._tokens = max(self._tokens, self._bytes / 1000)
 
 
-class Model:
+class ServedModel:
     """A model of a TensorFlow Serving server.
 
     Args:
@@ -85,7 +85,11 @@ class Model:
     """
 
     def __init__(
-        self, connection: Connection, name: str, check_s: float, on_change: Callable[["Model"], None] = lambda _: None
+        self,
+        connection: Connection,
+        name: str,
+        check_s: float,
+        on_change: Callable[["ServedModel"], None] = lambda _: None,
     ):
         self.name, self._check_s, self._on_change = name, check_s, on_change
         self._client = AsyncClient(connection, name)
@@ -95,7 +99,7 @@ class Model:
         self.error = ""
         # Why the model cannot be asked; None while it is live.
         self.absence: Refusal | None = not_ready(name)
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, RowsTask] = {}
         self.signatures: dict[str, Signature] = {}
         self.labels: list[str] = []
         # The names of prompts; None where the model does not tell whether it has some.
@@ -170,18 +174,18 @@ class Model:
         self.steps = await self._steps_of(tasks["early_exit"]) if "early_exit" in tasks else {}
         serve()
 
-    async def _prompt_names(self, task: Task | None) -> tuple[str, ...] | None:
+    async def _prompt_names(self, task: RowsTask | None) -> tuple[str, ...] | None:
         if task is None or "prompt_name" not in task.options:
             return () if task is not None and task.options else None
         answer = await self._tried(task.asked_with(truncate_left=True), [(b"",)], ("prompt_names",))
         return tuple(name.decode(errors="replace") for name in answer["prompt_names"][0]) if answer else None
 
-    async def _mask_of(self, task: Task) -> str:
+    async def _mask_of(self, task: RowsTask) -> str:
         answer = await self._tried(task, [(mask,) for mask in _MASKS], ("pieces",))
         found = [mask for mask, pieces in zip(_MASKS, answer.get("pieces", ())) if pieces.size and pieces.flat[0]]
         return found[0].decode() if found else ""
 
-    async def _steps_of(self, task: Task) -> dict[str, int]:
+    async def _steps_of(self, task: RowsTask) -> dict[str, int]:
         row, steps = (b"a",) * len(task.inputs), {}
         for name, threshold in (("lowest", -_BEYOND), ("highest", _BEYOND)):
             answer = await self._tried(task_at(task, threshold), [row], ("steps",))
@@ -189,7 +193,7 @@ class Model:
                 steps[name] = int(answer["steps"][0])
         return steps
 
-    async def _tried(self, task: Task, rows: list, outputs: tuple[str, ...]) -> dict:
+    async def _tried(self, task: RowsTask, rows: list, outputs: tuple[str, ...]) -> dict:
         """Optional outputs; {} if the model refuses them."""
         try:
             return await self._ask(task, rows, outputs)
@@ -198,13 +202,13 @@ class Model:
                 raise
             return {}
 
-    async def _longest_row(self, task: Task) -> int | None:
+    async def _longest_row(self, task: RowsTask) -> int | None:
         row = (b"a " * _MANY_WORDS,) * len(task.inputs)
         answer = await self._tried(task, [row], ("lengths",))
         length = int(answer["lengths"][0]) if answer else _MANY_WORDS
         return length if length < _MANY_WORDS else None
 
-    async def _special_ids(self, task: Task) -> frozenset[int]:
+    async def _special_ids(self, task: RowsTask) -> frozenset[int]:
         """The ids of the special tokens: those of a row of empty texts."""
         answer = await self._tried(task, [(b"",) * len(task.inputs)], ("input_ids", "lengths"))
         return frozenset(answer["input_ids"][0, : answer["lengths"][0]].tolist()) if answer else frozenset()
@@ -227,7 +231,7 @@ class Model:
             return []
         return [label.decode(errors="replace") for label in answer["classes"][0]]
 
-    async def run(self, task: Task, batch: Batch) -> BatchAnswer:
+    async def run(self, task: RowsTask, batch: ModelBatch) -> BatchAnswer:
         """Answers a batch, and counts its tokens in parallel if asked. Raises ServingError."""
         counter = self.tasks.get("tokenize")
         self._batches += 1
@@ -252,11 +256,11 @@ class Model:
         of_texts = told | outputs
         return BatchAnswer(outputs, tokens, *(of_texts.get(name) for name in COUNTS))
 
-    def count(self, work: Work, rows: list[tuple[str]]) -> int:
+    def count(self, work: QueuedRequest, rows: list[tuple[str]]) -> int:
         """Returns the tokens of answered rows; estimated if not counted."""
         return sum(work.tokens or [self.estimate.of((text.encode(),)) for (text,) in rows])
 
-    def may_truncate(self, task: Task, rows: list[tuple[bytes, ...]]) -> bool:
+    def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
         """Whether a row may be truncated and only another call can tell.
 
         Short rows are not counted: it costs as much as answering them, and few texts have more tokens than bytes.
@@ -266,7 +270,7 @@ class Model:
             return False
         return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
 
-    async def _with_counts(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
+    async def _with_counts(self, task: RowsTask, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
         """Asks for outputs, and for the counts that the signature has; servers of another version may leave it out."""
         if task.counts:
             try:
@@ -276,7 +280,7 @@ class Model:
                     raise
         return await self._ask(task, rows, outputs, timeout_s)
 
-    async def _ask(self, task: Task, rows: list, outputs: tuple[str, ...], timeout_s: float | None = None) -> dict:
+    async def _ask(self, task: RowsTask, rows: list, outputs: tuple[str, ...], timeout_s: float | None = None) -> dict:
         options: Any = {"outputs": outputs, "signature": task.signature, "timeout_s": timeout_s}
         answer = await self._client.predict(task.columns(rows), **options)
         if any(array.ndim == 0 or len(array) != len(rows) for array in answer.values()):
@@ -295,6 +299,6 @@ class Model:
         await self._client.close()
 
 
-def task_at(task: Task, threshold: float) -> Task:
+def task_at(task: RowsTask, threshold: float) -> RowsTask:
     """Returns the early-exit task with a threshold."""
     return dataclasses.replace(task, numbers=(("threshold", threshold),))

@@ -9,7 +9,7 @@ import msgspec
 from serving.gateway import openapi
 from serving.gateway.errors import NOT_READY, RETRY_S, Refusal
 from serving.gateway.kserve import SERVER, described, find_model
-from serving.gateway.model import Model
+from serving.gateway.model import ServedModel
 from serving.gateway.playground import PLAYGROUND, POLICY
 from serving.gateway.routes import ROUTES
 from serving.gateway.service import Service
@@ -104,7 +104,7 @@ def _info(service: Service) -> Reply:
     }))  # fmt: skip
 
 
-def _described(model: Model) -> dict[str, Any]:
+def _described(model: ServedModel) -> dict[str, Any]:
     return {
         "id": model.name,
         "version": model.version,

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import Task, raw_scores, relevance, vectors_of
+from serving.client.tasks import RowsTask, raw_scores, relevance, vectors_of
 from serving.gateway import bodies
 from serving.gateway.errors import Refusal, bad_request
-from serving.gateway.scheduler import Work
+from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 from tfrecords.base.errors import UserError
 
@@ -97,7 +97,7 @@ async def _cohere(service: Service, body: bodies.CohereRerankBody, call: Call, v
     )
 
 
-async def _pairs(service: Service, body: Any, texts: list[str], call: Call) -> tuple[Work, np.ndarray]:
+async def _pairs(service: Service, body: Any, texts: list[str], call: Call) -> tuple[QueuedRequest, np.ndarray]:
     """Returns the answers to pairs of the query and each text, and their raw scores, [texts]."""
     model, task = service.model(body.model, "rerank")
     work = await service.answer(model, task, [(body.query, text) for text in texts], call, body)
@@ -107,7 +107,7 @@ async def _pairs(service: Service, body: Any, texts: list[str], call: Call) -> t
         raise bad_request(str(error)) from None
 
 
-def _ranked(work: Work, scores: np.ndarray, count: int | None, key: str) -> list[dict[str, Any]]:
+def _ranked(work: QueuedRequest, scores: np.ndarray, count: int | None, key: str) -> list[dict[str, Any]]:
     order = best_first(scores)[:count]
     return [{"index": int(index), key: float(scores[index])} | work.flagged(index) for index in order]
 
@@ -137,7 +137,7 @@ async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answe
     return [one | ({"text": texts[one["index"]]} if returns else {}) for one in found]
 
 
-def outputs_of(work: Work, task: Task) -> dict[str, np.ndarray]:
+def outputs_of(work: QueuedRequest, task: RowsTask) -> dict[str, np.ndarray]:
     """Returns a task's outputs, arrays [rows, ...] by name."""
     return {name: work.output(name) for name in task.outputs}
 

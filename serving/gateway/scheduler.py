@@ -15,7 +15,7 @@ import numpy as np
 from serving.client import ServingError
 from serving.client.tasks import TRUNCATED_TOKENS
 from serving.gateway.errors import RETRY_S, Refusal, gone
-from serving.gateway.token_queue import Row, TokenQueue
+from serving.gateway.token_queue import QueuedRow, TokenQueue
 from serving.wire.request_id import current, joined
 
 _LONGEST_RETRY_S = 60
@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass
-class Batch:
+class ModelBatch:
     """The rows of one call to the model.
 
     Attributes:
@@ -51,7 +51,7 @@ class Batch:
     """
 
     key: Any
-    rows: list[Row]
+    rows: list[QueuedRow]
     counts: bool
     contexts: list[Any]
     timeout_s: float
@@ -86,7 +86,7 @@ class BatchAnswer:
 
 
 @dataclass(eq=False)
-class Work:
+class QueuedRequest:
     """One request in the queue and at the model; times are of `time.time_ns`."""
 
     count: int
@@ -144,9 +144,9 @@ class Scheduler:
 
     def __init__(
         self,
-        run: Callable[[Batch], Awaitable[BatchAnswer]],
+        run: Callable[[ModelBatch], Awaitable[BatchAnswer]],
         limits: Limits,
-        on_batch: Callable[[Batch, BatchAnswer, float], None] = lambda *_: None,
+        on_batch: Callable[[ModelBatch, BatchAnswer, float], None] = lambda *_: None,
     ):
         self._run, self._limits, self._on_batch = run, limits, on_batch
         self._queue = TokenQueue()
@@ -173,7 +173,7 @@ class Scheduler:
         timeout_s: float,
         counts: bool = False,
         context: Any = None,
-    ) -> Work:
+    ) -> QueuedRequest:
         """Returns the answers of rows; cancelling the caller removes its waiting rows from the queue.
 
         Args:
@@ -191,9 +191,9 @@ class Scheduler:
         """
         self._check_room(sum(sizes))
         loop = asyncio.get_running_loop()
-        work = Work(len(texts), counts, context, loop.time() + timeout_s, loop.create_future())
+        work = QueuedRequest(len(texts), counts, context, loop.time() + timeout_s, loop.create_future())
         work.places, work.left, work.queued_ns = [None] * len(texts), len(texts), time.time_ns()
-        rows = [Row(work, number, row, size) for number, (row, size) in enumerate(zip(texts, sizes, strict=True))]
+        rows = [QueuedRow(work, number, row, size) for number, (row, size) in enumerate(zip(texts, sizes, strict=True))]
         self._queue.add(key, rows)
         self._send()
         try:
@@ -224,7 +224,7 @@ class Scheduler:
             flight.exception()  # Its requests receive the error.
         self._send()
 
-    async def _fly(self, key: Hashable, rows: list[Row]) -> None:
+    async def _fly(self, key: Hashable, rows: list[QueuedRow]) -> None:
         try:
             await self._try(key, rows)
         except ServingError as error:
@@ -239,13 +239,13 @@ class Scheduler:
             self._fail(_owners(rows), error if isinstance(error, Exception) else gone())
             raise
 
-    async def _try(self, key: Hashable, rows: list[Row]) -> None:
+    async def _try(self, key: Hashable, rows: list[QueuedRow]) -> None:
         works, loop, begin = _owners(rows), asyncio.get_running_loop(), time.time_ns()
         for work in works:
             work.started_ns = work.started_ns or begin
         latest = max(work.deadline for work in works)
         contexts = [work.context for work in works if work.context is not None]
-        batch = Batch(key, rows, any(work.counts for work in works), contexts, max(latest - loop.time(), 0.001))
+        batch = ModelBatch(key, rows, any(work.counts for work in works), contexts, max(latest - loop.time(), 0.001))
         start = loop.time()
         answer = await self._run(batch)
         seconds = loop.time() - start
@@ -260,7 +260,7 @@ class Scheduler:
                 work.ended_ns = time.time_ns()
                 work.done.set_result(None)
 
-    def _fail(self, works: Sequence[Work], error: BaseException) -> None:
+    def _fail(self, works: Sequence[QueuedRequest], error: BaseException) -> None:
         for work in works:
             self._queue.drop(work)
             if not work.done.done():
@@ -277,5 +277,5 @@ class Scheduler:
                 await flight
 
 
-def _owners(rows: Sequence[Row]) -> list[Work]:
+def _owners(rows: Sequence[QueuedRow]) -> list[QueuedRequest]:
     return list(dict.fromkeys(row.owner for row in rows))

@@ -6,7 +6,7 @@ import signal
 import threading
 
 from serving.gateway.app import Gateway
-from serving.gateway.service import Options
+from serving.gateway.service import GatewayOptions
 from serving.http_protocol import listen, make_server
 from tfrecords.base.errors import UserError
 
@@ -32,7 +32,7 @@ class GatewayServer:
         UserError: when the port cannot be opened.
     """
 
-    def __init__(self, options: Options, address: str, port: int, drain_s: float = 20.0):
+    def __init__(self, options: GatewayOptions, address: str, port: int, drain_s: float = 20.0):
         try:
             self._socket = listen(address, port)
         except OSError as error:

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 
 from serving.client import Connection
-from serving.client.tasks import WITH_OPTIONS, Task
+from serving.client.tasks import WITH_OPTIONS, RowsTask
 from serving.gateway import tracing
 from serving.gateway.bodies import Body, cuts, options_of
 from serving.gateway.errors import Refusal, bad_request, gone
 from serving.gateway.keys import Keys
 from serving.gateway.metrics import Metrics
-from serving.gateway.model import Model
-from serving.gateway.scheduler import Batch, BatchAnswer, Limits, Scheduler, Work
+from serving.gateway.model import ServedModel
+from serving.gateway.scheduler import BatchAnswer, Limits, ModelBatch, QueuedRequest, Scheduler
 
 _LOG = logging.getLogger(__name__)
 Answer = dict[str, Any] | list
 
 
 @dataclass(frozen=True)
-class Options:
+class GatewayOptions:
     """The settings of a gateway.
 
     Attributes:
@@ -87,9 +87,11 @@ class Call:
 class Service:
     """The models and their queue; create and close it within the event loop that it runs in."""
 
-    def __init__(self, options: Options, metrics: Metrics):
+    def __init__(self, options: GatewayOptions, metrics: Metrics):
         self.options, self.metrics = options, metrics
-        self.models = {name: Model(options.connection, name, options.check_s, self._changed) for name in options.models}
+        self.models = {
+            name: ServedModel(options.connection, name, options.check_s, self._changed) for name in options.models
+        }
         self.scheduler = Scheduler(self._run, options.limits, self._count)
         metrics.watch_queue(
             lambda: self.scheduler.queued_rows,
@@ -113,7 +115,7 @@ class Service:
         """Returns whether every model is available."""
         return all(model.live for model in self.models.values())
 
-    def model(self, name: str | None, *wanted: str) -> tuple[Model, Task]:
+    def model(self, name: str | None, *wanted: str) -> tuple[ServedModel, RowsTask]:
         """Returns the model that answers, and its first of the `wanted` tasks; `name` None: the first model that can.
 
         Raises:
@@ -139,13 +141,13 @@ class Service:
 
     async def answer(
         self,
-        model: Model,
-        task: Task,
+        model: ServedModel,
+        task: RowsTask,
         rows: Sequence[Sequence[str]],
         call: Call,
         body: Body,
         counts: bool = False,
-    ) -> Work:
+    ) -> QueuedRequest:
         """Returns the answers of rows of texts, in order.
 
         Args:
@@ -184,7 +186,7 @@ class Service:
         tracing.record_waits(call.trace, work.queued_ns, work.started_ns, work.ended_ns)
         return work
 
-    async def _check_lengths(self, model: Model, task: Task, rows: list, call: Call) -> None:
+    async def _check_lengths(self, model: ServedModel, task: RowsTask, rows: list, call: Call) -> None:
         counter, longest = model.tasks.get("tokenize"), model.estimate.longest
         if counter is None or counter.inputs != task.inputs or longest is None:
             raise bad_request("truncate=false: this model does not tell the length of texts; leave it out")
@@ -201,11 +203,11 @@ class Service:
         if rows > self.options.max_inputs:
             raise bad_request(f"{rows} inputs are more than the {self.options.max_inputs} of one request")
 
-    async def _run(self, batch: Batch) -> BatchAnswer:
+    async def _run(self, batch: ModelBatch) -> BatchAnswer:
         name, task = batch.key
         return await self.models[name].run(task, batch)
 
-    def _count(self, batch: Batch, answer: BatchAnswer, seconds: float) -> None:
+    def _count(self, batch: ModelBatch, answer: BatchAnswer, seconds: float) -> None:
         name, task = batch.key
         if answer.truncated_tokens is not None and task != self.models[name].tasks.get("tokenize"):
             self.metrics.text_tokens.labels(name).inc(int(answer.text_tokens.sum()))
@@ -218,7 +220,7 @@ class Service:
         self.metrics.batch_rows.labels(name).observe(len(batch.rows))
         self.metrics.batch_tokens.labels(name).observe(sum(row.size for row in batch.rows))
 
-    def _changed(self, model: Model) -> None:
+    def _changed(self, model: ServedModel) -> None:
         self.metrics.live.labels(model.name).set(model.live)
         if model.live:
             _LOG.info("model %s version %s: %s", model.name, model.version, ", ".join(model.tasks) or "no texts")
@@ -230,7 +232,7 @@ class Service:
 _OPTIONAL = ("embed", "embed_all", "embed_sparse", "classify", "rerank")
 
 
-def _with_options(model: Model, task: Task, body: Body) -> Task:
+def _with_options(model: ServedModel, task: RowsTask, body: Body) -> RowsTask:
     asked = options_of(body, model.prompts)
     for name, (field_name, value) in asked.items():
         if value and name not in task.options:
@@ -243,7 +245,7 @@ def _with_options(model: Model, task: Task, body: Body) -> Task:
     return task.asked_with(**{name: value for name, (_, value) in asked.items() if value})
 
 
-def _check_whole(model: Model, too_long: Iterable[bool]) -> None:
+def _check_whole(model: ServedModel, too_long: Iterable[bool]) -> None:
     for number, is_too_long in enumerate(too_long):
         if is_too_long:
             longest = model.estimate.longest
@@ -251,7 +253,7 @@ def _check_whole(model: Model, too_long: Iterable[bool]) -> None:
             raise Refusal(413, message, "too_long")
 
 
-def _check_numbers(model: Model, work: Work, task: Task) -> None:
+def _check_numbers(model: ServedModel, work: QueuedRequest, task: RowsTask) -> None:
     """Raises Refusal where an answer holds NaN or infinity, which JSON cannot express."""
     for name in task.outputs:
         for number, row in enumerate(work.rows(name)):

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(eq=False, slots=True)
-class Row:
+class QueuedRow:
     """One row of a request.
 
     Attributes:
@@ -32,7 +32,7 @@ class TokenQueue:
     large one (Zhang, 1990, "Virtual Clock", with service as the clock).
 
     >>> queue = TokenQueue()
-    >>> rows = [Row("a", 0, (b"short",), 3), Row("a", 1, (b"long",), 90), Row("a", 2, (b"short",), 4)]
+    >>> rows = [QueuedRow("a", 0, (b"short",), 3), QueuedRow("a", 1, (b"long",), 90), QueuedRow("a", 2, (b"short",), 4)]
     >>> queue.add("model", rows)
     >>> queue.tokens
     97
@@ -41,7 +41,7 @@ class TokenQueue:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[Hashable, list[Row]] = {}
+        self._rows: dict[Hashable, list[QueuedRow]] = {}
         self._taken = 0
         self.tokens = 0
 
@@ -51,7 +51,7 @@ class TokenQueue:
     def __len__(self) -> int:
         return sum(map(len, self._rows.values()))
 
-    def add(self, key: Hashable, rows: Sequence[Row]) -> None:
+    def add(self, key: Hashable, rows: Sequence[QueuedRow]) -> None:
         """Adds the rows of one request."""
         turn = self._taken
         for row in rows:
@@ -66,7 +66,7 @@ class TokenQueue:
         for key, rows in list(self._rows.items()):
             self._keep(key, [row for row in rows if row.owner is not owner])
 
-    def take(self, max_tokens: int, max_rows: int) -> tuple[Hashable, list[Row]]:
+    def take(self, max_tokens: int, max_rows: int) -> tuple[Hashable, list[QueuedRow]]:
         """Removes and returns the next batch: its key and rows, the one whose turn it is and those nearest in length.
 
         Args:
@@ -82,7 +82,7 @@ class TokenQueue:
         self._taken += sum(row.size for row in batch)
         return key, batch
 
-    def _keep(self, key: Hashable, rows: list[Row]) -> None:
+    def _keep(self, key: Hashable, rows: list[QueuedRow]) -> None:
         self.tokens += sum(row.size for row in rows) - sum(row.size for row in self._rows[key])
         if rows:
             self._rows[key] = rows
@@ -90,11 +90,11 @@ class TokenQueue:
             del self._rows[key]
 
 
-def _turn(row: Row) -> int:
+def _turn(row: QueuedRow) -> int:
     return row.turn
 
 
-def _nearest(rows: list[Row], first: Row, max_tokens: int, max_rows: int) -> list[Row]:
+def _nearest(rows: list[QueuedRow], first: QueuedRow, max_tokens: int, max_rows: int) -> list[QueuedRow]:
     if len(rows) <= max_rows and sum(row.size for row in rows) <= max_tokens:
         return rows
     order = sorted(rows, key=lambda row: (row.size, row.turn))

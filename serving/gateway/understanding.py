@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import Task, constant
+from serving.client.tasks import RowsTask, constant
 from serving.gateway import bodies
 from serving.gateway.errors import bad_request
-from serving.gateway.model import Model, task_at
-from serving.gateway.scheduler import Work
+from serving.gateway.model import ServedModel, task_at
+from serving.gateway.scheduler import QueuedRequest
 from serving.gateway.service import Answer, Call, Service, best_first
 
 # Scores of answers lie between this and its negative (serving.exportable.base.NO_ANSWER).
@@ -28,7 +28,7 @@ async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Ans
     return answers[0] if lone else answers
 
 
-def _flagged(work: Work, row: int, found: list[dict]) -> list[dict]:
+def _flagged(work: QueuedRequest, row: int, found: list[dict]) -> list[dict]:
     return [one | work.flagged(row) for one in found]
 
 
@@ -40,7 +40,9 @@ _FUNCTIONS = {
 }
 
 
-def _classes(model: Model, work: Work, outputs: tuple[str, ...], function: str | None) -> list[list[dict]]:
+def _classes(
+    model: ServedModel, work: QueuedRequest, outputs: tuple[str, ...], function: str | None
+) -> list[list[dict]]:
     if "value" in outputs:
         return [[{"label": "value", "score": float(value)}] for value in work.output("value")]
     probabilities, best = work.output("probabilities"), work.rows("label")
@@ -101,7 +103,9 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     return answers[0] if lone else answers
 
 
-async def masks(service: Service, texts: list[str], body: bodies.MasksBody, call: Call) -> tuple[Model, Work]:
+async def masks(
+    service: Service, texts: list[str], body: bodies.MasksBody, call: Call
+) -> tuple[ServedModel, QueuedRequest]:
     """Returns the answers to texts with masks; raises Refusal where the export proposes too few words."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, [(text,) for text in texts], call, body)
@@ -144,7 +148,7 @@ async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answe
     return found[0] if lone else found
 
 
-def _places(work: Work, task: Task) -> list[tuple[str, list]]:
+def _places(work: QueuedRequest, task: RowsTask) -> list[tuple[str, list]]:
     return [(name, work.rows(name)) for name in task.outputs]
 
 

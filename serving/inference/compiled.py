@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Pairs, Step
+from albert_tf.layers.block import Attention, Step, TokenPairs
 from albert_tf.layers.depth import BlockRunner, DepthLoop
 from serving.inference.kernels import ExportedExtension, FloatKernels, LowRank
-from serving.inference.layers import Dense, LayerNorm, RMSNorm, TransposedDense, act, variable
+from serving.inference.layers import ExportedDense, ExportedLayerNorm, ExportedRMSNorm, TransposedDense, act, variable
 from serving.inference.tables import MASKED_SCORE
 
 FLAG = "--xla_cpu_compilation_enabled=true"
@@ -42,7 +42,7 @@ class CompiledSteps(tf.Module):
         config: AlbertConfig,
         extensions: Sequence[ExportedExtension],
         halves: Sequence[Sequence[Any]],
-        final_norm: LayerNorm | RMSNorm | None,
+        final_norm: ExportedLayerNorm | ExportedRMSNorm | None,
         lengths: Sequence[int],
         summary_loop: DepthLoop,
     ):
@@ -175,7 +175,7 @@ class _TurnedRow:
         query, key, value = tf.unstack(tf.transpose(tf.reshape(projected, shape), [0, 1, 2, 4, 3]))
         place = slice(0, 1) if step.only_summary else slice(None)
         features = {name: (one[:, place], one) for name, one in self.features.items()}
-        pairs = Pairs(self.bias, features, 0 if step.only_summary else None)
+        pairs = TokenPairs(self.bias, features, 0 if step.only_summary else None)
         contexts = self.attention(query[:, :, place], key, value, pairs, step)
         return tf.reshape(tf.transpose(contexts, [0, 1, 3, 2]), [self.config.hidden_size, -1])
 
@@ -192,9 +192,9 @@ class _TurnedHalf(tf.Module):
     def __init__(self, half: Any):
         super().__init__()
         for name, layer in vars(half).items():
-            if isinstance(layer, (Dense, TransposedDense)):
+            if isinstance(layer, (ExportedDense, TransposedDense)):
                 setattr(self, name, _TurnedDense(layer))
-            elif isinstance(layer, (LayerNorm, RMSNorm)):
+            elif isinstance(layer, (ExportedLayerNorm, ExportedRMSNorm)):
                 setattr(self, name, _TurnedNorm(layer))
         self.low_rank, self.gate = _TurnedLowRank(half.low_rank), getattr(self, "gate", None)
         self.is_fused = not half.low_rank
@@ -220,7 +220,7 @@ class _TurnedDense(tf.Module):
     XLA takes 5 times as long for a product with a kernel that it has to transpose.
     """
 
-    def __init__(self, layer: Dense | TransposedDense):
+    def __init__(self, layer: ExportedDense | TransposedDense):
         super().__init__()
         self.hidden_act, self.bias = layer.hidden_act, layer.bias
         is_turned = isinstance(layer, TransposedDense)
@@ -236,9 +236,9 @@ class _TurnedDense(tf.Module):
 class _TurnedNorm:
     """A layer norm or RMS norm over the first axis."""
 
-    def __init__(self, norm: LayerNorm | RMSNorm):
-        self.epsilon, self.centres = norm.epsilon, isinstance(norm, LayerNorm)
-        self.scale, self.offset = (norm.gamma, norm.beta) if isinstance(norm, LayerNorm) else (norm.scale, None)
+    def __init__(self, norm: ExportedLayerNorm | ExportedRMSNorm):
+        self.epsilon, self.centres = norm.epsilon, isinstance(norm, ExportedLayerNorm)
+        self.scale, self.offset = (norm.gamma, norm.beta) if isinstance(norm, ExportedLayerNorm) else (norm.scale, None)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         if self.centres:

@@ -13,7 +13,7 @@ from albert_tf.base import Tensor
 from albert_tf.layers.block import Step
 from albert_tf.layers.depth import DepthLoop, Runner, Segment
 from albert_tf.models.exit_rules import ExitRule, relative
-from serving.inference.layers import Dense, array, arrays
+from serving.inference.layers import ExportedDense, array, arrays
 from serving.inference.rows import FlatRows
 from serving.inference.tables import Tables, missing, ranges
 
@@ -43,7 +43,10 @@ class Gate(tf.Module):
 
     def __init__(self, gate):
         super().__init__()
-        self.inner, self.score = Dense(*arrays(gate.inner), tf.float32), Dense(*arrays(gate.score), tf.float32)
+        self.inner, self.score = (
+            ExportedDense(*arrays(gate.inner), tf.float32),
+            ExportedDense(*arrays(gate.score), tf.float32),
+        )
 
     def __call__(self, state: Tensor, before: Tensor) -> Tensor:
         """Returns float32 [rows] of two [rows, hidden_size]."""

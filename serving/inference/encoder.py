@@ -16,8 +16,8 @@ from serving.cpu import describe_needs
 from serving.inference.calibration import quantize_encoder
 from serving.inference.compiled import FLAG, CompiledSteps
 from serving.inference.early_exit import Gate, exit_early
-from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, Settings, exported_extensions
-from serving.inference.layers import Embeddings, dense, norm, norm_in_one_pass
+from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels, KernelSettings, exported_extensions
+from serving.inference.layers import ExportedEmbeddings, dense, norm, norm_in_one_pass
 from serving.inference.options import InferenceOptions, check_runs_here
 from serving.inference.rows import FlatBatch, FlatRows, OneRow
 from tfrecords.base.cpu import has_only_avx2
@@ -98,9 +98,9 @@ class InferenceEncoder(tf.Module):
         # on the way: in bfloat16 each step would round what all before it gave.
         self.dtype = tf.float32 if self.config.norm_position == "pre" else dtype
         longest = max_seq_length or self.config.max_seq_length
-        self.settings = Settings(dtype, self.dtype, options.padding == "skipped", longest)
+        self.settings = KernelSettings(dtype, self.dtype, options.padding == "skipped", longest)
         self.final_norm = None if encoder.final_norm is None else norm(encoder.final_norm)
-        self.embeddings = Embeddings(encoder.embeddings, dtype)
+        self.embeddings = ExportedEmbeddings(encoder.embeddings, dtype)
         self.pooler = None if encoder.pooler is None else dense(encoder.pooler, tf.float32)
         self.extensions = exported_extensions(encoder, self.settings, self.is_plain)
         weights_first = options.compute == "float32" and has_only_avx2()

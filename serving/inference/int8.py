@@ -22,7 +22,7 @@ from albert_tf.base.layers import activation
 from albert_tf.layers.block import Step
 from serving.inference import onednn
 from serving.inference.kernels import AttentionHalf, FeedForwardHalf, FloatKernels
-from serving.inference.layers import Dense
+from serving.inference.layers import ExportedDense
 from tfrecords.base.errors import UserError
 
 # The smallest value of each activation function that oneDNN's products fuse.
@@ -73,7 +73,7 @@ class QuantizedProjection(tf.Module):
         vnni: as QuantizedDense.
     """
 
-    def __init__(self, layer: Dense, largest: float, vnni: bool):
+    def __init__(self, layer: ExportedDense, largest: float, vnni: bool):
         super().__init__()
         self.dense, self.largest = QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni), largest
 
@@ -147,7 +147,7 @@ def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hid
 
     ranges: float32 [steps, 2], the largest inputs of its first and its output product at each step.
     """
-    for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, Dense)]:
+    for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, ExportedDense)]:
         is_last = name == "output" and isinstance(half, FeedForwardHalf)
         lowest = LOWEST[hidden_act] if is_last and is_unsigned(half) else None
         setattr(half, name, QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni, lowest))

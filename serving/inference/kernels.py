@@ -21,7 +21,7 @@ from serving.inference.layers import act, array, arrays, block_dense, norm, vari
 RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
 
 
-class Settings(NamedTuple):
+class KernelSettings(NamedTuple):
     """The settings that extensions may depend on.
 
     Attributes:
@@ -46,7 +46,7 @@ class ExportedExtension(tf.Module):
 
     has_one_row = True
 
-    def __init__(self, extension: Extension, encoder: AlbertEncoder, settings: Settings):
+    def __init__(self, extension: Extension, encoder: AlbertEncoder, settings: KernelSettings):
         super().__init__()
         self.extension: Any = extension
         self.config, self.weights = encoder.config, encoder.extension_weights[extension.name].map(array)
@@ -98,7 +98,9 @@ class ExportedExtension(tf.Module):
         return self.extension.around(runner, self.weights)
 
 
-def exported_extensions(encoder: AlbertEncoder, settings: Settings, is_plain: bool = False) -> list[ExportedExtension]:
+def exported_extensions(
+    encoder: AlbertEncoder, settings: KernelSettings, is_plain: bool = False
+) -> list[ExportedExtension]:
     """Returns an encoder's extensions for an export; without optimised versions if `is_plain`."""
     found = []
     for extension in encoder.config.extensions:

@@ -14,7 +14,7 @@ from albert_tf.base.layers import activation
 from serving.inference import onednn
 
 
-class Dense(tf.Module):
+class ExportedDense(tf.Module):
     """A dense layer with kernel [inputs, units] and bias [units] in the dtype of the products.
 
     Args:
@@ -46,13 +46,13 @@ class Dense(tf.Module):
 
 
 class TransposedDense(tf.Module):
-    """A float32 Dense that stores its kernel as [units, inputs] and multiplies it from the left.
+    """A float32 ExportedDense that stores its kernel as [units, inputs] and multiplies it from the left.
 
     Without AVX-512 TensorFlow uses Eigen, which packs this layout faster in each product: 12 steps of ALBERT-base take
     45 ms and not 73 for 32 tokens, 190 and 200 for 128, as long for 512.
 
     Args:
-        kernel, bias, hidden_act: as Dense.
+        kernel, bias, hidden_act: as ExportedDense.
         reads_transposed: whether inputs are [inputs, tokens].
         returns_transposed: whether the result is [units, tokens], which saves a transpose.
     """
@@ -74,7 +74,7 @@ class TransposedDense(tf.Module):
         self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Same as Dense, with the layer's transposes; a `residual` has the result's layout."""
+        """Same as ExportedDense, with the layer's transposes; a `residual` has the result's layout."""
         product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_transposed)
         bias = self.bias.value()
         product = (
@@ -96,7 +96,7 @@ def act(hidden_act: str, inputs: Tensor) -> Tensor:
     return inputs * tf.sigmoid(inputs * (scale + (0.044715 * scale) * tf.square(inputs)))
 
 
-class LayerNorm:
+class ExportedLayerNorm:
     """A layer norm over the last axis, float32 inside; dtype is of inputs and results.
 
     A token's bits never depend on other tokens, since later rounding to 8 bits or bfloat16 amplifies any difference. So
@@ -118,14 +118,14 @@ class LayerNorm:
         return tf.cast(normalised, self.dtype)
 
 
-class OneDnnLayerNorm(LayerNorm):
+class OneDnnLayerNorm(ExportedLayerNorm):
     """A layer norm in one pass over memory; LayerNorm's ten ops need seven.
 
     880 tokens of 768 take 0.29 ms and not 0.99, 1785 0.40 and not 1.75; but 32 take 0.13 and not 0.06 (two cores,
     AVX-512). In graphs only.
     """
 
-    def __init__(self, plain: LayerNorm):
+    def __init__(self, plain: ExportedLayerNorm):
         self.dtype, self.epsilon = plain.dtype, plain.epsilon
         self.gamma = plain.gamma
         self.beta = np.zeros_like(plain.gamma) if plain.beta is None else plain.beta
@@ -135,7 +135,7 @@ class OneDnnLayerNorm(LayerNorm):
         return tf.cast(onednn.layer_norm(inputs, self.gamma, self.beta, self.epsilon), self.dtype)
 
 
-class RMSNorm:
+class ExportedRMSNorm:
     """An RMS norm over the last axis, with LayerNorm's guarantees."""
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
@@ -147,19 +147,19 @@ class RMSNorm:
         return tf.cast(inputs * (tf.math.divide_no_nan(1.0, size) * self.scale), self.dtype)
 
 
-def norm(layer, dtype: tf.DType = tf.float32) -> LayerNorm | RMSNorm:
+def norm(layer, dtype: tf.DType = tf.float32) -> ExportedLayerNorm | ExportedRMSNorm:
     """Returns the counterpart of a Keras normalization layer."""
-    return (RMSNorm if isinstance(layer, keras.layers.RMSNormalization) else LayerNorm)(layer, dtype)
+    return (ExportedRMSNorm if isinstance(layer, keras.layers.RMSNormalization) else ExportedLayerNorm)(layer, dtype)
 
 
 def norm_in_one_pass(halves: Iterable) -> None:
-    """Replaces each half's LayerNorm by a OneDnnLayerNorm; an RMSNorm stays."""
+    """Replaces each half's ExportedLayerNorm by a OneDnnLayerNorm; an ExportedRMSNorm stays."""
     for half in halves:
-        if isinstance(half.layer_norm, LayerNorm):
+        if isinstance(half.layer_norm, ExportedLayerNorm):
             half.layer_norm = OneDnnLayerNorm(half.layer_norm)
 
 
-class Embeddings(tf.Module):
+class ExportedEmbeddings(tf.Module):
     """The embeddings of the Keras encoder: [tokens, hidden_size], float32 or the dtype of a last projection."""
 
     def __init__(self, layer, dtype: tf.DType):
@@ -207,16 +207,16 @@ def block_dense(
     weights_first: bool,
     hidden_act: str | None = None,
     **transposed,
-) -> Dense | TransposedDense:
-    """Returns a block's product: a TransposedDense with the `transposed` arguments, or a Dense."""
+) -> ExportedDense | TransposedDense:
+    """Returns a block's product: a TransposedDense with the `transposed` arguments, or an ExportedDense."""
     if weights_first:
         return TransposedDense(kernel, bias, hidden_act, **transposed)
-    return Dense(kernel, bias, dtype, hidden_act)
+    return ExportedDense(kernel, bias, dtype, hidden_act)
 
 
-def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> Dense:
+def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> ExportedDense:
     """Returns the counterpart of a Keras layer, with an activation function."""
-    return Dense(*arrays(layer), dtype, hidden_act)
+    return ExportedDense(*arrays(layer), dtype, hidden_act)
 
 
 def arrays(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Pairs, Rows, Step
+from albert_tf.layers.block import Attention, Rows, Step, TokenPairs
 from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, missing, ranges, round_up
 
 
@@ -267,13 +267,13 @@ class FlatRows(BatchRows):
         return tf.gather(values, (self.row_of_tokens or self.find_rows())[0])
 
 
-class RowPairs(Pairs):
+class RowPairs(TokenPairs):
     """Pairs of rows of an export.
 
     Args:
         bias: returns float32 [rows, 1, 1, keys], if needed.
-        features: see `Pairs`.
-        summary: see `Pairs`; 0 is the first column of all rows.
+        features: see `TokenPairs`.
+        summary: see `TokenPairs`; 0 is the first column of all rows.
         hoisted: what extensions computed once for all steps.
         is_masked: whether the bias is not 0; None: it may be.
     """

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     return _serve(options)
 
 
-def _serve(options: flags.Options) -> int:
+def _serve(options: flags.ServerOptions) -> int:
     # The import takes seconds; --help and bad flags answer before it.
     from serving.model_server.servable import disable_xla
     from serving.model_server.server import ModelServer

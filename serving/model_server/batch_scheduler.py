@@ -14,7 +14,7 @@ from serving.model_server.status import StatusError
 
 
 @dataclass
-class Task:
+class WaitingRows:
     """Rows of one request, waiting for a batch. `done` carries the outputs or the error."""
 
     inputs: Any
@@ -24,15 +24,15 @@ class Task:
     done: Future = field(default_factory=Future)
 
 
-class Batch:
+class WaitingBatch:
     """Tasks to run together, and their number of rows."""
 
     def __init__(self):
-        self.tasks: list[Task] = []
+        self.tasks: list[WaitingRows] = []
         self.size = 0
         self.opened = time.monotonic()
 
-    def add(self, task: Task) -> None:
+    def add(self, task: WaitingRows) -> None:
         self.tasks.append(task)
         self.size += task.size
 
@@ -43,7 +43,7 @@ class Queue:
     def __init__(
         self,
         scheduler: "BatchScheduler",
-        process: Callable[[list[Task]], None],
+        process: Callable[[list[WaitingRows]], None],
         max_batch_size: int,
         timeout: float,
         max_enqueued_batches: int,
@@ -53,11 +53,11 @@ class Queue:
         self._max_batch_size = max_batch_size
         self._timeout = timeout
         self._max_enqueued_batches = max_enqueued_batches
-        self._batches: collections.deque[Batch] = collections.deque()
+        self._batches: collections.deque[WaitingBatch] = collections.deque()
         self.process = process
         self.users = 0
 
-    def submit(self, tasks: list[Task]) -> None:
+    def submit(self, tasks: list[WaitingRows]) -> None:
         """Enqueues all of `tasks`, each no larger than a batch, or none. Raises StatusError UNAVAILABLE when full."""
         with self._scheduler.changed:
             opened = self._new_batches(tasks)
@@ -69,7 +69,7 @@ class Queue:
                 )
             for task in tasks:
                 if not self._fits(task):
-                    self._batches.append(Batch())
+                    self._batches.append(WaitingBatch())
                 self._batches[-1].add(task)
             # One thread for the batch that was open, one for each new one.
             self._scheduler.changed.notify(1 + opened)
@@ -87,14 +87,14 @@ class Queue:
             return 0.0
         return self._batches[0].opened + self._timeout
 
-    def take(self) -> Batch:
+    def take(self) -> WaitingBatch:
         """The caller holds the scheduler's lock."""
         return self._batches.popleft()
 
-    def _fits(self, task: Task) -> bool:
+    def _fits(self, task: WaitingRows) -> bool:
         return bool(self._batches) and self._batches[-1].size + task.size <= self._max_batch_size
 
-    def _new_batches(self, tasks: list[Task]) -> int:
+    def _new_batches(self, tasks: list[WaitingRows]) -> int:
         room = self._max_batch_size - self._batches[-1].size if self._batches else -1
         count = 0
         for task in tasks:

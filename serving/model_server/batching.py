@@ -14,10 +14,10 @@ from grpc import StatusCode
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from serving.model_server import telemetry
-from serving.model_server.batch_scheduler import BatchScheduler, Queue, Task
+from serving.model_server.batch_scheduler import BatchScheduler, Queue, WaitingRows
 from serving.model_server.configuration import read_text_proto
-from serving.model_server.flags import CPUS, Options
-from serving.model_server.servable import Model, Runner
+from serving.model_server.flags import CPUS, ServerOptions
+from serving.model_server.servable import GraphRunner, WholeModel
 from serving.model_server.status import StatusError, as_status_error, invalid_argument
 from serving.wire.protos import BatchingParameters
 
@@ -89,7 +89,7 @@ class BatchingRunner:
 
     def __init__(
         self,
-        wrapped: Runner,
+        wrapped: GraphRunner,
         scheduler: BatchScheduler,
         options: BatchingOptions,
         signatures: Iterable[meta_graph_pb2.SignatureDef] = (),
@@ -111,7 +111,7 @@ class BatchingRunner:
         size = self._checked_size(feeds)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._queue(feeds, list(fetches)) as queue:
-            tasks = [Task(part, rows, deadline) for part, rows in self._parts(feeds, size, queue)]
+            tasks = [WaitingRows(part, rows, deadline) for part, rows in self._parts(feeds, size, queue)]
             queue.submit(tasks)
             concurrent.futures.wait([task.done for task in tasks])
         results = [task.done.result() for task in tasks]
@@ -184,7 +184,7 @@ class BatchingRunner:
         self._scheduler.add(queue)
         return queue
 
-    def _process(self, tasks: list[Task], fetches: list[str]) -> None:
+    def _process(self, tasks: list[WaitingRows], fetches: list[str]) -> None:
         try:
             outputs = self._run_batch(tasks, fetches)
         except BaseException as failure:
@@ -196,7 +196,7 @@ class BatchingRunner:
         for task, values in zip(tasks, outputs, strict=True):
             task.done.set_result(values)
 
-    def _run_batch(self, tasks: list[Task], fetches: list[str]) -> list[list[np.ndarray]]:
+    def _run_batch(self, tasks: list[WaitingRows], fetches: list[str]) -> list[list[np.ndarray]]:
         now = time.monotonic()
         for task in tasks:
             telemetry.QUEUING_LATENCY.labels(self._options.pool_name).observe((now - task.enqueued) * 1e6)
@@ -277,7 +277,7 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 class Batching:
     """The batching of a whole server by its flags: which models are batched, on which threads."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: ServerOptions):
         """Raises StatusError when the parameters file cannot be read."""
         self._per_model = options.enable_per_model_batching_parameters
         self._common = None
@@ -295,7 +295,7 @@ class Batching:
             raise invalid_argument(f"num_batch_threads must be positive; was {self._common.threads}")
         self._scheduler = BatchScheduler(self._common.threads)
 
-    def wrapped(self, model: Model, path: str) -> Runner:
+    def wrapped(self, model: WholeModel, path: str) -> GraphRunner:
         """`model`, batched if the flags and the version's folder ask for it. Raises StatusError."""
         if self._scheduler is None:
             return model

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 from tensorflow_serving.config.model_server_config_pb2 import TENSORFLOW, ModelConfig, ModelServerConfig
 
-from serving.model_server.flags import Options
+from serving.model_server.flags import ServerOptions
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.protos import SSLConfig
 from tfrecords.base.errors import UserError
@@ -44,7 +44,7 @@ def _without_quoted_line(complaint: str, text: str) -> str:
     return complaint
 
 
-def server_config(options: Options) -> ModelServerConfig:
+def server_config(options: ServerOptions) -> ModelServerConfig:
     """The models that the flags configure."""
     if options.model_config_file:
         return read_text_proto(options.model_config_file, ModelServerConfig())

@@ -16,7 +16,7 @@ from tensorflow_serving.apis import model_pb2
 from serving.model_server import configuration, telemetry
 from serving.model_server.batching import Batching
 from serving.model_server.configuration import ModelConfig, ModelServerConfig
-from serving.model_server.flags import CPUS, Options
+from serving.model_server.flags import CPUS, ServerOptions
 from serving.model_server.manager import Manager, Version
 from serving.model_server.servable import SavedModel, Servable
 from serving.model_server.source import StoragePathSource
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 class ServerCore:
     """The models in service."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: ServerOptions):
         self.options = options
         self.interrupted = threading.Event()
         self._session_config = _session_config(options)
@@ -213,7 +213,7 @@ def _raise_failed(failed: list[Version], noun: str) -> None:
         raise StatusError(StatusCode.UNKNOWN, f"{len(failed)} {noun} did not become available: {{{errors}}}")
 
 
-def _session_config(options: Options) -> config_pb2.ConfigProto:
+def _session_config(options: ServerOptions) -> config_pb2.ConfigProto:
     config = config_pb2.ConfigProto()
     if options.tensorflow_session_config_file:
         configuration.read_text_proto(options.tensorflow_session_config_file, config)

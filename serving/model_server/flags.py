@@ -16,7 +16,7 @@ _NOT_HERE = "Accepted, but has no effect here."
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ServerOptions:
     """The value of every flag; `--name=value` sets the field `name`."""
 
     groups: ClassVar[dict[str, str]] = {
@@ -122,14 +122,14 @@ class Options:
     gateway_api_key_file: str = setting("", help="Not in the real server: file of API keys for the gateway, one a line")
 
 
-_FIELDS = {field.name: field for field in dataclasses.fields(Options)}
+_FIELDS = {field.name: field for field in dataclasses.fields(ServerOptions)}
 
 
 class BadFlag(ValueError):
     """A known flag with a value it cannot have."""
 
 
-def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
+def parse(arguments: Sequence[str]) -> tuple[ServerOptions, list[str]]:
     """Reads `--name=value` and bare `--bool`.
 
     >>> options, unknown = parse(["--port=8501", "--enable_batching", "--bogus=1"])
@@ -154,7 +154,7 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
             raise BadFlag(f"--{name} has no value: write --{name}=VALUE, with '=' and without a space")
         else:
             values[name] = _value(field, text if equals else "true")
-    return Options(**values), unknown
+    return ServerOptions(**values), unknown
 
 
 def _value(field: dataclasses.Field, text: str) -> Any:
@@ -198,4 +198,4 @@ def usage(wrong: str = "") -> str:
 
 def full_help(full: bool) -> str:
     """Returns the text of --help, or of --helpfull."""
-    return help_text(Options, command_name(_MODULE), _ABOUT, full, switches=False)
+    return help_text(ServerOptions, command_name(_MODULE), _ABOUT, full, switches=False)

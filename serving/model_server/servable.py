@@ -26,7 +26,7 @@ from serving.wire.tensors import MAX_RANK
 _MAX_FETCH_SETS = 64
 
 
-class Runner(Protocol):
+class GraphRunner(Protocol):
     """Runs a graph: a SavedModel, or a batching queue in front of one."""
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list: ...
@@ -34,8 +34,8 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-class Model(Runner, Protocol):
-    """A Runner that is a whole model, of any format."""
+class WholeModel(GraphRunner, Protocol):
+    """A GraphRunner that is a whole model, of any format."""
 
     signatures: Mapping[str, meta_graph_pb2.SignatureDef]
 
@@ -55,7 +55,7 @@ class Servable:
         name: str,
         version: int,
         signatures: Mapping[str, meta_graph_pb2.SignatureDef],
-        runner: Runner,
+        runner: GraphRunner,
         check_method: bool = False,
     ):
         self.check_method = check_method

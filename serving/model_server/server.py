@@ -10,7 +10,7 @@ from grpc import StatusCode
 from serving.client import Connection
 from serving.model_server import configuration
 from serving.model_server.core import ServerCore
-from serving.model_server.flags import Options
+from serving.model_server.flags import ServerOptions
 from serving.model_server.grpc_server import GrpcServer
 from serving.model_server.rest import RestApi
 from serving.model_server.rest_server import RestServer
@@ -28,7 +28,7 @@ _MAX_PORT = 65535
 class ModelServer:
     """The whole server. Ports open only once every configured model is available."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: ServerOptions):
         """Raises StatusError for options that exclude each other or files that do not read."""
         _check(options)
         self._credentials = configuration.server_credentials(options.ssl_config_file)
@@ -117,7 +117,7 @@ class ModelServer:
                 _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
 
 
-def _check(options: Options) -> None:
+def _check(options: ServerOptions) -> None:
     if not options.model_config_file and not options.model_base_path:
         raise invalid_argument("Both server_options.model_base_path and server_options.model_config_file are empty!")
     if options.batching_parameters_file and not options.enable_batching:
@@ -144,7 +144,7 @@ def _check(options: Options) -> None:
         )
 
 
-def _check_ports(options: Options) -> None:
+def _check_ports(options: ServerOptions) -> None:
     """Raises StatusError for a port that is taken, before models load for minutes."""
     family = socket.AF_INET6 if ":" in options.bind_address else socket.AF_INET
     # With arguments of its own, gRPC may share a port.
@@ -159,12 +159,12 @@ def _check_ports(options: Options) -> None:
                 raise StatusError(StatusCode.UNAVAILABLE, message) from error
 
 
-def _make_gateway(options: Options, models: tuple[str, ...]):
+def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
     """The gateway in front of this server's own port, on a thread of this process."""
     try:
         from serving.gateway.keys import Keys
         from serving.gateway.server import GatewayServer
-        from serving.gateway.service import Options as GatewayOptions
+        from serving.gateway.service import GatewayOptions
     except ModuleNotFoundError as error:
         message = f"--gateway_port needs {error.name}: pip install starlette"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
@@ -179,7 +179,7 @@ def _make_gateway(options: Options, models: tuple[str, ...]):
         raise invalid_argument(str(error)) from error
 
 
-def _metrics_path(options: Options) -> str | None:
+def _metrics_path(options: ServerOptions) -> str | None:
     if not options.monitoring_config_file:
         return None
     config = configuration.read_text_proto(options.monitoring_config_file, MonitoringConfig()).prometheus_config

@@ -18,7 +18,7 @@ from tfrecords.runners import RUNNERS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(CheckedSettings):
+class ScoringSettings(CheckedSettings):
     """The command's flags."""
 
     model: str = setting(
@@ -50,7 +50,7 @@ class Settings(CheckedSettings):
     overwrite: bool = setting(False, help="replace answers in --output_dir that belong to another job")
 
 
-def main(settings: Settings) -> None:
+def main(settings: ScoringSettings) -> None:
     """Scores what the settings name."""
     if settings.version and not settings.target:
         raise UserError("--version is for a model behind --target; of a folder give the version's: --model=FOLDER/3")
@@ -91,7 +91,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def run() -> None:
     """The entry point of the console script."""
-    run_main(main, Settings)
+    run_main(main, ScoringSettings)
 
 
 if __name__ == "__main__":

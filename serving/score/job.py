@@ -30,7 +30,7 @@ from serving.score.folder import (
 from serving.score.models import ModelSource, fingerprint, served_version, version_folder
 from serving.score.rows import Piece, check_fields, cut, find_files
 from serving.score.tables import BAD_SUFFIX, FORMATS, check_format, read_bad
-from serving.score.worker import Worker
+from serving.score.worker import ScoringWorker
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
@@ -97,7 +97,7 @@ def score(
             shutil.rmtree(folder / PARTS, ignore_errors=True)
             print(f"'{folder}' is complete already: {_counts(finished)}")
             return finished
-        worker = Worker(source, fields, outputs, keep, format, max_batch_tokens, folder / PARTS)
+        worker = ScoringWorker(source, fields, outputs, keep, format, max_batch_tokens, folder / PARTS)
         pieces = cut(paths, PIECE_BYTES)
         with RUNNERS[runner](worker, workers) as run:
             (_, described), *_ = run([(0, "describe", ())], small=True)

@@ -46,7 +46,7 @@ class ModelSource:
     options: tuple[tuple[str, str | bool], ...] = ()
 
 
-class Model(Protocol):
+class ScoringModel(Protocol):
     """The interface of both kinds of models.
 
     Attributes:
@@ -64,7 +64,7 @@ class Model(Protocol):
 
 
 @functools.lru_cache(maxsize=1)
-def open_model(source: ModelSource) -> Model:
+def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once in a process.
 
     Raises:
@@ -149,7 +149,7 @@ class _Served:
 
 
 class _WithOptions:
-    def __init__(self, model: Model, source: ModelSource):
+    def __init__(self, model: ScoringModel, source: ModelSource):
         self._model = model
         if missing := [name for name, value in source.options if value and name not in model.inputs]:
             raise UserError(f"--{missing[0]} is not known to the model; it takes {', '.join(model.inputs)}")

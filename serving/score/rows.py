@@ -29,7 +29,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Row:
+class InputRow:
     """A row, or its error.
 
     Attributes:
@@ -87,7 +87,7 @@ def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
         raise UserError(first)
 
 
-def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[Row]:
+def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[InputRow]:
     """Reads the rows of a piece; files without a JSON name are plain text, a line per row.
 
     fields: those of a JSON row with the model's texts, in order; keep: those to copy to the answer.
@@ -99,7 +99,7 @@ def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Itera
                 raise ValueError(f"the line is longer than {LONGEST_LINE} bytes")
             yield parse(line, fields, keep)
         except ValueError as error:
-            yield Row(error=str(error), line=line[:LONGEST_LINE])
+            yield InputRow(error=str(error), line=line[:LONGEST_LINE])
 
 
 def _lines(piece: Piece) -> Iterator[bytes]:
@@ -124,14 +124,14 @@ def _skip_line(file) -> None:
         pass
 
 
-def _parse_text(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> Row:
+def _parse_text(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> InputRow:
     if len(fields) > 1:
         raise ValueError(f"a line of text is one text, the model takes {len(fields)}; give JSON lines")
     line.decode()
-    return Row((line,))
+    return InputRow((line,))
 
 
-def _parse_json(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> Row:
+def _parse_json(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> InputRow:
     try:
         found = msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -142,4 +142,4 @@ def _parse_json(line: bytes, fields: Sequence[str], keep: Sequence[str]) -> Row:
             what = "is missing" if name not in found else "is not a string"
             raise ValueError(f"the field '{name}' {what}")
         texts.append(found[name].encode())
-    return Row(tuple(texts), {name: found.get(name) for name in keep})
+    return InputRow(tuple(texts), {name: found.get(name) for name in keep})

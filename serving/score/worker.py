@@ -11,8 +11,8 @@ import numpy as np
 from serving.client.messages import token_batches
 from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, counts_in, estimated_tokens
 from serving.score.folder import part_path
-from serving.score.models import Arrays, Model, ModelSource, Refused, open_model
-from serving.score.rows import Piece, Row, read
+from serving.score.models import Arrays, ModelSource, Refused, ScoringModel, open_model
+from serving.score.rows import InputRow, Piece, read
 from serving.score.tables import BAD_SUFFIX, FORMATS, write_bad, write_whole
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -31,7 +31,7 @@ _IN_FLIGHT = 2
 
 
 @dataclass(frozen=True)
-class Worker:
+class ScoringWorker:
     """Answers pieces; a process opens the model once. Fields are as in `score`; `parts` is the folder for the parts."""
 
     source: ModelSource
@@ -113,7 +113,12 @@ def _counts(answers: list[dict[str, Any]], counted: tuple[str, ...]) -> dict[str
 
 
 def _ask(
-    model: Model, rows: list[Row], answers: list, batch: list[int], inputs: Sequence[str], outputs: Sequence[str]
+    model: ScoringModel,
+    rows: list[InputRow],
+    answers: list,
+    batch: list[int],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
 ) -> None:
     columns = {name: np.empty(len(batch), object) for name in inputs}
     for column, name in enumerate(inputs):

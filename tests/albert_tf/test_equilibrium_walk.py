@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder, AlbertPretrainer
-from albert_tf.analysis.recurrence import Recurrence, Run, recur, report, write_csv, write_plot
+from albert_tf.analysis.recurrence import BlockRun, Recurrence, recur, report, write_csv, write_plot
 from albert_tf.extensions.equilibrium import recurrence
 from tests.albert_tf.depth_cases import FEATURES as ROWS
 from tests.albert_tf.depth_cases import rows_of, small
@@ -213,7 +213,7 @@ def test_a_turning_state_is_told_by_its_period(angle, scale, verdict, monkeypatc
 
 
 def test_near_is_said_from_the_step_on_after_which_it_stays_near():
-    runs = [Run(step, size, 0.0, 1.0) for step, size in enumerate([0.5, 1e-4, 0.3, 1e-4, 1e-5], start=1)]
+    runs = [BlockRun(step, size, 0.0, 1.0) for step, size in enumerate([0.5, 1e-4, 0.3, 1e-4, 1e-5], start=1)]
     found = Recurrence(5, runs, [0.0] * 8, {}, 1, 0.5, 1e-5, 1e-3)
     assert found.verdict().endswith("by less than 0.001 from step 4 on")
 

@@ -9,7 +9,7 @@ import pytest
 
 from serving.benchmark.stand_in import StandIn
 from serving.client import AsyncClient, Client
-from serving.score.__main__ import Settings, main
+from serving.score.__main__ import ScoringSettings, main
 from tests.serving.gateway.conftest import SIGNATURES, FakeModel, cut_left, logits, vector
 from tfrecords.base.errors import UserError
 
@@ -61,7 +61,11 @@ def test_the_client_names_the_option_that_a_model_does_not_take(target_of):
 def score(target, tmp_path, **options):
     (tmp_path / "in.txt").write_text(f"{LONG}\na\n")
     folder = tmp_path / "out"
-    main(Settings(model="default", target=target, input=str(tmp_path / "in.txt"), output_dir=str(folder), **options))
+    main(
+        ScoringSettings(
+            model="default", target=target, input=str(tmp_path / "in.txt"), output_dir=str(folder), **options
+        )
+    )
     lines = [json.loads(line) for line in (folder / "in.jsonl").read_text().splitlines()]
     return lines, json.loads((folder / "manifest.json").read_text())
 

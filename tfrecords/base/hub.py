@@ -30,7 +30,7 @@ _LOGIN = "hf auth login, or set HF_TOKEN"
 Fetch = Callable[[str], Path]
 
 
-class Part(NamedTuple):
+class RepositoryPart(NamedTuple):
     """What is read of a repository: patterns of its small files, and the function that downloads it all.
 
     `fetch_all(name, listed, fetch)` gets the repository's name, its files and the download of one of them, and
@@ -60,7 +60,7 @@ def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
     return "" if path_of_first == Path() else f"{path_of_first}/"
 
 
-def find(path: str | os.PathLike, part: Part, revision: str = "") -> Path:
+def find(path: str | os.PathLike, part: RepositoryPart, revision: str = "") -> Path:
     """Returns `path` itself, or, for a name such as "albert/albert-base-v2@REVISION", the folder once downloaded.
 
     What exists wins over a name. In a process, a name is looked up once.
@@ -91,7 +91,7 @@ def find(path: str | os.PathLike, part: Part, revision: str = "") -> Path:
 
 
 @functools.cache
-def _download(name: str, revision: str, part: Part) -> Path:
+def _download(name: str, revision: str, part: RepositoryPart) -> Path:
     # Imported here: it takes half a second, and most models are on the disk.
     import huggingface_hub
 
@@ -186,7 +186,7 @@ def _explained(error: Exception, name: str, revision: str) -> str:
     return f"cannot download '{name}' from {hub}: {first_line(error)}"
 
 
-def _cached(name: str, revision: str, part: Part) -> Path | None:
+def _cached(name: str, revision: str, part: RepositoryPart) -> Path | None:
     """Finds what an earlier download left, where the hub cannot be asked; None where that is not whole."""
     import huggingface_hub
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.hub import MODULES, Fetch, Part, find, inner_folder
+from tfrecords.base.hub import MODULES, Fetch, RepositoryPart, find, inner_folder
 from tfrecords.tokenizers.base import DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer, description_in
 from tfrecords.tokenizers.folder_files import (
     FILES,
@@ -105,7 +105,7 @@ def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch) -> Path:
     return [fetch(f"{inside}{file}").parents[f"{inside}{file}".count("/")] for file in wanted][-1]
 
 
-_PART = Part((MODULES, MODEL, *FILES.split(), *SENTENCE_FILES), _fetch_all)
+_PART = RepositoryPart((MODULES, MODEL, *FILES.split(), *SENTENCE_FILES), _fetch_all)
 
 
 def _load_folder(folder: Path) -> Tokenizer:

@@ -15,7 +15,7 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import plain
 from albert_tf.extension import Extension, RowCost, Weight, WeightLayer
 from albert_tf.extensions.relative.relations import Relations
-from albert_tf.layers.block import Pairs, Step
+from albert_tf.layers.block import Step, TokenPairs
 from albert_tf.layers.depth import Runner, of_step, visit_of
 from albert_tf.layers.padded import PaddedRows
 from albert_tf.layers.weights import initializer
@@ -190,7 +190,7 @@ class _Scores:
         return scores if attention.score_scale == 1 else scores * attention.score_scale
 
 
-class RelatedPairs(Pairs):
+class RelatedPairs(TokenPairs):
     """Pairs with a batch's relations and precomputed W_r of distances, by attention half."""
 
     def __init__(self, relations: Relations):

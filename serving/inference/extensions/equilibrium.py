@@ -20,10 +20,10 @@ class ExportedEquilibrium(ExportedExtension):
         return rows
 
     def around(self, runner: Runner) -> Runner:
-        return _Solved(runner, self.extension, self.weights)
+        return _ExportedSolution(runner, self.extension, self.weights)
 
 
-class _Solved(SolvedRunner):
+class _ExportedSolution(SolvedRunner):
     def solution(self, function: Callable, state: Tensor, loop: DepthLoop) -> Solution:
         solver = self.extension.solver
         # Calibration lists steps, and reads all that there may be.

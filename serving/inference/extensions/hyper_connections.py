@@ -10,7 +10,7 @@ from albert_tf.base import Tensor
 from albert_tf.extensions.hyper_connections import EPSILON
 from albert_tf.layers.block import Step
 from albert_tf.layers.depth import Runner
-from serving.inference.kernels import ExportedExtension, Settings
+from serving.inference.kernels import ExportedExtension, KernelSettings
 from serving.inference.layers import variable
 
 # Tokens whose streams share a product; where padding is skipped their number is rounded up to multiples of it.
@@ -24,7 +24,7 @@ class ExportedHyperConnections(ExportedExtension):
     size.
     """
 
-    def __init__(self, extension: Any, encoder: Any, settings: Settings):
+    def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
         super().__init__(extension, encoder, settings)
         dtype, together = settings.state_dtype, _TOGETHER if settings.skips_padding else 1
         self.dtype, self.streams, self.width = dtype, extension.hyper_connections, self.config.hidden_size
@@ -43,7 +43,7 @@ class ExportedHyperConnections(ExportedExtension):
         self.writing_summary = Sums([keeps, writes], dtype, 1)
 
     def around(self, runner: Runner) -> Runner:
-        return _Connected(runner, self)
+        return _ExportedConnections(runner, self)
 
     def read(self, step: Tensor, streams: Tensor) -> tuple[Tensor, Tensor]:
         """Returns a step's input [tokens, hidden_size], and the gates float32 [tokens, 3 * streams]."""
@@ -68,7 +68,7 @@ class ExportedHyperConnections(ExportedExtension):
         return tf.cast(tf.reduce_mean(tf.cast(streams, tf.float32), axis=1), self.dtype)
 
 
-class _Connected(Runner):
+class _ExportedConnections(Runner):
     def __init__(self, inner: Runner, own: ExportedHyperConnections):
         super().__init__(inner)
         self.own = own

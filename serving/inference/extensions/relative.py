@@ -14,10 +14,10 @@ import tensorflow as tf
 from albert_tf.base import Tensor
 from albert_tf.extensions.relative import BIASES
 from albert_tf.extensions.relative.relations import distance_table
-from albert_tf.layers.block import Attention, Pairs, Step
+from albert_tf.layers.block import Attention, Step, TokenPairs
 from albert_tf.layers.depth import Runner
-from serving.inference.extensions.relative_memory import RememberingRunner, RowsWithMemory
-from serving.inference.kernels import ExportedExtension, Settings
+from serving.inference.extensions.relative_memory import ArrayMemoryRunner, RowsWithMemory
+from serving.inference.kernels import ExportedExtension, KernelSettings
 from serving.inference.layers import array, variable
 from serving.inference.rows import OneRow
 from serving.inference.tables import MASKED_SCORE, longest_block
@@ -26,7 +26,7 @@ from serving.inference.tables import MASKED_SCORE, longest_block
 class ExportedRelative(ExportedExtension):
     """Scores distances by constants; rows may follow others."""
 
-    def __init__(self, extension: Any, encoder: Any, settings: Settings):
+    def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
         super().__init__(extension, encoder, settings)
         longest = longest_block(settings.longest)
         halves = encoder.halves_of("attention")
@@ -81,15 +81,15 @@ class ExportedRelative(ExportedExtension):
         own = {"attend": _attend_backwards} if self.extension.attention_type == "uni" else {}
         return dataclasses.replace(attention, score=self._score, **own)
 
-    def _score(self, attention: Attention, query: Tensor, key: Tensor, pairs: Pairs, step: Step):
+    def _score(self, attention: Attention, query: Tensor, key: Tensor, pairs: TokenPairs, step: Step):
         return self.scores[step.attention](attention, query, key, pairs, step)
 
     def around(self, runner: Runner) -> Runner:
-        return RememberingRunner(runner) if isinstance(runner.rows, RowsWithMemory) else runner
+        return ArrayMemoryRunner(runner) if isinstance(runner.rows, RowsWithMemory) else runner
 
 
 def _attend_backwards(
-    attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
+    attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
 ) -> Tensor:
     """Attends to tokens not after the query; additional keys precede the first query."""
     scores = attention.score(attention, query, key, pairs, step)

@@ -91,7 +91,7 @@ class RowsWithMemory(BatchRows):
         return {"memory": found, "memory_lengths": lengths}
 
 
-class RememberingRunner(relative.RememberingRunner):
+class ArrayMemoryRunner(relative.RememberingRunner):
     """Stores the inputs of all steps in one array, so that steps may run in a loop."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tf.TensorArray]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.extensions import window
-from albert_tf.layers.block import Attention, Pairs, Step, attend_to_all
+from albert_tf.layers.block import Attention, Step, TokenPairs, attend_to_all
 from serving.inference.kernels import ExportedExtension
 from serving.inference.tables import MASKED_SCORE
 
@@ -19,7 +19,7 @@ class ExportedWindow(ExportedExtension):
         return dataclasses.replace(attention, attend=self._attend)
 
     def _attend(
-        self, attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, step: Step
+        self, attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
     ) -> Tensor:
         def to_all(query: Tensor) -> Tensor:
             return attend_to_all(attention, query, key, value, pairs, step)

@@ -8,7 +8,7 @@ from albert_tf.checkpoints.narrowing import narrow_blocks
 from albert_tf.checkpoints.sharing import share_blocks
 from albert_tf.checkpoints.variables import named_variables
 from albert_tf.compression.settings import CompressSettings
-from albert_tf.compression.start import Cut, compress, cut_config, cut_of, keep_layers, table
+from albert_tf.compression.start import CompressionPlan, compress, cut_config, cut_of, keep_layers, table
 from albert_tf.models.early_exit import LearnedExit
 from tests.albert_tf.refusals import assert_refused, lines
 from tfrecords.base.errors import UserError
@@ -31,12 +31,12 @@ def settings(**changes):
 
 def test_defaults_are_filled_in(encoder):
     # 16 columns are below the default of 128 already.
-    assert cut_of(settings(), encoder) == Cut((0, 1, 2, 3), 0, "1x4", 16)
-    assert cut_of(settings(embedding_size=8, layers=2, lora_rank=0), encoder) == Cut((1, 3), 8, "1x2")
-    assert cut_of(settings(plan="none"), encoder) == Cut((0, 1, 2, 3))
+    assert cut_of(settings(), encoder) == CompressionPlan((0, 1, 2, 3), 0, "1x4", 16)
+    assert cut_of(settings(embedding_size=8, layers=2, lora_rank=0), encoder) == CompressionPlan((1, 3), 8, "1x2")
+    assert cut_of(settings(plan="none"), encoder) == CompressionPlan((0, 1, 2, 3))
     assert 1 < cut_of(settings(energy=0.5), encoder).embedding_size < 12
     albert = AlbertEncoder(CONFIG.replace(sharing="all", embedding_size=8))
-    assert cut_of(settings(), albert) == Cut((0, 1, 2, 3))
+    assert cut_of(settings(), albert) == CompressionPlan((0, 1, 2, 3))
 
 
 REFUSED = r"""
@@ -94,7 +94,7 @@ def test_the_words_of_relative_positions_stay_as_wide_by_default():
 
 def test_at_full_rank_only_biases_and_norms_are_lost(encoder):
     """They begin equal in every layer, so nothing is."""
-    small = compress(encoder, Cut((0, 1, 2, 3), 0, "1x4", 16))
+    small = compress(encoder, CompressionPlan((0, 1, 2, 3), 0, "1x4", 16))
     np.testing.assert_allclose(small(FEATURES)["sequence_output"], encoder(FEATURES)["sequence_output"], atol=2e-4)
 
 
@@ -108,7 +108,7 @@ def test_units_without_effect_are_the_ones_that_go(changes):
         half.output_dense.kernel.assign(kernel)
     narrow = narrow_blocks(model, 22)
     np.testing.assert_allclose(narrow(FEATURES)["sequence_output"], model(FEATURES)["sequence_output"], atol=1e-5)
-    shared = compress(model, Cut((0, 1, 2, 3), 0, "1x4", 2, aligned=False))
+    shared = compress(model, CompressionPlan((0, 1, 2, 3), 0, "1x4", 2, aligned=False))
     (half,) = shared.halves_of("feed_forward")
     half.output_dense.kernel.assign(np.where(np.arange(24)[:, None] == 5, 0, half.output_dense.kernel))
     half.lora_output.a.assign(np.where(np.arange(24)[:, None] == 5, 0, half.lora_output.a))
@@ -123,14 +123,14 @@ def test_the_best_block_is_the_one_that_serves_best(encoder):
     def likeness(model):
         return -float(np.abs(np.array(model(FEATURES)["sequence_output"]) - wanted).max())
 
-    cut = Cut((0, 1, 2, 3), 0, "1x4", block="best", aligned=False)
+    cut = CompressionPlan((0, 1, 2, 3), 0, "1x4", block="best", aligned=False)
     np.testing.assert_array_equal(compress(encoder, cut, likeness)(FEATURES)["sequence_output"], wanted)
     with pytest.raises(UserError, match="block 0 cannot take the weights of step 7"):
         share_blocks(encoder, CONFIG.replace(sharing="all"), {0: 7})
 
 
 def test_heads_stay_and_an_embedders_pooler_goes(encoder):
-    cut, model = Cut((0, 1, 2, 3), 8, "1x4", 2), AlbertClassifier(encoder, 3)
+    cut, model = CompressionPlan((0, 1, 2, 3), 8, "1x4", 2), AlbertClassifier(encoder, 3)
     assert compress(AlbertSentenceEmbedder(encoder), cut).encoder.pooler is None
     small = compress(model, cut)
     assert small(FEATURES).shape == (2, 3) and small.encoder.config.embedding_size == 8

@@ -13,7 +13,7 @@ jax.monitoring.register_event_duration_secs_listener(
 from albert_tf.run_finetuning import run  # noqa: E402
 from albert_tf.training import loop  # noqa: E402
 
-record = loop.Report.step
+record = loop.TrainingReport.step
 
 
 def step(self, running):
@@ -22,7 +22,7 @@ def step(self, running):
     steps.append((time.monotonic(), len(compiled)))
 
 
-loop.Report.step = step
+loop.TrainingReport.step = step
 started = time.monotonic()
 try:
     run()

@@ -6,7 +6,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from albert_tf.training.report import Report, remove_events
+from albert_tf.training.report import TrainingReport, remove_events
 from albert_tf.training.run_folder import History
 
 
@@ -34,7 +34,7 @@ def killed(tmp_path, request):
 
 def test_each_step_is_there_once_after_a_kill(killed):
     nothing = types.SimpleNamespace(figures=lambda work, seconds: {}, share=lambda work, seconds: None)
-    report = Report(History(killed, 10), "training", 30, 10, nothing)
+    report = TrainingReport(History(killed, 10), "training", 30, 10, nothing)
     for step in (20, 30):
         report.row(step, {"loss": 1.0}, {"val_loss": 1.0}, 1.0)
     report.close()

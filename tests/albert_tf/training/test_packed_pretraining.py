@@ -31,8 +31,10 @@ def settings(run_settings, tmp_path_factory):
 def rows(monkeypatch):
     """Of each batch that a step has seen."""
     seen = []
-    record = loop.Report.batch
-    monkeypatch.setattr(loop.Report, "batch", lambda self, *shape: (seen.append(shape[0]), record(self, *shape)))
+    record = loop.TrainingReport.batch
+    monkeypatch.setattr(
+        loop.TrainingReport, "batch", lambda self, *shape: (seen.append(shape[0]), record(self, *shape))
+    )
     return seen
 
 

@@ -156,7 +156,7 @@ def history(folder: Path) -> list[dict[str, str]]:
 
 def at_step(patch, number: int, act, phase: str = "") -> None:
     """Has `act(folder)` called after update `number` of the runs in folders that end in `phase`."""
-    step = loop.Report.step
+    step = loop.TrainingReport.step
 
     def called(self, *arguments):
         step(self, *arguments)
@@ -164,7 +164,7 @@ def at_step(patch, number: int, act, phase: str = "") -> None:
         if self.bar.n == number and folder.name.endswith(phase):
             act(folder)
 
-    patch.setattr(loop.Report, "step", called)
+    patch.setattr(loop.TrainingReport, "step", called)
 
 
 def copy(run: Path, to: Path) -> None:

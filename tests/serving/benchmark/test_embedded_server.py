@@ -10,10 +10,10 @@ import pytest
 from scripts.server import free_port
 from serving.benchmark import table
 from serving.benchmark.run import run_benchmark
-from serving.benchmark.settings import Settings
+from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.workers import describe_saved_model
 from serving.client import Client, ServingError
-from serving.model_server.flags import Options
+from serving.model_server.flags import ServerOptions
 from serving.model_server.server import ModelServer
 from tests.serving.gateway.conftest import wait_until
 from tfrecords.base.errors import UserError
@@ -57,7 +57,7 @@ def server(request, saved_model, tmp_path_factory):
     with contextlib.ExitStack() as stack:
         if request.param == "embedded":
             # In this process, which has TensorFlow already.
-            running = ModelServer(Options(**told))
+            running = ModelServer(ServerOptions(**told))
             stack.callback(running.stop)
             running.start()
         elif shutil.which(request.param):
@@ -78,7 +78,7 @@ def server(request, saved_model, tmp_path_factory):
 @pytest.mark.few(1)
 def test_a_full_benchmark(server, saved_model):
     # More than 5 s: the process that calls the model without a server imports TensorFlow.
-    settings = Settings(
+    settings = BenchmarkSettings(
         target=server[0], model="sums", lengths="8,64", batches="2", seconds=0.4, warmup_seconds=0.1, windows=3,
         in_process=str(saved_model), rest_api_port=server[1], protocols="grpc,rest",
     )  # fmt: skip
@@ -125,7 +125,7 @@ def test_client_gets_each_row_its_own_answer_and_the_servers_word(server):
 
 def test_in_process_says_what_it_needs(server, tmp_path):
     with pytest.raises(UserError, match="is not a SavedModel"):
-        run_benchmark(Settings(target=server[0], model="sums", lengths="8", in_process=str(tmp_path)))
+        run_benchmark(BenchmarkSettings(target=server[0], model="sums", lengths="8", in_process=str(tmp_path)))
 
 
 def test_the_report_says_what_an_export_was_made_from(tmp_path):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from serving.benchmark import answers, point, workload
-from serving.benchmark.load import Driver, Effort, Samples, Share, constant_arrivals
+from serving.benchmark.load import Driver, Effort, LoadShare, Samples, constant_arrivals
 from serving.benchmark.point import generator_effort, generator_lag
-from serving.benchmark.settings import Settings
+from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.client import Connection
 from tests.serving.benchmark.conftest import ANSWER, Numbered
@@ -27,7 +27,7 @@ def drive(behaviour=None, threads=4, due=None, clients=0, requests=(b"",), refer
 
 def drive_at(server, due, clients=0, requests=(b"",), references=None, timeout_s=10.0, seconds=0.4, **options):
     driver = Driver(Connection(server.target, attempts=1))
-    share = Share(
+    share = LoadShare(
         requests, references or [None] * len(requests), timeout_s, time.perf_counter() + 0.02, seconds,
         clients=clients, due=due, item_step=max(clients, 1), **options,
     )  # fmt: skip
@@ -101,7 +101,9 @@ def test_latency_counts_from_when_a_request_was_due():
     due, sent, done = np.array([0.0, 1.0]), np.array([0.0, 1.5]), np.array([0.1, 1.6])
     samples = Samples(due, sent, done, np.zeros(2, np.uint8), np.zeros(2, int))
     assert samples.latencies_ms.tolist() == pytest.approx([100, 600])
-    summary = point.summary(samples, Share([b""], [None], 1.0, 0.0, 2.0, due=due), WORKLOAD, Settings(bound_ms=200.0))
+    summary = point.summary(
+        samples, LoadShare([b""], [None], 1.0, 0.0, 2.0, due=due), WORKLOAD, BenchmarkSettings(bound_ms=200.0)
+    )
     assert summary["latency_ms"]["mean"] == pytest.approx(350) and summary["latency_ms"]["max"] == pytest.approx(600)
     assert summary["within_bound"] == 0.5 and summary["send_lag_ms"]["max"] == pytest.approx(500)
     assert summary["goodput_per_second"] == 0.5
@@ -195,7 +197,9 @@ def judged(due, done, code=0, seconds=10.0, effort=None, **changes):
     due, done = np.asarray(due, float), np.asarray(done, float)
     samples = Samples(due, due, done, np.broadcast_to(code, due.shape).astype(np.uint8), np.zeros(due.shape, int))
     samples.effort = effort or samples.effort
-    return point.summary(samples, Share([b""], [None], 1.0, 0.0, seconds, clients=1), WORKLOAD, Settings(**changes))
+    return point.summary(
+        samples, LoadShare([b""], [None], 1.0, 0.0, seconds, clients=1), WORKLOAD, BenchmarkSettings(**changes)
+    )
 
 
 def test_a_generator_out_of_cpu_is_invalid():
@@ -266,7 +270,7 @@ def test_waiting_for_a_deadline_does_not_thin_out_the_answers():
 
 def test_the_offered_rate_is_what_was_sent():
     due = constant_arrivals(100, 2.0)
-    share = Share([b""], [None], 1.0, 0.0, 2.0, due=due)
+    share = LoadShare([b""], [None], 1.0, 0.0, 2.0, due=due)
     on_time = Samples(due, due, due + 0.01, np.zeros(200, np.uint8), np.zeros(200, int))
     assert point.offered(on_time, share) == 100
     assert point.offered(Samples(due, due * 2, due * 2 + 0.01, on_time.code, on_time.item), share) == pytest.approx(

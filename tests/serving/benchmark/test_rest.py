@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from serving.benchmark import rest
-from serving.benchmark.load import Driver, Share
+from serving.benchmark.load import Driver, LoadShare
 from serving.client import Connection
 
 OK = (200, b'{"outputs": [[0.25, 0.75]]}')
@@ -43,7 +43,7 @@ def test_answers_are_arrays():
 def test_one_connection_serves_all_requests_of_a_client(web):
     server = web(OK)
     driver = Driver(Connection("127.0.0.1:1", attempts=1))
-    share = Share(
+    share = LoadShare(
         [b"{}", b"[]"], [OK[1]] * 2, 30.0, time.perf_counter(), 0.1, clients=2, item_step=2, url=url_of(server),
         least_requests=20, longest_seconds=60.0,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from serving.benchmark.__main__ import main
 from serving.benchmark.point import Load, measure, seconds_of
 from serving.benchmark.report import write_report
 from serving.benchmark.run import run_benchmark, trial_settings
-from serving.benchmark.settings import Settings
+from serving.benchmark.settings import BenchmarkSettings
 from serving.benchmark.stand_in import IDS, TEXT, StandIn, constant_answer
 from serving.wire import protos
 from serving.wire.tensors import read_tensor
@@ -34,7 +34,7 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 def settings(server, **changes):
     quick = {"seconds": 0.4, "warmup_seconds": 0.0, "lengths": "8", "windows": 3}
-    return Settings(target=server.target, **quick | changes)
+    return BenchmarkSettings(target=server.target, **quick | changes)
 
 
 def measured(behaviour=None, threads=4, inputs=IDS, **changes):
@@ -249,7 +249,7 @@ def test_search_finds_the_rate_of_a_server_with_a_known_capacity():
 
 @pytest.mark.parametrize(("rate", "least", "due"), [(50, 0, 1000), (5, 0, 500), (50, 300, 500), (200, 0, 2000)])
 def test_a_trial_has_arrivals_enough_for_a_p99(rate, least, due):
-    told = trial_settings(Settings(find_rate=True, bound_ms=9.0, seconds=10.0, least_requests=least))
+    told = trial_settings(BenchmarkSettings(find_rate=True, bound_ms=9.0, seconds=10.0, least_requests=least))
     assert rate * seconds_of(Load("poisson", rate=rate), told) == due
 
 
@@ -290,9 +290,9 @@ def test_each_scenario_reports_its_figure():
 
 
 def test_scenarios_choose_the_arrivals():
-    assert Settings(scenario="single_stream").resolved().clients == "1"
-    assert Settings(scenario="server", rate="5", bound_ms=9.0).resolved().arrival == "poisson"
-    assert Settings(scenario="offline").resolved().arrival == "closed"
+    assert BenchmarkSettings(scenario="single_stream").resolved().clients == "1"
+    assert BenchmarkSettings(scenario="server", rate="5", bound_ms=9.0).resolved().arrival == "poisson"
+    assert BenchmarkSettings(scenario="offline").resolved().arrival == "closed"
 
 
 def test_a_server_that_goes_away_leaves_what_was_measured(tmp_path, capsys):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.benchmark.load import Share, constant_arrivals
+from serving.benchmark.load import LoadShare, constant_arrivals
 from serving.benchmark.stand_in import StandIn, constant_answer
 from serving.benchmark.workers import Workers, split
 from serving.client import Connection
@@ -16,7 +16,7 @@ from tfrecords.base.errors import UserError
 
 
 def share(**settings):
-    return Share([b"a", b"b", b"c"], [None] * 3, timeout_s=5.0, start=0.0, seconds=0.3, **settings)
+    return LoadShare([b"a", b"b", b"c"], [None] * 3, timeout_s=5.0, start=0.0, seconds=0.3, **settings)
 
 
 @given(requests=st.integers(0, 60), processes=st.integers(1, 7))

@@ -9,7 +9,7 @@ import tensorflow as tf
 from serving import cpu
 from serving.client import Client
 from serving.export import save
-from serving.exportable import CLASSIFY, ExportOptions, Signature, make_exportable
+from serving.exportable import CLASSIFY, ExportOptions, ExportSignature, make_exportable
 from serving.exportable.inputs import specs
 from serving.inference import InferenceOptions
 from serving.model_server.servable import SavedModel
@@ -39,7 +39,7 @@ class Tiny(tf.Module):
 
     def signatures(self):
         halves = lambda x: {"y": x / 2}  # noqa: E731
-        default = Signature(halves, specs("x", dtype=tf.float32))
+        default = ExportSignature(halves, specs("x", dtype=tf.float32))
         return {"serving_default": default, "classify": default._replace(method=CLASSIFY)}
 
 

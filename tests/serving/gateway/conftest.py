@@ -16,7 +16,7 @@ from serving.benchmark.stand_in import StandIn
 from serving.client import Connection
 from serving.gateway.routes import ROUTES
 from serving.gateway.server import GatewayServer
-from serving.gateway.service import Options
+from serving.gateway.service import GatewayOptions
 from serving.wire import protos
 from serving.wire.tensors import fill_tensor, read_tensor
 
@@ -284,7 +284,7 @@ def wait_until(holds, seconds=20.0):
 def start_gateway(stack: contextlib.ExitStack, target: str, live: bool = True, **options) -> SimpleNamespace:
     """A gateway on a thread, until the stack ends: its `url`, `service` and an HTTP client."""
     known = {"connection": Connection(target, attempts=1), "models": ("default",), "check_s": 0.2}
-    server = GatewayServer(Options(**known | options), "127.0.0.1", 0, 1.0)
+    server = GatewayServer(GatewayOptions(**known | options), "127.0.0.1", 0, 1.0)
     server.start()
     stack.callback(server.stop)
     url = f"http://127.0.0.1:{server.port}"

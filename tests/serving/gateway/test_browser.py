@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from scripts.server import free_port
-from serving.model_server.flags import Options
+from serving.model_server.flags import ServerOptions
 from serving.model_server.server import ModelServer
 from tests.serving.gateway.conftest import wait_until
 
@@ -46,7 +46,7 @@ def url(export_model, tmp_path_factory):
         f'config {{ name: "{name}" base_path: "{base}" model_platform: "tensorflow" }}' for name, base in bases.items()
     )
     config.write_text(f"model_config_list {{ {entries} }}")
-    options = Options(
+    options = ServerOptions(
         port=free_port(), gateway_port=free_port(), model_config_file=str(config), max_num_load_retries=0
     )  # fmt: skip
     server = ModelServer(options)

@@ -8,18 +8,18 @@ import yaml
 from absl import flags
 
 import serving.gateway
-from serving.gateway.__main__ import Settings
+from serving.gateway.__main__ import GatewaySettings
 from serving.gateway.pages import PAGES
 from tfrecords.base.settings import define_flags, read_flags
 
 DEPLOY = Path(serving.gateway.__file__).parents[1] / "deploy"
 
 
-def _settings(arguments: list[str]) -> Settings:
+def _settings(arguments: list[str]) -> GatewaySettings:
     values = flags.FlagValues()
-    define_flags(Settings, values)
+    define_flags(GatewaySettings, values)
     assert values(["gateway", *arguments]) == ["gateway"]
-    return read_flags(Settings, values)
+    return read_flags(GatewaySettings, values)
 
 
 def test_the_gateway_is_asked_for_readiness_and_liveness_apart():

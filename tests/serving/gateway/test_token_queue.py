@@ -3,13 +3,13 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.gateway.token_queue import Row, TokenQueue
+from serving.gateway.token_queue import QueuedRow, TokenQueue
 
 SIZES = st.lists(st.integers(1, 600), min_size=1, max_size=12)
 
 
 def rows_of(owner, sizes):
-    return [Row(owner, number, (b"",), size) for number, size in enumerate(sizes)]
+    return [QueuedRow(owner, number, (b"",), size) for number, size in enumerate(sizes)]
 
 
 def queue_of(**requests):

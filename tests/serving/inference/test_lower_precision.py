@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, onednn
-from serving.inference.layers import LayerNorm, OneDnnLayerNorm
+from serving.inference.layers import ExportedLayerNorm, OneDnnLayerNorm
 from tests.serving.inference.encoders import (
     CONFIG,
     MODERN,
@@ -103,7 +103,7 @@ def test_a_layer_norm_in_one_pass_gives_keras_numbers(center):
     inputs = np.random.default_rng(0).normal(3, 5, (37, 48)).astype("float32")
     layer.build(inputs.shape)
     layer.set_weights([np.random.default_rng(1).normal(size=48) for _ in layer.weights])
-    found = compiled(OneDnnLayerNorm(LayerNorm(layer)))(inputs)
+    found = compiled(OneDnnLayerNorm(ExportedLayerNorm(layer)))(inputs)
     np.testing.assert_allclose(found, layer(inputs), atol=2e-6)
 
 

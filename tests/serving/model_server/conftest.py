@@ -24,7 +24,7 @@ from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, predict
 
 from scripts.server import free_port
 from serving.model_server import servable, telemetry
-from serving.model_server.flags import Options
+from serving.model_server.flags import ServerOptions
 from serving.model_server.server import ModelServer
 from tests.serving.model_server.models import export_half_plus_two, export_held, export_zoo
 
@@ -32,7 +32,7 @@ from tests.serving.model_server.models import export_half_plus_two, export_held,
 class RunningServer:
     """A ModelServer in this process, with a gRPC channel and an HTTP connection to it."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: ServerOptions):
         self.options = options
         self.server = ModelServer(options)
         try:
@@ -84,7 +84,7 @@ def start(**options) -> RunningServer:
         "grpc_max_threads": 16,
         "rest_api_num_threads": 8,
     }
-    return RunningServer(dataclasses.replace(Options(), **{**defaults, **options}))
+    return RunningServer(dataclasses.replace(ServerOptions(), **{**defaults, **options}))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,7 +22,9 @@ from tests.serving.model_server.deploy_files import DEPLOY, GRPC, MONITORING, RE
 
 SCRIPT = "/config/link_versions.sh"
 OWN_FLAGS = {"bind_address", "access_log", "help", "rest_api_max_body_bytes", "drain_seconds"}
-REAL_FLAGS = {field.name: field.type for field in dataclasses.fields(flags.Options) if field.name not in OWN_FLAGS}
+REAL_FLAGS = {
+    field.name: field.type for field in dataclasses.fields(flags.ServerOptions) if field.name not in OWN_FLAGS
+}
 
 
 def check_flags(arguments):

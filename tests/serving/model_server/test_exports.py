@@ -15,7 +15,7 @@ from tensorflow_serving.apis.regression_pb2 import RegressionRequest
 
 from serving.client import Client
 from serving.model_server import telemetry
-from serving.model_server.flags import Options
+from serving.model_server.flags import ServerOptions
 from serving.model_server.server import ModelServer
 from serving.model_server.status import StatusError
 from tests.serving.conftest import LABELS, assert_close, example
@@ -249,4 +249,4 @@ def test_the_gateway_shows_pieces_and_what_there_is(server, gateway):
 
 def test_a_gateway_that_cannot_be_is_refused_at_the_start(tmp_path):
     with pytest.raises(StatusError, match="needs a plain gRPC --port"):
-        ModelServer(Options(port=0, gateway_port=8080, model_base_path=str(tmp_path)))
+        ModelServer(ServerOptions(port=0, gateway_port=8080, model_base_path=str(tmp_path)))

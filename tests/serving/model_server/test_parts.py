@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from serving.client import Client, Connection, ServingError
 from serving.gateway.server import GatewayServer
-from serving.gateway.service import Options
+from serving.gateway.service import GatewayOptions
 from serving.score.job import score
 from serving.score.models import ModelSource
 from tests.serving.model_server.conftest import start, wait_for
@@ -61,7 +61,7 @@ def test_client(targets, name):
 def test_gateway(targets):
     answers = []
     for target in targets:
-        gateway = GatewayServer(Options(Connection(target), ("m",)), "127.0.0.1", 0)
+        gateway = GatewayServer(GatewayOptions(Connection(target), ("m",)), "127.0.0.1", 0)
         gateway.start()
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{gateway.port}") as http:

@@ -190,7 +190,7 @@ def test_bad_flag_values(argument, capsys):
 
 
 def test_defaults_are_the_real_server_s():
-    options, threads = flags.Options(), 4 * len(os.sched_getaffinity(0))
+    options, threads = flags.ServerOptions(), 4 * len(os.sched_getaffinity(0))
     assert (options.port, options.rest_api_port, options.rest_api_timeout_in_ms) == (8500, 0, 30000)
     assert (options.file_system_poll_wait_seconds, options.max_num_load_retries) == (1, 5)
     assert options.load_retry_interval_micros == 60_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving.score import job, rows
-from serving.score.worker import Worker
+from serving.score.worker import ScoringWorker
 from tests.serving.score.conftest import Echo
 from tfrecords.base.errors import UserError
 
@@ -87,7 +87,7 @@ def test_a_part_is_on_the_disk_before_its_report(echo, many, tmp_path, monkeypat
     parts = tmp_path / "parts"
     parts.mkdir()
     (piece,) = rows.cut([many], 10_000)
-    Worker(echo, (), (), (), "jsonl", 2048, parts).score(0, piece, ("text",), Echo.outputs)
+    ScoringWorker(echo, (), (), (), "jsonl", 2048, parts).score(0, piece, ("text",), Echo.outputs)
     assert events == [".jsonl", "renamed .jsonl", "", ".bad", "renamed .bad", "", "renamed .json"]
 
 

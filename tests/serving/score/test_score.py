@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from serving.benchmark.stand_in import StandIn
 from serving.score import job, models, rows
 from serving.score.models import ModelSource
-from serving.score.worker import Worker
+from serving.score.worker import ScoringWorker
 from tests.conftest import ROOT
 from tests.serving.gateway.conftest import LABELS, LONGEST, SIGNATURES, FakeModel, logits, vector
 from tests.serving.score.conftest import Echo
@@ -234,7 +234,7 @@ def test_a_worker_opens_its_model_once(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "_Served", Slow)
     (tmp_path / "in.txt").write_text("two\nbatches\n")
     (piece,) = rows.cut([tmp_path / "in.txt"], 1000)
-    worker = Worker(ModelSource("slow", "h:1"), (), (), (), "jsonl", max_batch_tokens=1, parts=tmp_path)
+    worker = ScoringWorker(ModelSource("slow", "h:1"), (), (), (), "jsonl", max_batch_tokens=1, parts=tmp_path)
     worker.score(0, piece, ("text",), Echo.outputs)
     assert [row["label"] for row in read_lines(tmp_path / "000000.jsonl")] == ["two", "batches"]
     assert len(opened) == 1
