@@ -74,7 +74,8 @@ def write_texts(place: Path) -> None:
     (place / "texts.txt").write_text("Where is my parcel?\nThe invoice is wrong.\n")
     (place / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     (place / "passages.txt").write_text("The river ends in the sea.\nThe road ends here.\n")
-    rows = [f"where is {word},{word} is here\n" for word in string.ascii_lowercase]
+    # Texts so short and unlike that an untrained model tells them apart.
+    rows = [f"{letter * 3} {letter},{letter * 5} {letter}\n" for letter in string.ascii_lowercase]
     (place / "pairs.csv").write_text("question,answer\n" + "".join(rows))
     (place / "sets" / "sts").mkdir(parents=True)
     pairs = [f"a film,{'the' * (n % 2)} film,{n % 6}\n" for n in range(16)]
