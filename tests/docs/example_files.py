@@ -90,7 +90,7 @@ def write_texts(place: Path) -> None:
     (place / "glue" / "SST-2").mkdir(parents=True)
     (place / "glue" / "STS-B").mkdir()
     for split in ("train", "dev"):
-        rows = [f"{word} film {n}\t{label}\n" for word, label in (("good", 1), ("bad", 0)) for n in range(8)]
+        rows = [f"{word} film {n}\t{label}\n" for word, label in (("good", 1), ("bad", 0)) for n in range(16)]
         (place / "glue" / "SST-2" / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
         names = ["index", "genre", "filename", "year", "id", "source1", "source2", "sentence1", "sentence2", "score"]
         pairs = [[str(n), *["x"] * 6, "a film", f"{'the' * (n % 2)} film", f"{n % 6}.0"] for n in range(16)]

@@ -28,7 +28,7 @@ ADDED = {
     "albert_tf.run_pretraining": [*STEPS, "--num_warmup_steps=1", "--max_eval_steps=1"],
     "albert_tf.run_finetuning": [*STEPS, "--num_warmup_steps=0", "--max_unknown_share=1"],
     "albert_tf.run_evaluation": [],
-    "albert_tf.compress": ["--train_batch_size=4", "--held_out_rows=8", "--lora_rank=2"],
+    "albert_tf.compress": ["--train_batch_size=4", "--held_out_rows=16", "--lora_rank=2"],
     "serving.benchmark": ["--warmup_seconds=0.1"],
     "experiments.run": ["--rows=plain,lora"],
 }  # fmt: skip
