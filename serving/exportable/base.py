@@ -380,8 +380,8 @@ class Exportable(tf.Module, abc.ABC):
 
     def unknown(self, tokens: tf.RaggedTensor) -> tf.Tensor:
         """Returns how many of each row's ids, [batch, tokens], are the vocabulary's unknown token; int32 [batch]."""
-        is_unknown = tokens.with_values(tf.cast(tf.equal(tokens.values, self.framer.tokenizer.unk_id), tf.int32))
-        return tf.reduce_sum(is_unknown, axis=1)
+        is_unknown = tf.equal(tokens.to_tensor(-1), self.framer.tokenizer.unk_id)
+        return tf.reduce_sum(tf.cast(is_unknown, tf.int32), axis=1)
 
     def framed(self, rows: FramedRows, *tokens: tf.RaggedTensor) -> TokenBatch:
         """Pads the rows of one or two texts' tokens, and records the counts of tokens."""
