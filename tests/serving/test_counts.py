@@ -35,10 +35,10 @@ HELP = {
     "serving.model_server": (set(), 12),
     "serving.client": ({"grpc", "numpy"}, 22),
     "serving.gateway": ({"grpc", "numpy"}, 23),
-    "serving.export": ({"numpy"}, 31),
-    "albert_tf.run_pretraining": ({"numpy", "numba"}, 46),
-    "albert_tf.run_finetuning": ({"numpy"}, 50),
-    "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 43),
+    "serving.export": ({"numpy"}, 30),
+    "albert_tf.run_pretraining": ({"numpy", "numba"}, 44),
+    "albert_tf.run_finetuning": ({"numpy"}, 46),
+    "tfrecords.create_pretraining_data": ({"numpy", "numba"}, 42),
 }
 
 

@@ -12,7 +12,6 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer, check_last_id
-from tfrecords.tokenizers.byte_bpe_file import ROBERTA, as_tokenizer_json, rules_of_files
 from tfrecords.tokenizers.folder_files import ROLES, FolderFiles, read_file
 from tfrecords.tokenizers.row_template import framing, pair_rules
 from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
@@ -43,6 +42,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     if kind == "BPE":
         refuse_lower_case(lower_case, path)
         from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+        from tfrecords.tokenizers.byte_bpe_file import ROBERTA, as_tokenizer_json
 
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
         tokenizer = ByteBPETokenizer(read_file(path), path=path, roles=near.roles())
@@ -74,6 +74,7 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
     Raises UserError if merges.txt is missing, or they are damaged or do not belong together.
     """
     from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+    from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, rules_of_files
 
     refuse_lower_case(lower_case, path)
     merges, near = path.parent / _MERGES, FolderFiles(path.parent)
