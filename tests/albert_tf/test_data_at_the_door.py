@@ -133,11 +133,15 @@ UNREADABLE = {
 }
 
 
+MODELS = {name: made[0] for name, made in MEMBERS.items()} | {"pretrainer": lambda: AlbertPretrainer(CONFIG)}
+
+
 @pytest.mark.parametrize(
-    "name", ["encoder without pooler", "classifier with exits", "token classifier", "joint spans", "embedder"]
+    "name",
+    ["encoder without pooler", "classifier with exits", "token classifier", "joint spans", "embedder", "pretrainer"],
 )
 def test_every_model_says_in_a_line_what_it_cannot_read(name, tmp_path):
-    model = MEMBERS[name][0]()
+    model = MODELS[name]()
     model.compile("sgd", "mse", run_eagerly=True)
     for features, labels, message in UNREADABLE.values():
         for run in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
@@ -152,9 +156,11 @@ def test_every_model_says_in_a_line_what_it_cannot_read(name, tmp_path):
             model.fit(tf.data.Dataset.from_tensor_slices((features, labels)).batch(2))
 
 
-@pytest.mark.parametrize("name", ["encoder without pooler", "classifier with exits", "joint spans", "permutation"])
+@pytest.mark.parametrize(
+    "name", ["encoder without pooler", "classifier with exits", "joint spans", "pretrainer", "permutation"]
+)
 def test_hdf5_files_are_refused_before_anything_is_written(name, tmp_path):
-    model, again = MEMBERS[name][0](), MEMBERS[name][0]()
+    model, again = MODELS[name](), MODELS[name]()
     saved = r"model\.h5': an HDF5 file cannot hold this model; save it as '.*model\.keras'"
     for name, said in (("model.h5", saved), ("model.hdf5", r"model\.keras'")):
         with pytest.raises(UserError, match=said):
