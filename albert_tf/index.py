@@ -41,6 +41,7 @@ _EXPANSION = 256
 # Texts that are encoded between two writes, and numbers in memory at a time.
 _PART, _BLOCK = 4096, 2**26
 _FILES = {"texts": "texts.jsonl", "vectors": "vectors.npy", "graph": "graph.usearch"}
+_PROGRESS = "progress.json"
 
 
 class Hit(NamedTuple):
@@ -169,8 +170,7 @@ class Index:
 
     def _write(self, folder: Path) -> None:
         key = _key(self.model, self.texts)
-        if (there := about_index(folder)) and there["key"] != key:
-            raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
+        _check_folder(folder, key)
         about = folder / ABOUT
         # Whatever is there without it is no index.
         about.unlink(missing_ok=True)
@@ -259,9 +259,8 @@ def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, 
 
 def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str, batch_size: int) -> Index:
     key = _key(identity(loaded), texts)
-    if (there := about_index(folder)) and there["key"] != key:
-        raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
-    path, state = folder / _FILES["vectors"], folder / "progress.json"
+    _check_folder(folder, key)
+    path, state = folder / _FILES["vectors"], folder / _PROGRESS
     known = files.read_json(state) if state.is_file() else {}
     done = known["done"] if known.get("key") == key and path.is_file() else 0
     name, width = _compared_by(loaded), loaded.embedder.dimensions
@@ -280,6 +279,16 @@ def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str
     index._write(folder)
     state.unlink()
     return index
+
+
+def _check_folder(folder: Path, key: str) -> None:
+    """Raises UserError for a folder with another index, or with files that no index has."""
+    if (there := about_index(folder)) and there["key"] != key:
+        raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
+    own = {*_FILES.values(), ABOUT, _PROGRESS}
+    others = sorted(path.name for path in folder.iterdir() if path.name not in own and not path.name.startswith("."))
+    if others:
+        raise UserError(f"'{folder}' holds other files, such as '{others[0]}'; choose an empty folder for the index")
 
 
 def open_index(folder: Any, loaded: "Loaded") -> Index:

@@ -19,6 +19,7 @@ from typing import Any
 from albert_tf.choices import ALLOW_PICKLE_HELP
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
+from serving.gateway.keys import Keys
 from serving.manifest import MANIFEST, read_manifest, versions_of, whole_path
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import locked, output_folder
@@ -178,6 +179,8 @@ def _check_ports(settings: StartSettings) -> None:
 def main(settings: StartSettings) -> None:
     """Exports, starts the processes, and waits."""
     _check_ports(settings)
+    if settings.api_key_file:
+        Keys.read(settings.api_key_file)
     base = find_servable(settings)
     # No alarm (B104): the address is compared, and bound only where the user gave it.
     host = settings.bind_address if settings.bind_address != "0.0.0.0" else "127.0.0.1"  # nosec B104

@@ -90,7 +90,7 @@ class Connection:
     def _credentials(self) -> grpc.ChannelCredentials:
         paths = (self.root_certificates, self.client_key, self.client_certificate)
         try:
-            return grpc.ssl_channel_credentials(*[path and Path(path).read_bytes() for path in paths])
+            return grpc.ssl_channel_credentials(*[path and _read_pem(path) for path in paths])
         except OSError as error:
             raise UserError(f"cannot read certificate file '{error.filename}': {error.strerror}") from error
 
@@ -124,3 +124,11 @@ class Connection:
             "retryableStatusCodes": ["UNAVAILABLE", "RESOURCE_EXHAUSTED"],
         }
         return balanced | {"methodConfig": [{"name": [{}], "retryPolicy": policy}]}
+
+
+def _read_pem(path: str) -> bytes:
+    """Returns a PEM file's bytes; gRPC would read another file as no certificates, and never connect."""
+    content = Path(path).read_bytes()
+    if b"-----BEGIN " not in content:
+        raise UserError(f"certificate file '{path}' is no PEM file: it has no line '-----BEGIN ...'")
+    return content

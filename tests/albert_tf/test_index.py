@@ -8,7 +8,7 @@ import pytest
 import albert_tf
 from albert_tf import index as indices
 from albert_tf import open_index, search
-from albert_tf.index import Index, identity
+from albert_tf.index import Index, build_index, identity
 from tests.albert_tf.refusals import lines
 from tests.albert_tf.search_model import TEXTS, made
 from tfrecords.base import files
@@ -76,6 +76,14 @@ def test_another_model_is_refused_and_one_distilled_from_it_is_answered(loaded, 
     small.save(tmp_path / "trained")
     with pytest.raises(UserError, match="is another model"):
         open_index(tmp_path / "index", albert_tf.load(tmp_path / "trained"))
+
+
+def test_a_folder_of_other_files_stays_as_it_is(loaded, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for write in (loaded.index(TEXTS).save, lambda folder: build_index(loaded, TEXTS, folder, "float32", 2)):
+        with pytest.raises(UserError, match=r"holds other files, such as 'config\.json'; choose an empty folder"):
+            write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_a_damaged_index_is_refused_and_another_one_kept(loaded, tmp_path):

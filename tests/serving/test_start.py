@@ -15,6 +15,7 @@ import pytest
 from absl import flags
 
 import serving
+from scripts.server import free_port
 from serving import start
 from serving.start import StartSettings
 from tfrecords.base.errors import UserError
@@ -152,6 +153,14 @@ def test_an_export_is_served_as_it_is(settings, tmp_path):
     assert start.find_servable(settings) == tmp_path / "servable" and not exports
     with pytest.raises(UserError, match=rf"give its parent folder, '{tmp_path}/servable'"):
         start.find_servable(dataclasses.replace(settings, model=str(tmp_path / "servable" / "3")))
+
+
+def test_a_missing_key_file_is_noticed_before_the_export(settings):
+    settings, exports = settings
+    ports = dict(zip(("port", "grpc_port", "rest_api_port"), (free_port() for _ in range(3))))
+    with pytest.raises(UserError, match="cannot read --api_key_file=keys"):
+        start.main(dataclasses.replace(settings, api_key_file="keys", **ports))
+    assert not exports
 
 
 def test_the_embedded_server_has_the_gateway_and_the_real_one_has_it_in_front(settings, tmp_path, monkeypatch):

@@ -230,6 +230,14 @@ def test_tls(tmp_path, mutual):
                     client.status()
 
 
+def test_a_certificate_file_of_another_format_is_met_at_the_door(tmp_path):
+    (tmp_path / "root.der").write_bytes(b"0\x82")
+    connection = Connection("127.0.0.1:1", root_certificates=str(tmp_path / "root.der"))
+    for connect in (connection.open, connection.open_async):
+        with pytest.raises(UserError, match=r"root\.der' is no PEM file"):
+            connect()
+
+
 def test_wrong_connection_settings_are_met_at_the_door():
     with pytest.raises(UserError, match="1 to 5"):
         Connection("h:1", attempts=9)
