@@ -11,7 +11,7 @@ from albert_tf.compression.settings import CompressSettings
 from albert_tf.hub import check_model
 from albert_tf.model_files import MODEL_FILE
 from tfrecords.base.cpu import train_by_onednn
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import run_main, say_export
 from tfrecords.corpus import find_files
 
 
@@ -29,7 +29,7 @@ def main(settings: CompressSettings) -> None:
     folder = compress(settings, devices)
     if devices.is_chief and folder is not None:
         print(f"wrote {folder / MODEL_FILE}")
-        say_next(f"python -m serving.export --model={folder} --output_dir=servable --inputs=text --compute=auto")
+        say_export(folder, "--inputs=text", "--compute=auto")
 
 
 def run() -> None:

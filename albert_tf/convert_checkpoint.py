@@ -16,7 +16,7 @@ from albert_tf.hub import check_model, find_model
 from albert_tf.model_files import TASK_FILE, load_task
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import run_main, say_export
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -127,7 +127,7 @@ def main(settings: ConvertSettings) -> None:
     size = f"{type(model).__name__}, {model.count_params():,} parameters"
     print(f"{size}: {settings.input} -> {settings.output} ({settings.to})")
     if settings.to == "keras":
-        say_next(f"python -m serving.export --model={settings.output} --output_dir=servable")
+        say_export(settings.output)
 
 
 def run() -> None:

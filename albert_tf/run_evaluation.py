@@ -18,7 +18,7 @@ from albert_tf.tasks.data_file import FileOptions
 from albert_tf.tasks.resolving import check_labelled_file
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.manifest import read_manifest
 
@@ -110,7 +110,6 @@ def _evaluate_file(settings: EvaluationSettings) -> None:
 
     output_dir = settings.output_dir or folder / Path(settings.data_file).name.partition(".")[0]
     evaluate_file(settings.model, settings.options, label_column, str(output_dir), settings.depth, settings.batch_size)
-    say_next(f"python -m serving.export --model={settings.model} --output_dir=servable --inputs=text --check")
 
 
 def _folder(settings: EvaluationSettings, place: Path) -> Path:
@@ -131,7 +130,6 @@ def _evaluate_suite(settings: EvaluationSettings) -> None:
     from albert_tf.suites.run import evaluate_embeddings
 
     evaluate_embeddings(settings.model, sets, str(output_dir), settings.depth, settings.batch_size)
-    say_next(f"python -m serving.export --model={settings.model} --output_dir=servable --inputs=text --check")
 
 
 def _evaluate_records(settings: EvaluationSettings) -> None:
@@ -168,7 +166,6 @@ def _evaluate_records(settings: EvaluationSettings) -> None:
     print(f"{'loss':25} {figures['model']['loss']:7.4f}")
     if settings.output:
         print(f"wrote {settings.output}")
-    say_next(f"python -m serving.export --model={settings.model} --output_dir=servable")
 
 
 def run() -> None:

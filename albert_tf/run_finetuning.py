@@ -4,15 +4,13 @@ python -m albert_tf.run_finetuning --data_file=reviews.csv --init_from=all-MiniL
 python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
 """
 
-import shlex
-
 from albert_tf.config import read_config
 from albert_tf.hub import check_model
 from albert_tf.model_files import MODEL_FILE, load_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings, check_data_dir
 from tfrecords.base.cpu import train_by_onednn
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import run_main, say_export
 from tfrecords.tokenizers.loading import check_tokenizer
 
 
@@ -32,8 +30,7 @@ def main(settings: FinetuningSettings) -> None:
         metrics = (load_task(folder) or {}).get("metrics", {})
         figures = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         print(f"wrote {folder / MODEL_FILE}: {figures or _unmeasured(settings)}")
-        name = shlex.quote(str(folder))
-        say_next(f"python -m serving.export --model={name} --output_dir=servable --inputs=text --check")
+        say_export(folder, "--inputs=text", "--check")
 
 
 def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:

@@ -138,5 +138,5 @@ def _card(loaded: "Loaded", task: dict[str, Any]) -> str:
     lines += [f"| inputs | {', '.join(task['inputs'])} |"] if task.get("inputs") else []
     call = "encode" if hasattr(loaded.model, "dimensions") else "predict"
     usage = ["import albert_tf", "", 'loaded = albert_tf.load("THIS FOLDER")', f'loaded.{call}(["a text"])']
-    command = "python -m serving.export --model=THIS_FOLDER --output_dir=servable"
+    command = "python -m serving.export --model=THIS_FOLDER --output_dir=models/NAME"
     return "\n".join([*lines, "", "```python", *usage, "```", "", f"For TensorFlow Serving: `{command}`", ""])

@@ -98,7 +98,8 @@ def _finetune(
         summarize(output_dir, folders, run.main_metric)
     if devices.is_chief and run.evaluation:
         metrics = (load_task(output_dir) or {}).get("metrics", {})
-        if line := baseline_line(run.task, run.train, run.evaluation[0], metrics):
+        # The few steps of a dry run say nothing of a model.
+        if not settings.dryrun and (line := baseline_line(run.task, run.train, run.evaluation[0], metrics)):
             print(line)
     return output_dir
 

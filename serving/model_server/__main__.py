@@ -43,6 +43,8 @@ def main(arguments: list[str]) -> int:
 
 def _serve(options: flags.ServerOptions) -> int:
     # The import takes seconds; --help and bad flags answer before it.
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+
     from serving.model_server.servable import disable_xla
     from serving.model_server.server import ModelServer
     from serving.model_server.status import StatusError

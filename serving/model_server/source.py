@@ -120,7 +120,9 @@ def _advice(base_path: str) -> str:
     if "saved_model.pb" in files:
         return "It is a version itself: move its files into a subfolder '1', or name its parent folder."
     if files & _MODEL_FILES:
-        command = f"python -m serving.export --model={base_path} --output_dir=servable --inputs=text"
+        command = (
+            f"python -m serving.export --model={base_path} --output_dir=models/{Path(base_path).name} --inputs=text"
+        )
         return f"It is a model that is not exported: '{command}' writes what a server reads."
     return "Did you forget to name your leaf directory as a number (eg. '/1/')?"
 

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import shlex
 import sys
 import weakref
 from collections.abc import Callable, Iterable
@@ -113,6 +114,13 @@ def progress_bar(iterable: Iterable | None = None, **options):
 def say_next(command: str) -> None:
     """Prints the next command on stderr, where no program reads it."""
     print(f"next: {_by_name(command)}", file=sys.stderr)
+
+
+def say_export(model: str | os.PathLike, *flags: str) -> None:
+    """Prints the command that exports a model as the next one; the export goes to models/ and the model's name."""
+    name = Path(model).name.removesuffix(".keras")
+    paths = [f"--model={shlex.quote(str(model))}", f"--output_dir={shlex.quote(f'models/{name}')}"]
+    say_next(" ".join(["python -m serving.export", *paths, *flags]))
 
 
 # By module, the names of the command `albert-tf`, which fills it.
