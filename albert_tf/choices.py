@@ -1,4 +1,4 @@
-"""Choices of settings, in a module that imports no TensorFlow, so that --help is fast."""
+"""Choices of settings, without TensorFlow, so that --help is fast."""
 
 from typing import NamedTuple
 
@@ -25,9 +25,9 @@ class PairRule(NamedTuple):
 
     Attributes:
         options: settings that change it.
-        documents: the fewest texts that a row needs besides its anchor.
-        most: the most of them; 0 for any number.
-        compares: whether it compares the rows of a batch.
+        documents: the fewest texts of a row besides its anchor.
+        most: the most of them; 0: any number.
+        compares: whether it compares a batch's rows.
     """
 
     options: tuple[str, ...]

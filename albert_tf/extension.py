@@ -1,4 +1,4 @@
-"""The base class of encoder extensions: frozen dataclasses whose fields are configuration keys."""
+"""The base class of encoder extensions."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -16,14 +16,12 @@ GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
 
 
 class Weight(NamedTuple):
-    """Describes a weight.
+    """A weight of an extension.
 
     Attributes:
-        shape: its shape.
         initializer: a Keras initializer, or "normal" for the configuration's own.
         per_step: whether axis 0 counts the steps that use it; optional for a half that runs once.
-        autocast: whether Keras casts it to the computation's dtype.
-        constraint: applied by the optimizer after an update.
+        autocast: whether Keras casts it.
     """
 
     shape: tuple[int, ...]
@@ -34,13 +32,12 @@ class Weight(NamedTuple):
 
 
 class WeightLayer(NamedTuple):
-    """Describes a layer that holds an extension's weights. Files and optimizers use its names: never change them.
+    """A layer of an extension's weights. Files and optimizers use its names: never change them.
 
     Attributes:
-        attribute: its name in its owner. Optimizers number variables in the order of these layers.
-        layer: the layer's name, part of its variables' paths.
-        disk: its path in a `.keras` file, below its owner; "" if the owner itself has the weights.
-        weights: by name.
+        attribute: its name in its owner; optimizers number variables in the order of layers.
+        layer: its name in variables' paths.
+        disk: its path in a `.keras` file, below its owner; "" if the owner has the weights.
     """
 
     attribute: str
@@ -54,12 +51,12 @@ class RowCost(NamedTuple):
 
     Attributes:
         length: tokens, with those that an extension adds.
-        steps: maximal number of blocks that it runs through.
+        steps: the most blocks that it runs through.
         stored_steps: blocks whose results the backward pass stores.
-        pairs: pairs of tokens whose scores are computed, in all steps of the plan.
-        stored_pairs: pairs whose scores the backward pass stores.
-        products: further multiplications per token, in all steps of the plan.
-        streams: vectors per token between steps if more than one, else 0.
+        pairs: pairs of tokens whose scores are computed, in all steps.
+        stored_pairs: those whose scores are stored.
+        products: further multiplications per token.
+        streams: vectors per token between steps, or 0 for one.
     """
 
     length: int
@@ -73,7 +70,7 @@ class RowCost(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """A feature of the encoder, whose fields are configuration keys. By default, each method changes nothing."""
+    """A feature of the encoder, whose fields are configuration keys; by default, its methods change nothing."""
 
     name: ClassVar[str] = ""  # as in the registry
     choices: ClassVar[dict[str, tuple]] = {}  # the values that a key may have
@@ -98,18 +95,18 @@ class Extension:
     )
 
     def check(self, config: Any) -> None:
-        """Raises UserError if its values are impossible, or conflict with the configuration."""
+        """Raises UserError for values that are impossible or conflict."""
 
     def conflicts(self) -> dict[str, str]:
-        """Returns keys that must not be set with it, with the reasons."""
+        """Returns keys that exclude it, with the reasons."""
         return {}
 
     def spec(self, spec: Spec) -> Spec:
-        """Returns the changed components of embeddings and blocks."""
+        """Returns the components of embeddings and blocks, with any changes."""
         return spec
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
-        """Returns its layers in an owner: "encoder", "embeddings", or "attention" or "feed_forward" run at `steps`."""
+        """Returns its layers in "encoder", "embeddings", or an "attention" or "feed_forward" that `steps` run."""
         return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
@@ -121,7 +118,7 @@ class Extension:
         return attention
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        """Precomputes what depends on weights but not on the step. Not called when steps are recomputed."""
+        """Precomputes what does not depend on the step; not called if steps are recomputed."""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
         """Returns a dense layer's low-rank addition: a [visits, inputs, rank] and b [visits, rank, units]."""
@@ -132,58 +129,54 @@ class Extension:
         return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
-        """Returns the step runner, optionally wrapped in another."""
+        """Returns the step runner, or one that wraps it."""
         return runner
 
     def period(self) -> int:
-        """Returns the number of steps after which its behaviour, as known at graph construction, repeats."""
+        """Returns after how many steps its behaviour repeats."""
         return 1
 
     def check_features(self, features: dict[str, Any]) -> None:
-        """Raises UserError if it does not allow a batch's features."""
+        """Raises UserError for a batch's features that it does not allow."""
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
-        """Raises UserError if hidden states or attentions are requested that it does not have."""
+        """Raises UserError for outputs that it does not have."""
 
     def at_depth(self, depth: int) -> dict[str, Any]:
         """Returns the keys to change for another number of layers."""
         return {}
 
     def unshared(self) -> dict[str, Any]:
-        """Returns the keys to change where each step gets weights of its own, which include what it adds to them."""
+        """Returns the keys to change if each step gets its own weights."""
         return {}
 
     def metrics(self) -> tuple[str, ...]:
-        """Returns the names of the metrics in its runner's `report`."""
+        """Returns the names of its runner's metrics."""
         return ()
 
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
-        """Returns the addition to an evaluation's loss, computed from its metrics."""
+        """Returns an addition to an evaluation's loss."""
         return 0.0
 
     def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        """Returns columns of a run's history, computed from some training rows."""
+        """Returns columns for a run's history, from some training rows."""
         return {}
 
     def warning(self, figures: Mapping[str, float], step: int) -> str:
-        """Returns a warning about a run's figures at a step, or ""."""
+        """Returns a warning about a run's figures, or ""."""
         return ""
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        """Returns a row's cost with this extension; `targets` tokens follow a row whose words are predicted."""
+        """Returns a row's cost with this extension."""
         return cost
 
     def head_weights(self, config: Any) -> int | None:
-        """Returns the number of weights in its pre-training heads; None for ALBERT's heads."""
+        """Returns the number of weights in pre-training heads; None for ALBERT's."""
         return None
 
 
 def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> None:
-    """Validates the extensions' keys and their combinations; `defaults` are those of the core's keys.
-
-    Raises:
-        UserError: a value is impossible, needs an extension that is not requested, or excludes another.
-    """
+    """Raises UserError for impossible values or combinations."""
     for key, value in config.unused:
         entry, cls = owner_of(key)
         check_value(cls.__dataclass_fields__[key], value, cls.choices, cls.limits)
@@ -202,22 +195,18 @@ def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> Non
 
 
 def begins_plain(key: str) -> bool:
-    """Returns whether a new model with this key set computes the same as one without it."""
+    """Returns whether a new model with this key computes the same as one without it."""
     return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
 
 
 def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
-    """Returns the key that requests a configuration's extension, and its value, for messages."""
+    """Returns the key that requests an extension, and its value."""
     key = REGISTRY[extension.name].keys[0]
     return f"{key} {getattr(config, key)!r}"
 
 
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns a consistent configuration and walk, where an extension has its own walk.
-
-    Raises:
-        UserError: the configuration requests such an extension, and `walk` explicitly another.
-    """
+    """Returns configuration and walk, made consistent if an extension has its own walk."""
     for name, entry in REGISTRY.items():
         if entry.walk and entry.walk == walk and config.extension(name) is None:
             config = config.replace(**{entry.keys[0]: entry.values[0]})

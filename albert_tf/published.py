@@ -1,4 +1,4 @@
-"""Published configurations: sizes by name, and keys that do not change the encoder."""
+"""Published configurations, and keys that do not change the encoder."""
 
 from typing import Any
 

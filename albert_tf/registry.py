@@ -1,7 +1,4 @@
-"""The registry of encoder extensions, and the keys that request them.
-
-It imports an extension, and `albert_tf.extension`, only when a configuration requests one.
-"""
+"""The registry of encoder extensions, which are imported only if requested."""
 
 import functools
 import importlib
@@ -31,8 +28,7 @@ class Weights:
     """The tensors of one extension: Keras variables in training, arrays in an export.
 
     Attributes:
-        by_owner: weights by name, by owner: ("encoder", 0), ("embeddings", 0), ("attention", i) or ("feed_forward", i).
-            A weight of a layer in a half is called "layer/name".
+        by_owner: weights by name ("layer/name" in a half), by owner, e.g. ("encoder", 0) or ("attention", i).
         steps: by half, the numbers of the steps that run it.
     """
 
@@ -40,7 +36,6 @@ class Weights:
         self.by_owner, self.steps = by_owner, steps
 
     def __getitem__(self, name: str) -> Any:
-        """Returns a weight of the encoder."""
         return self.by_owner["encoder", 0][name]
 
     def map(self, function: Any) -> "Weights":
@@ -63,7 +58,7 @@ class Entry(NamedTuple):
         return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
 
     def is_off(self, value: Any) -> bool:
-        """Returns whether a value of the first key disables the extension; other types, such as False, do not."""
+        """Returns whether a value of the same type as `off` disables the extension."""
         return type(value) is type(self.off) and value == self.off
 
 
@@ -103,11 +98,7 @@ WALKS = (*PLAIN_WALKS, *(entry.walk for entry in REGISTRY.values() if entry.walk
 
 
 def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:
-    """Makes the extensions that a configuration's keys request, in the registry's order.
-
-    Raises:
-        UserError: one is not installed.
-    """
+    """Makes the extensions that a configuration's keys request."""
     found = []
     for name, entry in REGISTRY.items():
         value = values.get(entry.keys[0], entry.off)
@@ -119,11 +110,7 @@ def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:
 
 @functools.cache
 def extension_class(name: str) -> type["Extension"]:
-    """Imports an extension and returns its class: the module's dataclass with the extension's name.
-
-    Raises:
-        UserError: it is not installed.
-    """
+    """Imports an extension's class; raises UserError if it is not installed."""
     entry = REGISTRY[name]
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         # Extensions import Keras, which imports TensorFlow; commands read configurations before they do so themselves.

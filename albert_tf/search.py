@@ -24,7 +24,7 @@ from tfrecords.base.text_files import HEAD_BYTES, check_text, ending
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings(CheckedSettings):
-    """The index, and what is built or asked."""
+    """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
         "Index": "index_dir model",

@@ -1,4 +1,4 @@
-"""Calls a SavedModel in a separate process that knows only its folder: `run_calls`."""
+"""Calls a SavedModel in a separate process that knows only its folder."""
 
 import os
 import subprocess
@@ -12,10 +12,7 @@ Calls = list[tuple[str, dict[str, np.ndarray]]]
 
 
 def run_calls(version: Path, calls: Calls) -> list[dict[str, np.ndarray]]:
-    """Returns the signatures' answers to their inputs, from a fresh Python that loads the version.
-
-    Raises RuntimeError with the last line of its output.
-    """
+    """Returns the signatures' answers, from a fresh Python; raises RuntimeError with the last line of its output."""
     with tempfile.TemporaryDirectory() as folder:
         flat = {f"{i}/{name}/{key}": value for i, (name, inputs) in enumerate(calls) for key, value in inputs.items()}
         np.savez(Path(folder) / "calls.npz", **flat)

@@ -38,7 +38,7 @@ class InspectSettings(CheckedSettings):
 
 
 def main(settings: InspectSettings) -> None:
-    """Prints some examples and the statistics of a sample, and optionally writes the latter."""
+    """Prints some examples and the statistics of a sample, and optionally writes these."""
     folder = files.make_output_dir(settings.output_dir) if settings.output_dir else None
     paths = find_records(settings.input, settings.split)
     # Imported here: --help and wrong flags need no TensorFlow.

@@ -1,4 +1,4 @@
-"""Measures repeated blocks beyond their trained depth, for `equilibrium`."""
+"""Runs repeated blocks beyond their trained depth."""
 
 import csv
 import os
@@ -21,13 +21,12 @@ _RETURNS, _FALLS, _GROWS = 0.25, 0.8, 2.0
 
 
 class BlockRun(NamedTuple):
-    """One run of the repeated blocks, as medians over rows.
+    """One run of the repeated blocks f on a state z, as medians over rows.
 
     Attributes:
-        step: from 1.
         residual: |f(z) - z| / |z|.
-        cosine: of the angle between this move f(z) - z and the previous one; NaN at the first.
-        length: |f(z)| / |x|, where x is the blocks' first input.
+        cosine: of the angle between the move f(z) - z and the one before.
+        length: |f(z)| / |x|, x being the first input.
     """
 
     step: int
@@ -41,11 +40,9 @@ class Recurrence(NamedTuple):
 
     Attributes:
         depth: the trained number of runs; of an equilibrium, its limit.
-        runs: of plain iteration.
-        returns: for periods 1, 2, ...: the median relative distance of a final state from that one period before.
+        returns: the median relative distance between final states 1, 2, ... runs apart.
         evaluations: by solver, of each row that converged.
-        radius: the spectral radius at the point with the least residual; the maximum over rows.
-        radius_residual: the residual there, the maximum over rows.
+        radius: the spectral radius at the least residual, maximum over rows.
         tolerance: the residual at which a row has converged.
     """
 
@@ -85,13 +82,7 @@ class Recurrence(NamedTuple):
 
 
 def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: float = 1e-3) -> Recurrence:
-    """Runs an encoder's repeated blocks `steps` times, beyond their trained depth, and searches for their fixed point.
-
-    A row has converged at a residual of `tolerance`.
-
-    Raises:
-        UserError: the encoder's plan has no single run of blocks that repeats.
-    """
+    """Runs an encoder's repeated blocks `steps` times and searches for their fixed point."""
     function, start, rows = recurrence(encoder, features)
     state = start = keras.ops.cast(start, "float32")
     function, first = _compiled(function), _array(norm(start, rows))
@@ -148,7 +139,7 @@ def _distance(states: list, period: int, rows) -> float:
 
 
 def report(name: str, found: Recurrence) -> str:
-    """Returns the lines that the command prints of a model."""
+    """Returns the command's lines for a model."""
     lines = [f"{name}: {found.rows} rows, trained depth {found.depth}"]
     shown = {1, 2, 3, 4, 6, 8, found.depth, *range(12, len(found.runs), 12), len(found.runs)}
     lines += [
@@ -164,7 +155,7 @@ def report(name: str, found: Recurrence) -> str:
 
 
 def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
-    """Writes one line a model and run: model, step, residual, cosine, length."""
+    """Writes a line for each model and run."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["model", *BlockRun._fields])
@@ -173,7 +164,7 @@ def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> No
 
 
 def write_plot(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
-    """Plots residual and cosine over the runs as a PNG; dots mark the trained depth."""
+    """Plots residual and cosine over the runs as a PNG."""
     from matplotlib.figure import Figure
 
     with fonts_for(recurrences):

@@ -1,4 +1,4 @@
-"""Rows of plain text for training and measuring."""
+"""Rows of text for training and measuring."""
 
 import dataclasses
 import itertools
@@ -27,7 +27,7 @@ MASKED_WORDS = 8
 
 
 def task_of(settings: CompressSettings) -> Task | None:
-    """Returns the task that measures the loss, or None."""
+    """Returns the task that measures quality, or None."""
     if not settings.task:
         return None
     task = create_task(finetuning_settings(settings))
@@ -46,12 +46,9 @@ def finetuning_settings(settings: CompressSettings, **others: Any) -> Finetuning
 def read_texts(
     settings: CompressSettings, patterns: str, task: Task | None, pairs: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """Yields each row's text, or two, from files or (without `patterns`) the task's training examples.
+    """Yields the texts of each row, from files or from the task's training examples.
 
-    `pairs`: whether an example's texts stay together, as for a model fine-tuned on the task.
-
-    Raises:
-        UserError: there are none.
+    If `pairs`, an example's texts stay together.
     """
     if patterns:
         documents = read_documents(patterns, settings.text_field, settings.split_sentences)
@@ -74,7 +71,7 @@ class Texts(NamedTuple):
 
 
 def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) -> Texts:
-    """Splits texts into training and held-out ones; raises UserError if they are too few."""
+    """Splits texts; raises UserError if they are too few."""
     different = list(dict.fromkeys(texts))
     if len(different) < 2 * settings.held_out_rows:
         raise UserError(
@@ -92,7 +89,7 @@ def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) ->
 def make_rows(
     texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, max_seq_length: int, masks: bool = False, seed: int = 0
 ) -> FeatureRows:
-    """Makes rows of one or two texts each, with their tokens in a file; `masks` masks words and records where."""
+    """Makes rows of one or two texts each; `masks` masks words."""
 
     def rows() -> Iterator[FeatureRows]:
         for start in range(0, len(texts), _CHUNK):
@@ -111,7 +108,6 @@ def count_pieces(texts: Iterable[tuple[str, ...]], tokenizer: Tokenizer) -> np.n
 
 
 def _masked(rows: FeatureRows, tokenizer: Tokenizer, numbers: np.ndarray, seed: int) -> FeatureRows:
-    """Masks words independently of other randomness."""
     ids, splits = np.array(rows.tokens["input_ids"].values), rows.tokens["input_ids"].splits
     positions = np.zeros((len(rows), MASKED_WORDS), np.int32)
     for row, (start, length, key) in enumerate(zip(splits, rows.lengths, derive(seed, 2, numbers))):

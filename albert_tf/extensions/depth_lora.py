@@ -1,7 +1,6 @@
 """Depth LoRA: a shared dense layer's weights differ by low rank from step to step.
 
-Source: Relaxed Recursive Transformers (arXiv:2410.20672): at step i the kernel is W + A_i B_i. The encoder's kernels
-multiply by it.
+Source: Relaxed Recursive Transformers (arXiv:2410.20672): at step i the kernel is W + A_i B_i.
 """
 
 import dataclasses

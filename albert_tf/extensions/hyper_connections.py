@@ -37,8 +37,6 @@ _SPREAD = 2.0
 class HyperConnections(Extension):
     """Connects the steps by several residual streams. The state is [tokens, streams, hidden_size].
 
-    The kernel is [steps, streams * hidden_size, 3 * streams]; all other weights are small.
-
     Attributes:
         hyper_connections: number of streams, 2 or more; 0 for none.
         gate_init: the gates' initial value; with 0, closed, the model equals the plain one.

@@ -61,7 +61,6 @@ class _Signalled(Runner):
 def sinusoids(steps: int, width: int) -> np.ndarray:
     """Returns float32 [steps, width]: a row per step, sines in the first half and cosines in the second.
 
-    Wavelengths are 2 pi times 1 to 10,000, in geometric progression; an odd width ends with a 0.
     Source: tensor2tensor:layers/common_attention.py, get_timing_signal_1d (Dehghani et al. 2018, equation 7).
     """
     count = width // 2

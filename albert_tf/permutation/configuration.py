@@ -1,4 +1,4 @@
-"""XLNet's configurations: the published ones, and how files of transformers and zihangdai/xlnet name its fields."""
+"""XLNet's configurations: the published ones, and those in files of transformers and zihangdai/xlnet."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ MUST_EQUAL: dict[str, tuple] = {
 
 
 def named(base: dict[str, Any], large: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the published configurations by name, from the sizes of base and large models."""
+    """Returns the published configurations by name."""
     fields = _FIELDS | dict(vocab_size=32000)
     return {
         "xlnet_base": base | fields | dict(embedding_size=768),

@@ -1,4 +1,4 @@
-"""A model as the library `mteb` (2.x) asks it, which is not imported here."""
+"""A model for the library `mteb` (2.x), which is not imported here."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,13 +9,7 @@ from albert_tf.loading import load
 
 
 class MtebModel:
-    """mteb's `EncoderProtocol` of a model of this library.
-
-    Args:
-        model_name: what `albert_tf.load` takes.
-        revision: not used; mteb gives it.
-        **options: of mteb's command, likewise.
-    """
+    """A model of this library as mteb's `EncoderProtocol`; mteb's other arguments are ignored."""
 
     def __init__(self, model_name: str, revision: str | None = None, **options: Any):
         self.name, self.loaded = model_name, load(model_name)
@@ -26,7 +20,7 @@ class MtebModel:
     ) -> np.ndarray:  # fmt: skip
         """Returns a vector of each text of mteb's batches, float32 [texts, dimensions].
 
-        `prompt_type` is mteb's: "query", "document" (or "passage") or None. Other options change nothing.
+        `prompt_type` is "query", "document", "passage" or None.
         """
         texts = [text for batch in inputs for text in batch["text"]]
         role = getattr(prompt_type, "value", prompt_type)
@@ -44,7 +38,6 @@ class MtebModel:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """What mteb notes of the model."""
         from mteb.models.model_meta import ModelMeta
 
         name = self.name if "/" in self.name.strip("/.") else f"albert-tf/{self.name}"

@@ -1,4 +1,4 @@
-"""A user's single file of examples: its columns, labels and held-out rows."""
+"""A user's single file of examples."""
 
 import collections
 import dataclasses
@@ -29,13 +29,9 @@ MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --lab
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions:
-    """How to read a file; empty values are determined from the file.
+    """How to read a file; empty values are detected.
 
-    Attributes:
-        task: "classification", "multilabel", "regression" or "tagging".
-        dev_fraction: the share of rows to hold out; 1 for a file that is only evaluated.
-        split_seed: selects the held-out rows.
-        known: the labels that a row may have; () for any.
+    A `dev_fraction` of 1 is for a file that is only evaluated. `known` are the labels that a row may have; () for any.
     """
 
     path: str
@@ -54,10 +50,7 @@ class DataFile:
     """A file whose rows have all been read and checked.
 
     Attributes:
-        options: with all values filled in.
-        decimal_comma: whether the label column's numbers have one.
-        labels: rows with each label, by label number; {} of numbers.
-        held_out: bool [rows].
+        labels: number of rows by label, in the order of label numbers; {} for numbers.
         repeated: rows whose text is in an earlier row.
     """
 
@@ -72,7 +65,6 @@ class DataFile:
         return _texts(self.options)
 
     def table(self, split: str) -> Table | None:
-        """Reads the rows of "train" or "dev", or returns None."""
         if split not in ("train", "dev"):
             return None
         wanted = self.held_out if split == "dev" else ~self.held_out
@@ -117,7 +109,7 @@ def open_data_file(options: FileOptions) -> DataFile:
 
 
 def columns_of(options: FileOptions) -> tuple[str, ...]:
-    """Returns the columns of a file; raises UserError if it holds no table."""
+    """Returns the columns of a file."""
     path = Path(options.path)
     if not path.is_file():
         what = "is a folder; give it by --data_dir" if path.is_dir() else "does not exist"
@@ -131,7 +123,6 @@ def columns_of(options: FileOptions) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
-    """Caches the file that was read before TensorFlow was imported."""
     path = Path(options.path)
     names = _read(options).columns
     label = options.label_column or find_column(path, names, "label")
@@ -178,7 +169,6 @@ def _required(options: FileOptions, decimal_comma: bool = False) -> Table:
 
 
 def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[tuple[str, ...]]]:
-    """Returns a hash of each row's texts, uint64 [rows], and its labels."""
     table = _required(options, decimal_comma)
     seed, keys, labels, known = str(options.split_seed).encode(), [], [], set(options.known)
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -205,8 +195,7 @@ def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
     """Returns which rows to hold out, bool [rows]: `fraction` of each label's rows, at least one group and never all.
 
-    Groups (`group_of_row`, numbered at random) stay undivided and count for the rarest label of their rows. The order
-    of the rows has no effect.
+    Groups of rows with equal texts, numbered at random, stay undivided and count for their rarest label.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}
@@ -241,7 +230,7 @@ def check_columns(text: str, second: str, label: str) -> None:
 
 
 def check_labels(kind: str, path: Path, column: str, names: Collection[str], rows: int) -> None:
-    """Raises UserError if a column holds one class, a class of its own for each row, or no labels."""
+    """Raises UserError if a column's values cannot be labels."""
     if kind == "multilabel" and not names:
         raise UserError(f"'{path}' line 1: no row has a {column}; give a file with labels")
     if kind == "classification" and len(names) in (1, rows):

@@ -1,4 +1,4 @@
-"""Standard metrics, each in [-1, 1] or [0, 1], from predictions and labels of one length."""
+"""Standard metrics, each in [-1, 1] or [0, 1]."""
 
 from collections.abc import Callable
 
@@ -34,12 +34,12 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the correlation; 0 if either side is constant, where it is undefined."""
+    """Returns the correlation; 0 if either side is constant."""
     return _correlation(stats.pearsonr, predictions, labels)
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the correlation of ranks, with shared ranks for ties; 0 if either side is constant."""
+    """Returns the rank correlation, with shared ranks for ties; 0 if either side is constant."""
     return _correlation(stats.spearmanr, predictions, labels)
 
 

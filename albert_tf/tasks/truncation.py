@@ -17,7 +17,6 @@ class Truncation:
 
     @classmethod
     def of(cls, tokens: np.ndarray, kept: np.ndarray) -> "Truncation":
-        """Counts from the `tokens` of the texts and those `kept` in rows, both [examples]."""
         lost = np.asarray(tokens) - np.asarray(kept)
         return cls(len(lost), int(np.count_nonzero(lost)), int(np.sum(tokens)), int(lost.sum()))
 

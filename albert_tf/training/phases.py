@@ -1,4 +1,4 @@
-"""The phases of a run, usually 128 tokens and then 512."""
+"""The phases of pre-training, usually with 128 and then 512 tokens."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ _SIZES, _COMBINATIONS = 8, 16
 
 @dataclasses.dataclass(frozen=True)
 class RecordsPhase(Phase):
-    """Steps on records of one kind, `batch_size` of them a step, with the held-out ones."""
+    """A phase of steps on `batch_size` records each."""
 
     train_data: str
     eval_data: str
@@ -33,17 +33,17 @@ class RecordsPhase(Phase):
 
     @property
     def least_rows(self) -> int:
-        """The rows of a replica's part of a step are a multiple of this."""
+        """A divisor of a replica's rows in a part of a step."""
         return self.manifest.get("streams", 2)
 
     @property
     def fill(self) -> float:
-        """The share of training tokens that is no padding, in the first folder."""
+        """The share of training tokens that are no padding."""
         of_training = self.manifest["splits"]["train"]
         return of_training["tokens"] / (of_training["examples"] * self.manifest["max_seq_length"])
 
     def training(self, settings: PretrainingSettings, step: int, packed: bool = False) -> Callable:
-        """Returns the result of `Training.batches`; `packed`: whether examples may share rows."""
+        """Returns the result of `Training.batches`; if `packed`, examples may share rows."""
         parts_of_step = settings.gradient_accumulation_steps
 
         def read(parts: int, workers: int, worker: int):
@@ -74,7 +74,7 @@ class RecordsPhase(Phase):
         return read
 
     def held_out(self, settings: PretrainingSettings) -> Callable | None:
-        """Returns a function (parts, workers, worker) to one pass over the first held-out records, or None."""
+        """Returns a function (parts, workers, worker) to one pass over held-out records, or None."""
         if not self.eval_data:
             return None
         same = {key: self.manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
@@ -96,12 +96,7 @@ class RecordsPhase(Phase):
 
 
 def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPhase]:
-    """Returns the phases of a run, in order.
-
-    Raises:
-        UserError: for missing records, a second phase of another vocabulary or pair task, or batches that the replicas
-            cannot share.
-    """
+    """Returns a run's phases; raises UserError if records do not fit each other or the devices."""
     end = settings.num_train_steps
     middle = settings.second_from_step or end
     first = read_manifest(settings.train_data)

@@ -1,7 +1,6 @@
-"""A server's functions: a model's answers in TensorFlow over token ids or text.
+"""A model's answers in TensorFlow over token ids or text, as functions of a server.
 
-They use core TensorFlow ops only, and for text the tokenizer's, so that an unmodified tensorflow_model_server loads
-them.
+They use only core TensorFlow ops and the tokenizer's, so an unmodified tensorflow_model_server loads them.
 """
 
 from serving.exportable import classifiers, embedders, multiple_choice, pretrainer, spans  # noqa: F401  (the kinds)

@@ -1,4 +1,4 @@
-"""Classes or numbers of rows, and classes of tokens or words."""
+"""Classes and numbers of rows, and classes of tokens or words."""
 
 from typing import NamedTuple
 
@@ -28,8 +28,8 @@ class DenseHeadExportable(Exportable):
 class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
     """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch].
 
-    For several classes per text, `label` is the likeliest, and `labels` string [batch, classes] holds the names with a
-    probability above the task's `threshold` (0.5), and "" for the others.
+    With several classes per text, `label` is the likeliest; `labels` string [batch, classes] has the names with a
+    probability above the task's `threshold` (0.5), else "".
     """
 
     for_litert = True
@@ -84,8 +84,8 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
     """An AlbertTokenClassifier.
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
-    at padding. Over text: the same for words (of `str.split`, with the class of their first piece), with `words` string
-    and `starts`, `ends` int32 [batch, words], in characters. A word beyond the longest row has no label.
+    at padding. Over text: the same by word of `str.split`, with `words` string and `starts`, `ends` int32 [batch,
+    words], in characters. A word beyond the longest row has no label.
     """
 
     exit_kind = "tagging"
@@ -129,7 +129,6 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         return table
 
     def words(self, text: tf.Tensor) -> "Words":
-        """Reads strings [batch], and tokenizes each word separately."""
         # Imported here: exports of token ids do not need tensorflow-text.
         from tfrecords.tokenizers.in_graph import split_words
 
@@ -161,14 +160,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
 
 
 class Words(NamedTuple):
-    """Texts as words.
-
-    Attributes:
-        batch: A row with the tokens of a text's words.
-        columns: int32 [batch, words], the first column of each word; -1 if none.
-        words: string [batch, words].
-        starts, ends: int32 [batch, words], in characters.
-    """
+    """Texts as words; `columns` is the first column of each word in `batch`, -1 if none."""
 
     batch: TokenBatch
     columns: tf.Tensor
@@ -178,10 +170,7 @@ class Words(NamedTuple):
 
 
 def labels_of(options: ExportOptions, model: keras.Model) -> list[str]:
-    """Returns the names of the classes from the task or the model, else their numbers.
-
-    Raises UserError for a task with another number of labels.
-    """
+    """Returns the names of the classes, by default numbers; raises UserError for another number of labels."""
     count = model.num_classes
     labels = list(options.task.get("labels") or model.labels or map(str, range(count)))
     if len(labels) != count:

@@ -1,4 +1,4 @@
-"""Batches by tokens: when the model is free, all waiting rows that fit are sent."""
+"""Batches by tokens: whenever the model is free, the waiting rows that fit are sent."""
 
 import asyncio
 import contextlib
@@ -23,13 +23,10 @@ _LONGEST_RETRY_S = 60
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on batches and on the queue.
+    """Limits of batches and queue.
 
-    Attributes:
-        max_batch_tokens: Sum of a batch; a longer row goes alone.
-        max_batch_rows: Of a batch.
-        max_in_flight: Batches at the model at once.
-        max_queued_tokens: Above it a request is refused, unless the queue is empty.
+    A row above `max_batch_tokens` goes alone. Above `max_queued_tokens` requests are refused, unless the queue is
+    empty.
     """
 
     max_batch_tokens: int = 1024
@@ -40,14 +37,9 @@ class Limits:
 
 @dataclass
 class ModelBatch:
-    """The rows of one call to the model.
+    """The rows of one call to the model, of several requests with the same `key`.
 
-    Attributes:
-        key: What the model is asked.
-        rows: Of several requests.
-        counts: Whether to count tokens.
-        contexts: The requests' trace contexts.
-        timeout_s: The longest of the requests' remaining times, in seconds.
+    `timeout_s` is the longest of the requests' remaining times.
     """
 
     key: Any
@@ -58,7 +50,7 @@ class ModelBatch:
 
     @property
     def request_id(self) -> str:
-        """The ids of its requests."""
+        """The joined ids of its requests."""
         return joined([row.owner.request_id for row in self.rows])
 
     @property
@@ -68,14 +60,14 @@ class ModelBatch:
 
 @dataclass
 class BatchAnswer:
-    """The model's answer to a batch.
+    """The model's answer to a batch, with token counts per row, None if not counted.
 
     Attributes:
-        outputs: Arrays [rows, ...] by output name.
-        tokens: Of each row as the model reads it; None if not counted.
-        text_tokens: Of each row's whole texts; None if not reported.
-        truncated_tokens: Of those, how many the model did not read; None if not reported.
-        unknown_tokens: How many of those that it read are the unknown token; None if not reported.
+        outputs: arrays [rows, ...] by name.
+        tokens: that the model read.
+        text_tokens: of the whole texts.
+        truncated_tokens: that the model did not read.
+        unknown_tokens: unknown ones among those read.
     """
 
     outputs: dict[str, np.ndarray]
@@ -87,7 +79,7 @@ class BatchAnswer:
 
 @dataclass(eq=False)
 class QueuedRequest:
-    """One request in the queue and at the model; times are of `time.time_ns`."""
+    """A request in the queue or at the model; times are of `time.time_ns`."""
 
     count: int
     counts: bool
@@ -102,7 +94,7 @@ class QueuedRequest:
     request_id: str = field(default_factory=current)
 
     def output(self, name: str) -> np.ndarray:
-        """One output of all rows, [rows, ...], where all batches have its size."""
+        """Returns an output [rows, ...], if all batches have the same size."""
         return np.stack([answer.outputs[name][place] for answer, place in self.places])
 
     def rows(self, name: str) -> list[Any]:
@@ -110,16 +102,15 @@ class QueuedRequest:
 
     @property
     def tokens(self) -> list[int] | None:
-        """The tokens of each row; None unless every batch was counted."""
         if any(answer.tokens is None for answer, _ in self.places):
             return None
         return [int(answer.tokens[place]) for answer, place in self.places]
 
     @functools.cached_property
     def truncated(self) -> list[bool] | None:
-        """Whether each row of a finished work was cut; None if unknown.
+        """Whether each row was truncated; None if unknown.
 
-        Counts for another request in the batch are not used: answers do not depend on neighbours.
+        Counts made for another request are not used, since answers must not depend on neighbours.
         """
         found = []
         for answer, place in self.places:
@@ -129,17 +120,13 @@ class QueuedRequest:
         return found
 
     def flagged(self, row: int) -> dict[str, bool]:
-        """Returns the field `truncated` of a row's answer; {} if unknown."""
         return {} if self.truncated is None else {"truncated": self.truncated[row]}
 
 
 class Scheduler:
     """Sends waiting rows as soon as the model is free.
 
-    Args:
-        run: Answers a batch; raises ServingError.
-        limits: See Limits.
-        on_batch: Called after each successful batch with its answer and duration in seconds.
+    `run` answers a batch or raises ServingError. `on_batch` gets each answered batch, its answer and the seconds.
     """
 
     def __init__(
@@ -174,19 +161,19 @@ class Scheduler:
         counts: bool = False,
         context: Any = None,
     ) -> QueuedRequest:
-        """Returns the answers of rows; cancelling the caller removes its waiting rows from the queue.
+        """Returns the answers of rows; if cancelled, the waiting rows leave the queue.
 
         Args:
-            key: What the model is asked; rows of one key share batches.
-            texts: The rows, UTF-8.
-            sizes: Their estimated tokens.
-            timeout_s: Queue and model together, in seconds.
-            counts: Whether to count tokens.
-            context: The caller's trace context.
+            key: rows of one key share batches.
+            texts: the rows, UTF-8.
+            sizes: their estimated tokens.
+            timeout_s: for queue and model together.
+            counts: whether to count tokens.
+            context: the caller's trace context.
 
         Raises:
-            Refusal: 429 when too much waits.
-            ServingError: of the batch that failed.
+            Refusal: 429 if too much waits.
+            ServingError: a batch failed.
             TimeoutError: after `timeout_s`.
         """
         self._check_room(sum(sizes))
@@ -267,7 +254,6 @@ class Scheduler:
                 work.done.set_exception(error)
 
     async def close(self) -> None:
-        """Cancels everything at the model and in the queue."""
         while self._queue:
             _, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows)
             self._fail(_owners(rows), gone())

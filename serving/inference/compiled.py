@@ -1,7 +1,6 @@
-"""The engine "xla": the steps of one short row, compiled by XLA for a few lengths when a server loads the export.
+"""The engine "xla": XLA compiles the steps of one short row, for a few lengths, when a server loads the export.
 
-XLA fuses everything between two products, and vectors stay [units, tokens], so that weights multiply from the left and
-nothing is transposed. What fits no length runs as without this engine, in the same graph.
+Vectors stay [units, tokens], so that nothing is transposed.
 """
 
 import functools
@@ -26,15 +25,9 @@ _WITH_FLAG = r"(?s).*\x00--?xla_cpu_compilation_enabled(=(true|1|t|yes|y))?\x00.
 
 
 class CompiledSteps(tf.Module):
-    """All steps of an encoder over one row, for a few lengths. Loading an export compiles them.
+    """All steps of an encoder over one row, compiled for a few lengths when an export is loaded.
 
-    Args:
-        config: of the encoder.
-        extensions: its ExportedExtensions, all `for_xla`.
-        halves: its AttentionHalfs and its FeedForwardHalfs, in float32.
-        final_norm: after the last step, or None.
-        lengths: ascending, in tokens; a row is padded to the next.
-        summary_loop: the depth loop whose last step computes summary tokens only.
+    A row is padded to the next of `lengths`, which ascend.
     """
 
     def __init__(
@@ -73,17 +66,9 @@ class CompiledSteps(tf.Module):
     def __call__(
         self, embed: Callable, input_ids: Tensor, segment_ids: Tensor | None, mask: Tensor, only_summary: bool
     ) -> Tensor:
-        """Encodes a row that fits.
+        """Returns float32 [1, length, hidden_size]; with `only_summary`, [1, hidden_size].
 
-        Args:
-            embed: the encoder's Embeddings. They are not compiled: XLA would read an id beyond the table as its last.
-            input_ids: int32 [1, length].
-            segment_ids: the same, or None.
-            mask: bool [1, length].
-            only_summary: whether the last step computes the summary token alone.
-
-        Returns:
-            float32 [1, hidden_size] of the summary token, or [1, length, hidden_size] with zeros at padding.
+        `embed` is not compiled: XLA would read an id beyond the table as its last.
         """
         width, length = _width(mask), tf.shape(mask)[1]
         padded = tf.gather(self.lengths, tf.searchsorted(self.lengths, [width]))[0]
@@ -115,11 +100,7 @@ class CompiledSteps(tf.Module):
 
 
 class _Compilation(tf.saved_model.experimental.TrackableResource):
-    """Compiles graphs for all lengths when an export is loaded.
-
-    Loading fails where XLA is off, which it is in tensorflow_model_server without FLAG: every loader of SavedModels
-    initializes resources before it serves.
-    """
+    """Compiles all graphs when an export is loaded, which fails in tensorflow_model_server without FLAG."""
 
     def __init__(self, graphs: Callable, hidden_size: int, lengths: Sequence[int]):
         super().__init__()
@@ -151,12 +132,11 @@ class _Compilation(tf.saved_model.experimental.TrackableResource):
 
 
 def _width(mask: Tensor) -> Tensor:
-    """Returns the columns up to the last real token of a batch; at least 1."""
     return tf.maximum(tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]) + 1, 1)), 1)
 
 
 class _TurnedRow:
-    """What these extensions use of `Rows`: one row, vectors [units, tokens]; `mask` is bool [1, tokens]."""
+    """One row of vectors [units, tokens], with some methods of `Rows`."""
 
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
         self.config, self.attention, self.length = config, attention, tf.shape(mask)[1]
@@ -187,8 +167,6 @@ class _TurnedRow:
 
 
 class _TurnedHalf(tf.Module):
-    """A half whose layers read and return [units, tokens]."""
-
     def __init__(self, half: Any):
         super().__init__()
         for name, layer in vars(half).items():
@@ -201,8 +179,6 @@ class _TurnedHalf(tf.Module):
 
 
 class _TurnedLowRank:
-    """The differences of products by step, over [inputs, tokens]."""
-
     def __init__(self, low_rank: LowRank):
         self.low_rank = low_rank
 
@@ -215,9 +191,9 @@ class _TurnedLowRank:
 
 
 class _TurnedDense(tf.Module):
-    """A dense layer over [inputs, tokens], with another's weights; a Dense's kernel is copied, transposed.
+    """A dense layer over [inputs, tokens].
 
-    XLA takes 5 times as long for a product with a kernel that it has to transpose.
+    Its kernel is transposed in advance: in each product this takes XLA 5 times as long.
     """
 
     def __init__(self, layer: ExportedDense | TransposedDense):
@@ -234,8 +210,6 @@ class _TurnedDense(tf.Module):
 
 
 class _TurnedNorm:
-    """A layer norm or RMS norm over the first axis."""
-
     def __init__(self, norm: ExportedLayerNorm | ExportedRMSNorm):
         self.epsilon, self.centres = norm.epsilon, isinstance(norm, ExportedLayerNorm)
         self.scale, self.offset = (norm.gamma, norm.beta) if isinstance(norm, ExportedLayerNorm) else (norm.scale, None)

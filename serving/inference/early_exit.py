@@ -1,7 +1,6 @@
-"""Batched early exit: after every step a head answers, and decided rows leave.
+"""Early exit in batches: a head answers after every step, and decided rows leave.
 
-Removing rows means new attention tables, which cost a good part of a step. So a decided row stays in the batch, still
-computed, until such rows hold enough of the tokens.
+New attention tables are slow, so rows leave when decided ones have enough of the tokens.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ OPEN_PART = 0.8
 
 
 class State(NamedTuple):
-    """The loop state: the remaining rows, open or decided. `answers` are rows or, for tagging, tokens."""
+    """The loop state: rows that are still computed, open or decided. Answers are rows or, for tagging, tokens."""
 
     depth: Any  # the encoder's, whose tensors are [tokens, ...]
     row: Tensor  # [rows], their numbers in the batch
@@ -49,21 +48,13 @@ class Gate(tf.Module):
         )
 
     def __call__(self, state: Tensor, before: Tensor) -> Tensor:
-        """Returns float32 [rows] of two [rows, hidden_size]."""
         return self.score(tf.tanh(self.inner(tf.concat([state, before], axis=1))))[:, 0]
 
 
 def exit_early(
     encoder: Any, runner: Runner, depth: Any, exit_heads: Sequence, threshold: Tensor, rule: ExitRule, features: dict
 ) -> dict[str, Tensor]:
-    """Runs the steps of a batch with early exit.
-
-    depth: the runner's state before the first step. exit_heads: none if a row's answer is its tokens' states.
-    threshold: float32 [batch]. features: for extensions.
-
-    Returns:
-        See `InferenceEncoder.early_exit`.
-    """
+    """Runs the steps with early exit, from the runner's state `depth`; see `InferenceEncoder.early_exit`."""
     exits = _ExitRunner(encoder, runner, exit_heads, rule, features)
     return exits.results(DepthLoop("loop", stops=True)(exits, exits.start(depth, threshold)))
 
@@ -121,10 +112,7 @@ class _ExitRunner(Runner):
         return {"logits": logits, "steps": state.steps}
 
     def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
-        """Records the answers of open rows after a step, and closes decided ones.
-
-        hidden: the encoder's output, [tokens, hidden_size]; `before` returns that of the step before.
-        """
+        """Records the answers of open rows after a step, and closes decided rows."""
         row = self._rows(state)
         vectors = self._vectors(state, hidden)
         logits = self.answer(vectors, step)

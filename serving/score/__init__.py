@@ -1,1 +1,1 @@
-"""Answers to files of rows, in order: labels, scores, vectors or spans of millions of texts."""
+"""Answers for files of rows, in order."""

@@ -12,10 +12,9 @@ import numba
 
 
 def compiled(function: Callable | None = None, **options) -> Callable:
-    """Returns `numba.njit` of a function, without the GIL, cached on disk if one is writable.
+    """Applies `numba.njit` without the GIL, with a disk cache if possible.
 
-    numba notices changes in a kernel's own file only, not in those of the kernels it calls; so the cache folder is
-    named after all of them.
+    The cache folder is named after all kernels' sources, since numba notices changes in a kernel's own file only.
     """
     if function is None:
         return functools.partial(compiled, **options)
@@ -31,7 +30,7 @@ def compiled(function: Callable | None = None, **options) -> Callable:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """Lets one process of this machine compile at a time; the others then load the result from the cache."""
+    """Lets one process of this machine compile at a time, so that the others load the result."""
     folder = _cache_folder()
     if folder is None:
         yield
@@ -43,7 +42,6 @@ def in_turn() -> Iterator[None]:
 
 @functools.cache
 def _cache_folder() -> str | None:
-    """NUMBA_CACHE_DIR, or next to the source, or in the user's cache folder; None if none is writable."""
     here = Path(__file__).parents[1]
     sources = [path.read_bytes() for path in sorted(here.rglob("*.py"))]
     digest = hashlib.sha256(b"".join(source for source in sources if b"tfrecords.base.compiled" in source)).hexdigest()

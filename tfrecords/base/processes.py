@@ -1,4 +1,4 @@
-"""Ctrl-C and child processes: only the parent handles it, between waits, and children never outlive the parent."""
+"""Ctrl-C and child processes: only the parent handles it, and children end with it."""
 
 import contextlib
 import multiprocessing
@@ -11,9 +11,9 @@ from multiprocessing import resource_tracker
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, and is raised at the end of the block unless the block raised it.
+    """Makes Ctrl-C set the event, and raises KeyboardInterrupt at the end of the block.
 
-    Raised inside `futures.wait` it could leave a lock held for ever, or a process half started.
+    Raised inside `futures.wait` it could leave a lock held.
     """
     interrupted = threading.Event()
     before = signal.getsignal(signal.SIGINT)

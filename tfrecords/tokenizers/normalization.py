@@ -1,11 +1,8 @@
 """Compiles ALBERT's text normalization into a SentencePiece model.
 
 google-research/albert normalizes in Python (tokenization.py:33-50: white space collapsed, NFKD, combining marks
-dropped, lower case; `` and '' become " in the preprocessing that it comes from) and then runs the model with its own
-rules (nmt_nfkc). Both map characters, so one set of rules in the model does the same, in any language or graph.
-
-Languages whose accents distinguish words (German schon and schön) may keep accents: then characters are composed (NFKC)
-instead of decomposed.
+dropped, lower case; `` and '' become "), then applies the model's own rules (nmt_nfkc). Here the model's rules do both.
+If accents stay, characters are composed (NFKC) instead.
 """
 
 import functools
@@ -25,12 +22,12 @@ LIBRARY_RULES = "tokenizers"
 
 
 def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
-    """Returns the name of rules; it marks a model as rewritten."""
+    """Name of rules, which marks a model as rewritten."""
     return ("albert_lower" if lower_case else "albert_cased") + (_ACCENTS if keep_accents else "")
 
 
 def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
-    """Returns whether a serialized model's own rules lower-case, and keep accents; None for others."""
+    """Whether a serialized model's own rules lower-case, and keep accents; None for others."""
     name = model_pb2.ModelProto.FromString(model).normalizer_spec.name
     first, *flags = name.split() or [""]
     if first == LIBRARY_RULES:
@@ -40,12 +37,12 @@ def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
 
 
 def decompile(charsmap: bytes) -> list[tuple[str, str]]:
-    """Returns the (source, target) pairs of a `precompiled_charsmap`; none for the empty one (rules `identity`)."""
+    """(Source, target) pairs of a `precompiled_charsmap`."""
     return normalizer_of(charsmap).decompile() if charsmap else []
 
 
 def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = False) -> list[tuple[str, str]]:
-    """Returns (source, target) pairs equal to ALBERT's preprocessing followed by the rules of `charsmap`."""
+    """(Source, target) pairs of ALBERT's preprocessing followed by the rules of `charsmap`."""
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
     changed = _changed_characters(lower_case, keep_accents)
     rules = {source: base.normalize(target) for source, target in changed.items()}
@@ -63,7 +60,7 @@ def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = 
 
 
 def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool = False) -> bytes:
-    """Returns a serialized SentencePiece model with ALBERT's normalization; unchanged if it has its own rules."""
+    """Adds ALBERT's normalization to a serialized model without own rules."""
     proto = model_pb2.ModelProto.FromString(model)
     name = rule_name(lower_case, keep_accents)
     if proto.normalizer_spec.name == name or proto.normalizer_spec.name.split()[:1] == [LIBRARY_RULES]:
@@ -76,11 +73,10 @@ def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool
 
 
 class Blanks(NamedTuple):
-    """Handling of blanks at the ends of texts: regular expressions of whole texts, for Python and RE2.
+    """Handling of blanks at the ends of texts: regular expressions of whole texts.
 
-    Attributes:
-        no_blank_before: texts that get no blank in front; "" if SentencePiece adds the blank.
-        last_blank: texts that end with a blank that is a token; "" for no such token.
+    no_blank_before: texts that get no blank in front; "" if SentencePiece adds it. last_blank: texts whose last blank
+    is a token; "" for none.
     """
 
     no_blank_before: str
@@ -88,9 +84,9 @@ class Blanks(NamedTuple):
 
 
 def blanks_of(model: bytes) -> Blanks | None:
-    """Returns a serialized SentencePiece model's handling of blanks; None if its rules are not a tokenizer.json's.
+    """Handling of blanks by a serialized model; None if its rules are not a tokenizer.json's.
 
-    The `tokenizers` library has no dummy prefix: it puts a blank before a text that begins with none.
+    The `tokenizers` library puts a blank before a text that begins with none.
     """
     spec = model_pb2.ModelProto.FromString(model).normalizer_spec
     first, *flags = spec.name.split() or [""]
@@ -110,7 +106,7 @@ def blanks_of(model: bytes) -> Blanks | None:
 
 @functools.cache
 def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentencePieceNormalizer:
-    """Returns ALBERT's whole normalization on top of nmt_nfkc, as an object with `normalize`."""
+    """ALBERT's normalization on top of nmt_nfkc, as an object with `normalize`."""
     published = model_pb2.NormalizerSpec.FromString(
         SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_normalizer_spec()
     )
@@ -118,7 +114,7 @@ def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentenceP
 
 
 def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> SentencePieceNormalizer:
-    """Returns the rules of a `precompiled_charsmap` as an object with `normalize`; spaces stay spaces."""
+    """Rules of a `precompiled_charsmap` as an object with `normalize`; spaces stay spaces."""
     return SentencePieceNormalizer(
         model_proto=model_pb2.ModelProto(normalizer_spec={"precompiled_charsmap": charsmap}).SerializeToString(),
         add_dummy_prefix=False,

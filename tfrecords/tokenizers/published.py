@@ -1,7 +1,4 @@
-"""Makes tokenizers from files of the `tokenizers` library, and from vocabularies with transformers' settings.
-
-`other_files` lists their supported steps and keys.
-"""
+"""Makes tokenizers from `tokenizers` files, and from vocabularies with transformers' settings."""
 
 import dataclasses
 from pathlib import Path
@@ -25,7 +22,7 @@ _LONGEST_WORD = 100_000
 
 
 def is_cased(tokenizer: Tokenizer) -> bool:
-    """Returns whether any piece has capital letters, in any script."""
+    """Whether more than 1 % of the pieces have capital letters."""
     special = set(tokenizer.special_ids.tolist())
     pieces = [piece for number, piece in enumerate(tokenizer.pieces) if number not in special and piece[:1] != "["]
     return sum(piece != piece.lower() for piece in pieces) > _CASED_SHARE * len(pieces)
@@ -34,8 +31,7 @@ def is_cased(tokenizer: Tokenizer) -> bool:
 def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
     """Reads a tokenizer.json, including its vocabulary.
 
-    lower_case, keep_accents: None for the file's own. Raises UserError if it is damaged, or UnknownTokenizer if its
-    kind or a step is not supported.
+    Raises UserError if it is damaged, UnknownTokenizer if its kind or a step is unsupported.
     """
     values = files.read_json(path)
     near, kind = FolderFiles(path.parent, values, str(path)), other_files.kind_of(values)
@@ -71,7 +67,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
 def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
     """Reads a byte-level BPE's vocab.json and merges.txt.
 
-    Raises UserError if merges.txt is missing, or they are damaged or do not belong together.
+    Raises UserError if one is missing or damaged, or they do not belong together.
     """
     from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
     from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, rules_of_files
@@ -105,7 +101,7 @@ def make_tokenizer(
     path: Path,
     rules: WordPieceRules = BERT_RULES,
 ) -> Tokenizer:
-    """Returns a "sentencepiece" or "wordpiece" tokenizer; lower-cases by default."""
+    """Makes a "sentencepiece" or "wordpiece" tokenizer; lower-cases by default."""
     # Only where there is a tokenizer: numba, which they compile with, takes half a second to import.
     if kind == "sentencepiece":
         from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -119,12 +115,10 @@ def make_tokenizer(
 def wordpiece(
     vocabulary: bytes, near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path
 ) -> Tokenizer:
-    """Returns a WordPiece tokenizer with the settings next to its vocabulary.
+    """Makes a WordPiece tokenizer with the settings in the files next to its vocabulary.
 
-    vocabulary: a piece a line. near: those settings. lower_case: None for theirs, else whether no piece has capital
-    letters. keep_accents: None for theirs, else no.
-
-    Raises UserError if it is damaged, or UnknownTokenizer for an unsupported setting.
+    lower_case: None for theirs, else whether no piece has capital letters. keep_accents: None for theirs, else False.
+    Raises UserError if it is damaged, UnknownTokenizer for an unsupported setting.
     """
     near.check("wordpiece")
     rules = _wordpiece_rules(near)
@@ -158,7 +152,6 @@ def wordpiece(
 
 
 def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
-    """Warns if no file has do_lower_case and capital letters are lower-cased, here or by transformers alone."""
     if "do_lower_case" in near.settings or not is_cased(tokenizer):
         return
     if near.of_model and not lower:
@@ -203,10 +196,9 @@ def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
 def sentencepiece(
     vocabulary: bytes, near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path
 ) -> Tokenizer:
-    """Returns a tokenizer of a SentencePiece model with the settings next to it; see `wordpiece`.
+    """Makes a tokenizer of a SentencePiece model with the settings next to it; see `wordpiece`.
 
-    A tokenizer.json with ALBERT's steps is not read: google-research/albert, which ends pieces before a comma after a
-    digit, has priority.
+    A comma after a digit is a piece of its own, as in google-research/albert, not in ALBERT's tokenizer.json.
     """
     near.check("sentencepiece")
     if near.described:

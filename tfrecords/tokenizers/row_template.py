@@ -8,7 +8,7 @@ from tfrecords.tokenizers.base import UnknownTokenizer
 
 
 def pair_rules(separators: int, segment: int) -> dict[str, int]:
-    """Returns a tokenizer's attributes for pairs."""
+    """A tokenizer's attributes for pairs."""
     return {"separators_between": separators, "second_segment_id": segment}
 
 
@@ -17,11 +17,8 @@ def framing(
 ) -> tuple[dict[str, str], dict[str, int]]:
     """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
 
-    steps: of a post_processor. ids: of all pieces; those in the steps must be the same. where: for errors.
-    may_end_with_cls: whether [CLS] may be last.
-
-    Returns the strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing if no step frames.
-    Raises UnknownTokenizer for other rows.
+    Returns the strings of "cls" and "sep", and the `pair_rules`; empty if no step frames. Raises UnknownTokenizer for
+    other rows, or ids other than `ids`.
     """
     ends, pair = dict[str, str](), dict[str, int]()
     for step in steps:
@@ -66,7 +63,7 @@ def _row(text: str, segment: int, sep: str, count: int) -> list[tuple[str, str, 
 def as_template(
     cls: tuple[str, int], sep: tuple[str, int], separators_between: int, second_segment_id: int
 ) -> dict[str, Any]:
-    """Returns the post_processor for such rows; see `framing`."""
+    """Makes the post_processor for rows as in `framing`."""
 
     def token(name: str, segment: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": name, "type_id": segment}}

@@ -34,10 +34,9 @@ def train_tokenizer(
     hard_vocab_limit: bool = True,
     keep_accents: bool = False,
 ) -> bytes:
-    """Returns a serialized unigram model trained on the lines, with ALBERT's normalization.
+    """Trains a unigram model with ALBERT's normalization; returns it serialized, always the same bytes.
 
-    The same lines and settings give the same bytes. Raises UserError for too little text for `vocab_size` pieces (with
-    `hard_vocab_limit` off there are fewer instead), or too many characters.
+    Raises UserError for too many characters, or with `hard_vocab_limit` for too little text.
     """
     normalizer = albert_normalizer(lower_case, keep_accents)
     model = io.BytesIO()
@@ -78,11 +77,10 @@ def train_tokenizer(
 
 
 def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = True) -> bytes:
-    """Returns a byte-level BPE trained on the lines, as a tokenizer.json.
+    """Trains a byte-level BPE; returns its tokenizer.json, always the same bytes.
 
-    Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and their merges. The same lines and settings give
-    the same file. Raises UserError for too little text for `vocab_size` pieces (with `hard_vocab_limit` off there are
-    fewer instead), or a `vocab_size` too small for the bytes.
+    Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and their merges. Raises UserError for a
+    `vocab_size` too small for the bytes, or with `hard_vocab_limit` for too little text.
     """
     # Imported here: only training needs it.
     import tokenizers
@@ -134,14 +132,14 @@ def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
 
 
 def bpe_listing(tokenizer_json: bytes) -> str:
-    """Returns a .vocab file's text: a piece and the number of its merge a line, by id."""
+    """A .vocab file's text: a piece and the number of its merge a line, by id."""
     model = json.loads(tokenizer_json)["model"]
     merges = {left + right: number for number, (left, right) in enumerate(model["merges"], 1)}
     return "".join(f"{piece}\t{merges.get(piece, 0)}\n" for piece in model["vocab"])
 
 
 def vocabulary_listing(model: bytes) -> str:
-    """Returns a .vocab file's text: a piece and its score a line, by id."""
+    """A .vocab file's text: a piece and its score a line, by id."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     ids = range(processor.get_piece_size())
     return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)

@@ -1,8 +1,7 @@
 """A cache of recent words' ids for compiled code: a hash table that is emptied when full.
 
-A record is [characters, ids, the characters, the ids]; a slot is the upper bits of its word's digest and the record's
-position, so that a known word takes two reads of memory. `records` begins with the next free position and the number of
-records; no slot in use is 0.
+A record is [number of characters, number of ids, characters, ids]. A slot has the upper bits of a word's digest and the
+record's position; 0 is empty. `records` begins with the next free position and the number of records.
 """
 
 import numpy as np
@@ -24,13 +23,13 @@ def empty_cache() -> tuple[np.ndarray, np.ndarray]:
 
 @compiled
 def digest_with(digest, code):
-    """Returns a word's digest extended by one character."""
+    """A word's digest extended by one character."""
     return (digest ^ np.uint64(code)) * _PRIME
 
 
 @compiled
 def find_word(codes, begin, length, digest, slots, records):
-    """Returns the slot of a word's record, or its empty slot."""
+    """Slot of a word's record, or its empty slot."""
     slot = np.int64((digest ^ (digest >> np.uint64(32))) & np.uint64(_SLOTS - 1))
     while slots[slot]:
         if (slots[slot] ^ digest) < np.uint64(_RECORDS):
@@ -73,7 +72,7 @@ def keep_word(codes, begin, length, digest, ids, slot, slots, records):
 
 @compiled
 def larger(array, size):
-    """Returns a copy with a capacity above `size`."""
+    """Copies an array to a capacity above `size`."""
     copy = np.empty(2 * size + 64, array.dtype)
     copy[: len(array)] = array
     return copy

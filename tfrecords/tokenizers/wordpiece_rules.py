@@ -16,19 +16,10 @@ LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
 
 @dataclasses.dataclass(frozen=True)
 class WordPieceRules:
-    """All rules but the vocabulary, the case and the accents.
+    """All rules but the vocabulary, the case and the accents; see `CharacterRules` and `Tokenizer`.
 
-    Attributes:
-        of_library: see `CharacterRules`.
-        clean: see `CharacterRules`.
-        chinese: see `CharacterRules`.
-        strip_accents: whether accents are dropped though capitals stay.
-        longest_word: characters of the longest word that is not unknown.
-        names: (role, piece) of special pieces with other names than [CLS], [SEP], [PAD], [UNK] and [MASK].
-        separators_between: see `Tokenizer`.
-        second_segment_id: see `Tokenizer`.
-        added: tokens with a piece that are cut out of a text.
-        outside: those of them that are not in the file's vocabulary, so that WordPiece itself ignores them.
+    strip_accents: whether accents are dropped though capitals stay. longest_word: characters of the longest known word.
+    names: (role, piece) of special pieces with unusual names. outside: added tokens that WordPiece itself ignores.
     """
 
     of_library: bool = False
@@ -55,15 +46,14 @@ class WordPieceRules:
         return cls(**values | {"names": names, "added": added, "outside": tuple(values.get("outside", ()))})
 
     def values(self) -> dict[str, Any]:
-        """Returns, as JSON values, the differences from google-research/bert's rules."""
+        """Differences from google-research/bert's rules as JSON values."""
         values, plain = dataclasses.asdict(self), dataclasses.asdict(BERT_RULES)
         return {name: value for name, value in values.items() if value != plain[name]}
 
     def digest_text(self) -> str:
-        """Returns the rules' part of a tokenizer's SHA-256.
+        """The rules' part of a tokenizer's SHA-256, "" for the two usual sets of rules.
 
-        It leaves out the two usual sets of rules: the same vocabulary with and without a tokenizer.json is one
-        tokenizer, though the two read private characters and words of more than 100 characters differently.
+        So a vocabulary has one digest with and without a tokenizer.json.
         """
         return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
 
@@ -72,7 +62,7 @@ BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, lo
 
 
 def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
-    """Returns a tokenizer as a tokenizer.json, which the `tokenizers` library can read."""
+    """Writes a tokenizer as a tokenizer.json of the `tokenizers` library."""
     rules = tokenizer.rules
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]

@@ -1,6 +1,6 @@
-"""The figures of SQuAD's official scripts evaluate-v1.1.py and evaluate-v2.0.py, to the last digit.
+"""The figures of SQuAD's scripts evaluate-v1.1.py and evaluate-v2.0.py, to the last digit.
 
-Sums go question by question in file order, in plain double precision: Python's `sum` rounds otherwise since 3.12.
+Sums go question by question in file order, in double precision; Python's `sum` rounds otherwise since 3.12.
 """
 
 import re
@@ -28,7 +28,7 @@ def exact(prediction: str, gold: str) -> int:
 
 
 def f1_v1(prediction: str, gold: str) -> float:
-    """Returns the F1 of shared words, with repetitions; 0 if none is shared."""
+    """Returns the F1 of shared words, with repetitions."""
     predicted, expected = normalize_answer(prediction).split(), normalize_answer(gold).split()
     same = sum((Counter(predicted) & Counter(expected)).values())
     if not same:
@@ -67,11 +67,7 @@ def evaluate_v2(
 ) -> dict[str, float]:
     """Returns exact, f1, total, also for HasAns_ and NoAns_; with `null_odds` best_exact, best_f1 and their thresholds.
 
-    As in the official script, a question without a prediction counts in no sum and no total. Above null odds of
-    `threshold` (officially 1.0; see `threshold_of_best_f1`) an answer becomes "".
-
-    Raises:
-        ValueError: no question has a prediction.
+    Questions without a prediction do not count. Above null odds of `threshold` (officially 1.0) an answer becomes "".
     """
     scored = [example for example in examples if example.id in predictions]
     if not scored:
@@ -97,7 +93,7 @@ def threshold_of_best_f1(
 ) -> float:
     """Returns a `threshold` with which `evaluate_v2` has its best F1; `ANSWER_NOTHING` if no answer raises it.
 
-    It lies between the null odds of two questions, so that rounding in another format changes no decision.
+    It lies between two null odds, so that rounding changes no decision.
     """
     found = best_threshold(examples, predictions, _raw_scores(examples, predictions, f1_v2), null_odds)[1]
     if found is None:
@@ -113,7 +109,7 @@ def best_threshold(
 ) -> tuple[float, float | None]:
     """Returns the best mean score in percent, and the null odds up to which questions are answered for it.
 
-    The odds are None if answering nothing is best; the official script prints 0.
+    The odds are None if answering nothing is best.
     """
     has_answer = {example.id: bool(example.answers) for example in examples}
     current = best = sum(not has for has in has_answer.values())
@@ -133,7 +129,6 @@ def best_threshold(
 def _raw_scores(
     examples: Iterable[SquadExample], predictions: Mapping[str, str], rule: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Returns each question's best score over its answers that normalise to some word, or over no answer."""
     scores = {}
     for example in examples:
         golds = [answer.text for answer in example.answers if normalize_answer(answer.text)]

@@ -1,4 +1,4 @@
-"""Questions and passages as labelled rows, and the mapping from tokens back to text."""
+"""Questions and passages as labelled rows."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ class SpanRows(FeatureRows):
     """Rows that are windows, with the mapping from their tokens back to text.
 
     Attributes:
-        example: of each row, int32 [rows], ascending.
-        first_column: of the window's tokens in the row, int32 [rows].
-        first_token: of the passage in the window, int32 [rows].
-        size: tokens of the passage in the window, int32 [rows].
-        null_column: of [CLS], int32 [rows].
-        offsets: for each example int32 [passage tokens, 2], in characters of the context.
-        unaligned: labelled examples whose answer has no token, such as a control character.
+        example: each row's example, ascending, int32 [rows] like the next four.
+        first_token: the window's first token, counted in the passage.
+        first_column: its column in the row.
+        size: tokens of the passage in the window.
+        null_column: of [CLS].
+        offsets: for each example int32 [passage tokens, 2], in characters.
+        unaligned: labelled examples whose answer has no token.
     """
 
     example: np.ndarray
@@ -52,13 +52,9 @@ def make_rows(
 ) -> SpanRows:
     """Makes all windows of all examples, labelled by the first answer if `training`.
 
-    `p_mask` is 1 where no answer may be: everywhere but [CLS] and the passage (squad_utils.py:389-435 of
-    google-research/albert). `start_mask` is 1 where no span of this window may start: also at [CLS] and at tokens with
-    more context in another window. A window without the whole answer is labelled impossible at [CLS]
+    `p_mask` is 1 except at [CLS] and the passage (squad_utils.py:389-435 of google-research/albert); `start_mask` also
+    at [CLS] and at tokens with more context in another window. A window without the whole answer is labelled impossible
     (squad_utils.py:446-468).
-
-    Raises:
-        UserError: rows are too short, or an answer_start does not point at its answer.
     """
     if max_seq_length < 8:
         raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a passage; give 8 at least")
@@ -102,7 +98,7 @@ def token_span(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | N
 
 
 def text_of(context: str, offsets: np.ndarray, first: int, last: int) -> str:
-    """Returns the raw text of tokens, without white space or invisible characters around it."""
+    """Returns the raw text of tokens, stripped of `edges()`."""
     return context[offsets[first, 0] : offsets[last, 1]].strip(edges())
 
 

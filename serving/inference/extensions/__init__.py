@@ -1,1 +1,1 @@
-"""Faster or additional code of some extensions for exports: a module each, with the extension's name."""
+"""Exports' own code of some extensions, in modules of their names."""

@@ -1,4 +1,4 @@
-"""The equilibrium's fixed point on concatenated rows, and the ranges of all its iterations."""
+"""The equilibrium's fixed point on concatenated rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedEquilibrium(ExportedExtension):
-    """Computes the row of every token once, without diagnostics."""
+    """Finds each token's row only once, and has no diagnostics."""
 
     has_one_row = False
 

@@ -11,7 +11,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedHalting(ExportedExtension):
-    """Uses sums instead of a matrix product, without diagnostics."""
+    """Halting by sums instead of a matrix product, without diagnostics."""
 
     def around(self, runner: Runner) -> Runner:
         return _Halted(runner, self.extension, self.weights)
