@@ -47,7 +47,7 @@ _MOST_LOGITS = 2**27
 
 
 def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, batch_size: int):
-    """Returns the predictions of `Loaded.predict`."""
+    """Implements `Loaded.predict`."""
     kind = next((kind for kind in _ANSWERS if isinstance(loaded.model, kind)), None)
     if kind is None:
         name = type(loaded.model).__name__
@@ -58,7 +58,7 @@ def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, ba
 def embed(
     loaded: "Loaded", texts: Any, batch_size: int, show_progress: bool = False, prompt_name: str = ""
 ) -> np.ndarray:
-    """Returns the vectors of `Loaded.encode`, float32 [texts, dimensions]."""
+    """Implements `Loaded.encode` without `normalize`: float32 [texts, dimensions]."""
     model = loaded.embedder
     if not isinstance(model, AlbertSentenceEmbedder):
         raise UserError(f"an {type(model).__name__} makes no vectors; call predict, or load an encoder or embedder")
@@ -82,7 +82,7 @@ _SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Compares vectors [n, dimensions] with vectors [m, dimensions]: float32 [n, m]."""
+    """Returns the similarities, float32 [n, m], of two arrays' vectors."""
     if name not in _SIMILARITIES:
         raise UserError(f"similarity '{name}' is not known; known are {', '.join(_SIMILARITIES)}")
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
@@ -91,7 +91,7 @@ def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scales vectors to length 1; zeros stay."""
+    """Scales vectors to length 1; zero vectors stay zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 

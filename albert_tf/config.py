@@ -22,29 +22,27 @@ class AlbertConfig:
     """Describes one encoder; the fields' names are those of the published `albert_config.json`.
 
     Args:
-        **values: fields, and keys of extensions (albert_tf/extensions), such as `halting="act"`. A configuration file
-            is one flat JSON object of them.
+        **values: fields, and keys of extensions, such as `halting="act"`. A file is one flat JSON object of them.
 
     Attributes:
         hidden_act: "gelu" is ALBERT's tanh approximation (modeling.py:299), "gelu_erf" HuggingFace's exact "gelu".
-        sharing: the half of a block that is shared over depth: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
-        num_hidden_groups: groups of layers, within which weights are shared.
-        inner_group_num: blocks with their own weights that make one depth step.
+        sharing: the part of a block that layers share: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
+        num_hidden_groups: number of groups; layers of a group share weights.
+        inner_group_num: blocks with their own weights that make one layer.
         factorization: "all" normalizes the summed embeddings and projects them with a bias (google-research/albert);
-            "word" projects only word embeddings, without a bias (brightmart/albert_zh).
-        always_project: project also if `embedding_size` is `hidden_size`, as HuggingFace and keras-hub do.
-        position_offset: the position table's row for the first token: 0, or 2 for RoBERTa (transformers
-            modeling_roberta.py:142).
+            "word" projects only word embeddings, without a bias (brightmart/albert_zh). Ignored if sizes are equal.
+        always_project: project even if `embedding_size` is `hidden_size`, as HuggingFace and keras-hub do.
+        position_offset: the first token's position: 0, or 2 for RoBERTa (transformers modeling_roberta.py:142).
         depth_plan: which blocks run in which order, instead of groups; see `read_depth_plan`. "1+1x10+1" is a first
-            block, one that runs ten times, and a last one. It must run num_hidden_layers blocks. It applies to
-            the shared halves; every step has its own other half.
-        norm_position: "post" normalizes each half's sum with its input (ALBERT, BERT); "pre" each half's input, and the
-            last step's result (Xiong et al. 2020, section 3).
+            block, one that runs ten times, and a last one: num_hidden_layers runs in all. It applies to what `sharing`
+            shares; each step has its own other half.
+        norm_position: "post" normalizes the sum of each half block's input and output (ALBERT, BERT); "pre" each half
+            block's input, and the last step's result (Xiong et al. 2020, section 3).
         norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
         feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
             with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020).
         use_bias: whether dense layers and norms of embeddings and blocks have biases; pooler and heads always do.
-        unused: keys and values of extensions that are not requested.
+        unused: keys and values of extensions that are off.
 
     Raises:
         UserError: a value is impossible, or two conflict.
@@ -108,7 +106,6 @@ class AlbertConfig:
 
     @functools.cached_property
     def spec(self) -> Spec:
-        """The components of embeddings and blocks."""
         spec = Spec()
         for one in self.extensions:
             spec = one.spec(spec)
@@ -121,17 +118,17 @@ class AlbertConfig:
 
     @functools.cached_property
     def max_seq_length(self) -> int:
-        """The longest row in tokens: rows of the position table from `position_offset` on."""
+        """The most tokens of a row: position embeddings from `position_offset` on."""
         return self.max_position_embeddings - self.position_offset
 
     @property
     def num_steps(self) -> int:
-        """How many blocks run in sequence."""
+        """How many blocks run in sequence: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
     def unpublished(self) -> list[str]:
-        """The keys that no published model sets."""
+        """The keys set here that no published model sets."""
         names = [name for name in _LATER if name != "position_offset" and getattr(self, name) != _CORE[name].default]
         published = {key for one in self.extensions for key in one.published}
         return names + [key for key in self._of_extensions() if key not in published]
@@ -154,7 +151,7 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Reads a configuration of this library, of official code or of HuggingFace.
+        """Reads a dictionary with the keys of this library's, official or HuggingFace's files.
 
         >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
         'gelu_erf'
@@ -168,7 +165,7 @@ class AlbertConfig:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
-        """Reads a configuration file as `from_dict`; a missing size is an error.
+        """Reads a configuration file like `from_dict`; a missing size is an error.
 
         `model_type` ("albert", "bert", "roberta") applies to a HuggingFace file that names none.
         """
@@ -177,7 +174,7 @@ class AlbertConfig:
         return read_file(cls, path, model_type)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the keys that `from_dict` reads."""
+        """Returns a dictionary that `from_dict` reads."""
         later = [name for name in _LATER if getattr(self, name) != _CORE[name].default]
         return {name: getattr(self, name) for name in [*_FIRST, *later]} | self._of_extensions()
 
@@ -199,13 +196,13 @@ class AlbertConfig:
         return type(self)(**(self.to_dict() | changes))
 
     def differing(self, other: "AlbertConfig") -> list[str]:
-        """Returns the keys that differ from another configuration."""
+        """Returns the keys whose values differ."""
         keys = dict.fromkeys([*self.to_dict(), *other.to_dict()])
         return [key for key in keys if getattr(self, key) != getattr(other, key)]
 
 
 def read_config(name: str) -> AlbertConfig:
-    """Reads a .json file, a model's folder, or a published or Hugging Face model's configuration by name.
+    """Reads the configuration of a .json file, a model's folder, or a published or Hugging Face model's name.
 
     >>> read_config("albert_base_v2").hidden_size
     768

@@ -56,7 +56,7 @@ def read_name(make: Callable[..., Config], name: str) -> Config:
 
 
 def find_config(name: str) -> Path | None:
-    """Returns the configuration file of a path or a model of the hub; None for any other name."""
+    """Returns the configuration file of a path or hub model; None for other names."""
     found = find(name, _PART)
     if name.endswith(".json") or not found.is_dir():
         return found if name.endswith(".json") else None
@@ -110,9 +110,9 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Returns the fields in a configuration of this library, of official code or of HuggingFace.
+    """Translates an official or HuggingFace configuration to AlbertConfig's fields.
 
-    `defaults` are those of all fields.
+    `defaults` maps every field to its default.
     """
     check_kind(values)
     from_huggingface = "model_type" in values or "transformers_version" in values
@@ -153,7 +153,7 @@ def _known(
 
 
 def check_kind(values: Mapping[str, Any]) -> None:
-    """Raises UserError for a configuration of an unsupported model."""
+    """Raises UserError if a configuration's model_type is not supported."""
     kind = values.get("model_type")
     if not isinstance(kind, str | None):
         raise UserError(f"model_type must be a text, not {kind!r}")
@@ -169,11 +169,6 @@ def check_kind(values: Mapping[str, Any]) -> None:
 def _check_keys(
     values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, tuple], is_theirs: bool, where: str
 ) -> None:
-    """Raises UserError for unknown keys and wrong values of `fixed` ones.
-
-    In transformers' files (`is_theirs`), unknown keys only cause a warning, unless they name custom code or misspell a
-    key.
-    """
     unknown = list[str]()
     for key, value in values.items():
         if key in names:

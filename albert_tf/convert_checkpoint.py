@@ -55,8 +55,8 @@ def convert(
 ) -> "keras.Model":
     """Reads a model and writes it in another format, with class names, tokenizer and task; returns the model.
 
-    A folder of sentence-transformers becomes an AlbertSentenceEmbedder; formats but Keras's hold only its encoder.
-    `rows` are arguments of `long_rows.for_long_rows`.
+    A sentence-transformers folder becomes an AlbertSentenceEmbedder, which only Keras's format keeps whole; others keep
+    its encoder. `rows` are arguments of `long_rows.for_long_rows`.
     """
     from albert_tf import loading
     from albert_tf.checkpoints.formats import check_tokenizer_fits, load, save, save_tokenizer

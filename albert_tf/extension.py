@@ -19,9 +19,9 @@ class Weight(NamedTuple):
     """A weight of an extension.
 
     Attributes:
-        initializer: a Keras initializer, or "normal" for the configuration's own.
-        per_step: whether axis 0 counts the steps that use it; optional for a half that runs once.
-        autocast: whether Keras casts it.
+        initializer: a Keras initializer, or "normal" with the configuration's `initializer_range`.
+        per_step: whether axis 0 counts the steps that use it; optional for a half block that runs once.
+        autocast: whether Keras casts it to the compute dtype.
     """
 
     shape: tuple[int, ...]
@@ -32,12 +32,12 @@ class Weight(NamedTuple):
 
 
 class WeightLayer(NamedTuple):
-    """A layer of an extension's weights. Files and optimizers use its names: never change them.
+    """A layer that holds weights of an extension. Files and optimizers use its names: never change them.
 
     Attributes:
-        attribute: its name in its owner; optimizers number variables in the order of layers.
+        attribute: the owner's attribute that holds it; optimizers number variables in the order of layers.
         layer: its name in variables' paths.
-        disk: its path in a `.keras` file, below its owner; "" if the owner has the weights.
+        disk: its path in a `.keras` file, below its owner; "" if the owner itself has the weights.
     """
 
     attribute: str
@@ -50,13 +50,13 @@ class RowCost(NamedTuple):
     """The cost of a row; see `albert_tf.analysis.cost`.
 
     Attributes:
-        length: tokens, with those that an extension adds.
-        steps: the most blocks that it runs through.
+        length: tokens, with any that an extension adds.
+        steps: the most blocks that a row runs through.
         stored_steps: blocks whose results the backward pass stores.
-        pairs: pairs of tokens whose scores are computed, in all steps.
-        stored_pairs: those whose scores are stored.
-        products: further multiplications per token.
-        streams: vectors per token between steps, or 0 for one.
+        pairs: pairs of tokens with an attention score, over all steps.
+        stored_pairs: pairs whose scores the backward pass stores.
+        products: additional multiplications per token.
+        streams: residual vectors per token between steps; 0 means one.
     """
 
     length: int
@@ -70,7 +70,7 @@ class RowCost(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """A feature of the encoder, whose fields are configuration keys; by default, its methods change nothing."""
+    """An optional feature of the encoder; fields are configuration keys; methods by default change nothing."""
 
     name: ClassVar[str] = ""  # as in the registry
     choices: ClassVar[dict[str, tuple]] = {}  # the values that a key may have
@@ -98,68 +98,68 @@ class Extension:
         """Raises UserError for values that are impossible or conflict."""
 
     def conflicts(self) -> dict[str, str]:
-        """Returns keys that exclude it, with the reasons."""
+        """Returns configuration keys that exclude this extension, with reasons."""
         return {}
 
     def spec(self, spec: Spec) -> Spec:
-        """Returns the components of embeddings and blocks, with any changes."""
+        """Returns `spec` with the extension's changes."""
         return spec
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
-        """Returns its layers in "encoder", "embeddings", or an "attention" or "feed_forward" that `steps` run."""
+        """Returns its layers in "encoder", "embeddings", or the "attention" or "feed_forward" run at `steps`."""
         return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        """Returns a batch's rows, with any changes."""
+        """Returns a batch's rows with the extension's changes."""
         return rows
 
     def attention(self, attention: Any, weights: Weights) -> Any:
-        """Returns the Attention with some functions replaced."""
+        """Returns `attention`, perhaps with some functions replaced."""
         return attention
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        """Precomputes what does not depend on the step; not called if steps are recomputed."""
+        """Precomputes what is equal in all steps; not called if steps are recomputed."""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
-        """Returns a dense layer's low-rank addition: a [visits, inputs, rank] and b [visits, rank, units]."""
+        """Returns matrices whose product adds to a dense kernel: [steps, inputs, rank], [steps, rank, units]."""
         return None
 
     def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
-        """Returns the residual factor of a half that `steps` run."""
+        """Returns the factor of a half block's output, before it is added to its input."""
         return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
-        """Returns the step runner, or one that wraps it."""
+        """Returns the object that runs steps, perhaps wrapped in another."""
         return runner
 
     def period(self) -> int:
-        """Returns after how many steps its behaviour repeats."""
+        """Returns the number of steps after which its behaviour repeats."""
         return 1
 
     def check_features(self, features: dict[str, Any]) -> None:
-        """Raises UserError for a batch's features that it does not allow."""
+        """Raises UserError if the extension does not allow a batch's features."""
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
-        """Raises UserError for outputs that it does not have."""
+        """Raises UserError if the extension cannot return these outputs."""
 
     def at_depth(self, depth: int) -> dict[str, Any]:
-        """Returns the keys to change for another number of layers."""
+        """Returns configuration keys to change for another number of layers."""
         return {}
 
     def unshared(self) -> dict[str, Any]:
-        """Returns the keys to change if each step gets its own weights."""
+        """Returns configuration keys to change if each step gets its own weights."""
         return {}
 
     def metrics(self) -> tuple[str, ...]:
-        """Returns the names of its runner's metrics."""
+        """Returns the names of metrics that steps with this extension report."""
         return ()
 
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
-        """Returns an addition to an evaluation's loss."""
+        """Returns what to add to the loss in evaluation."""
         return 0.0
 
     def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        """Returns columns for a run's history, from some training rows."""
+        """Returns columns for a run's history, computed from a few training rows."""
         return {}
 
     def warning(self, figures: Mapping[str, float], step: int) -> str:
@@ -171,7 +171,7 @@ class Extension:
         return cost
 
     def head_weights(self, config: Any) -> int | None:
-        """Returns the number of weights in pre-training heads; None for ALBERT's."""
+        """Returns the number of weights in pre-training heads; None if as in ALBERT."""
         return None
 
 
@@ -200,13 +200,13 @@ def begins_plain(key: str) -> bool:
 
 
 def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
-    """Returns the key that requests an extension, and its value."""
+    """Returns the key that requests an extension, with its value, as text."""
     key = REGISTRY[extension.name].keys[0]
     return f"{key} {getattr(config, key)!r}"
 
 
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns configuration and walk, made consistent if an extension has its own walk."""
+    """Returns configuration and `walk`, the mode of the depth loop; either may set the other."""
     for name, entry in REGISTRY.items():
         if entry.walk and entry.walk == walk and config.extension(name) is None:
             config = config.replace(**{entry.keys[0]: entry.values[0]})

@@ -1,4 +1,4 @@
-"""Checks of features' values."""
+"""Checks the values of features."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 def check_values(features: Any, config: AlbertConfig) -> None:
-    """Raises UserError for ids or positions out of range, if they are known."""
+    """Raises UserError for ids or positions out of range; symbolic tensors are not checked."""
     features = by_name(features)
     for name, (least, most) in _ranges(config, features["input_ids"].shape[-1]).items():
         if name in features:

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub by name."""
+"""Finds and downloads models of the Hugging Face hub."""
 
 import fnmatch
 import functools
@@ -35,7 +35,7 @@ def is_preset(path: Any) -> bool:
 
 
 def check_model(path: str | os.PathLike, allow_pickle: bool = False) -> None:
-    """Raises UserError if `path` cannot be a model; downloads a name of the hub."""
+    """Raises UserError if `path` holds no model; downloads a hub model."""
     if not is_preset(path) and not (found := find_model(path, allow_pickle=allow_pickle)).exists():
         detect(found)
 
@@ -81,7 +81,7 @@ def _not_permitted(name: str | os.PathLike, file: str) -> str:
 
 
 def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool = False) -> Path:
-    """Downloads what is read, the weights last: a cached folder that has them is complete."""
+    """Downloads the weights last: a cached folder that has them is complete."""
     if _ADAPTER in listed:
         raise UserError(
             f"'{name}' is a PEFT adapter ({_ADAPTER}), which is not read here; merge it into its base model"

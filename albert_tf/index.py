@@ -1,7 +1,7 @@
 """Search in texts by their vectors.
 
-Vectors are float32 (up to EXACT_UP_TO texts exact, above by usearch's graph), int8 (usearch's graph) or binary (all
-signs compared). The best are rescored with float32 vectors, which stay on disk in a saved index.
+float32 vectors are compared exactly, above EXACT_UP_TO texts by usearch's graph; int8 vectors by that graph, binary
+ones by all signs. Inexact results are rescored with float32 vectors, which a saved index keeps on disk.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ class Index:
     """Texts with their vectors; `Loaded.index` makes one, and `open_index` opens a saved one.
 
     `vectors` are float32 [texts, dimensions], of length 1 for the cosine; `kind` is "float32", "int8" or "binary".
-    `graph` is usearch's. `model` identifies the model that made the vectors, by default `loaded`.
+    `graph` is a usearch index. `model` is the `identity` of the model that made the vectors, by default of `loaded`.
 
     Raises:
         UserError: the kind is unknown or does not fit the model's similarity, or usearch is missing.
@@ -71,7 +71,7 @@ class Index:
             self.graph = self._build()
 
     def search(self, queries: Any, top: int = 10, exact: bool = False) -> list:
-        """Returns a list of the `top` best Hits for each query, the best first; for one string its list.
+        """Returns a list of the `top` best Hits, the best first, for each query; for one string, one list.
 
         The model's prompt for queries is prepended. `exact` compares every float32 vector.
         """
@@ -85,7 +85,7 @@ class Index:
         return found[0] if is_one(queries) else found
 
     def nearest(self, vectors: np.ndarray, top: int = 10, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Returns similarities, float32 [queries, top], and text numbers, int64, the best first."""
+        """Returns similarities, float32 [queries, top], and text numbers, int64 [queries, top], the best first."""
         if not isinstance(top, (int, np.integer)) or top < 1:
             raise UserError(f"top={top!r} must be a whole number of 1 or more")
         vectors = np.asarray(vectors, "float32")
@@ -169,7 +169,7 @@ class Index:
 def exact_nearest(
     queries: np.ndarray, vectors: np.ndarray, top: int, compare: Callable[[Any, Any], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the highest similarities, float32 [queries, top], and their vectors' numbers."""
+    """Returns the highest similarities and the numbers of their vectors, both [queries, top]."""
     scores, numbers = [np.zeros((0, top), "float32")], [np.zeros((0, top), "int64")]
     size = max(1, _BLOCK // max(len(vectors), 1))
     for start in range(0, len(queries), size):

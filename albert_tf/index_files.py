@@ -1,4 +1,4 @@
-"""Descriptions of saved indexes, without TensorFlow."""
+"""Reads the descriptions of saved indexes, without TensorFlow."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def about_index(folder: Path) -> dict[str, Any]:
 
 
 def saved_source(folder: str) -> str:
-    """Returns the model that built a saved index; raises UserError if unknown."""
+    """Returns the name of the model that built a saved index; raises UserError if unknown."""
     if not (about := about_index(Path(folder))):
         raise UserError(f"--index_dir={folder} holds no finished index; build it by --model=... and --text_file=...")
     if not about["source"]:

@@ -1,4 +1,4 @@
-"""What `albert_tf.load` returns."""
+"""The result of `albert_tf.load`."""
 
 import dataclasses
 import functools
@@ -31,7 +31,7 @@ class Loaded:
     Attributes:
         model: a model of this library, not compiled; `fit` trains it.
         tokenizer: the one that the model was trained with, or None.
-        task: what fine-tuning wrote, with "metrics"; the labels of a published checkpoint; or {}.
+        task: task.json of fine-tuning, with "metrics"; labels or prompts of a published checkpoint; or {}.
         source: the path or name that it was loaded from, or "".
     """
 
@@ -42,7 +42,7 @@ class Loaded:
 
     @functools.cached_property
     def embedder(self) -> keras.Model:
-        """The model itself, or for an encoder or pre-trainer one that makes vectors by mean pooling."""
+        """The model itself; for an encoder or pre-trainer, an embedder with mean pooling."""
         if isinstance(self.model, (AlbertEncoder, AlbertPretrainer)):
             return AlbertSentenceEmbedder(encoder_of(self.model), normalize=False)
         return self.model
@@ -51,8 +51,8 @@ class Loaded:
         """Makes the preprocessor that turns texts into the model's features.
 
         Args:
-            max_seq_length: tokens of the longest row; 0: the task's, or else the encoder's.
-            features: names of features to return, for a head that takes fewer.
+            max_seq_length: most tokens of a row; 0: the task's number, or else the encoder's.
+            features: names of features to return, for heads that take fewer.
 
         Raises:
             UserError: there is no tokenizer, or the encoder takes no rows of that length.
@@ -68,16 +68,16 @@ class Loaded:
         return Preprocessor(self.tokenizer, length, features)
 
     def predict(self, texts: Any, seconds: Any = None, batch_size: int = 32) -> Any:
-        """Predicts answers for texts; `albert_tf.answers` describes them.
+        """Returns predictions for texts, in the forms that `albert_tf.answers` lists.
 
         Args:
             texts: one string, or a list, array, pandas Series or pyarrow column of strings. A tagger takes lists of
                 words, or texts that it splits at spaces; a span predictor takes questions.
-            seconds: the other texts of pairs; for a span predictor the contexts.
+            seconds: the second texts of pairs; for a span predictor the contexts.
             batch_size: rows that the model sees at a time.
 
         Returns:
-            An answer for each text, as a list or an array; for one string its answer.
+            A list or array with one prediction per text; for one string, its prediction.
 
         Raises:
             UserError: without a tokenizer, or for texts of another form than in training.
@@ -96,14 +96,10 @@ class Loaded:
         show_progress: bool = False,
         prompt_name: str = "",
     ) -> np.ndarray:
-        """Makes a vector of each text. An encoder gives the mean of its last hidden states.
+        """Returns a vector for each text; an encoder's is the mean of its last hidden states.
 
-        Args:
-            texts: strings, as in `predict`.
-            normalize: whether vectors have length 1.
-            batch_size: rows that the model sees at a time.
-            show_progress: whether to show a progress bar on stderr.
-            prompt_name: prompt of the model to put before each text; empty: its default.
+        `texts` are strings, as in `predict`. `normalize` scales vectors to length 1. `prompt_name` names the model's
+        prompt to put before each text; empty: the default.
 
         Returns:
             float32 [texts, dimensions]; for one string [dimensions].
@@ -119,33 +115,33 @@ class Loaded:
         return vectors[0] if is_one(texts) else vectors
 
     def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
-        """Makes a vector of each query: `encode` with the model's prompt for queries."""
+        """Calls `encode` with the model's prompt for queries."""
         return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "query"), **options)
 
     def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
-        """Makes a vector of each document: `encode` with the model's prompt for documents."""
+        """Calls `encode` with the model's prompt for documents."""
         return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "document"), **options)
 
     def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> "Index":
         """Makes an index of texts; its `search(query)` returns the nearest texts with their similarities.
 
-        `vectors` are "float32", or "int8" or "binary", which take less memory and are rescored in float32. The model's
-        prompt for documents is prepended. `albert_tf.open_index` opens a saved index.
+        `vectors` is "float32", or "int8" or "binary", which take less memory; their best results are rescored in
+        float32. The model's prompt for documents is prepended. `albert_tf.open_index` opens a saved index.
 
         Raises:
-            UserError: as `encode`; without usearch for int8 or many texts.
+            UserError: as for `encode`; or int8 or over 20,000 float32 vectors without usearch.
         """
         from albert_tf.index import make_index
 
         return make_index(self, texts, vectors, batch_size, show_progress)
 
     def similarity(self, first: Any, second: Any, batch_size: int = 32) -> Any:
-        """Compares texts, or vectors of `encode`, by the cosine or the similarity that the model's files name.
+        """Compares texts or vectors by cosine, or by the measure that the model's files name.
 
-        `first` are strings as in `predict`, or vectors [n, dimensions]; `second` likewise, [m, dimensions].
+        `first` and `second` are strings, as in `predict`, or vectors, [n, dimensions] and [m, dimensions].
 
         Returns:
-            float32 [n, m]; for two single texts one float.
+            float32 [n, m]; for two single texts, one float.
         """
         sides = [self._as_vectors(side, batch_size) for side in (first, second)]
         scores = answers.similarity(self.task.get("similarity_fn_name", "cosine"), *(np.atleast_2d(s) for s in sides))
@@ -156,12 +152,12 @@ class Loaded:
         return np.asarray(side, "float32") if is_numeric else self.encode(side, False, batch_size)
 
     def save(self, folder: str | os.PathLike, overwrite: bool = False) -> Path:
-        """Writes a folder that `albert_tf.load`, `serving.export` and `--init_from` read: the same model to the bit.
+        """Writes a folder that `albert_tf.load`, `serving.export` and `--init_from` read as the same model, to the bit.
 
         It holds weights, tokenizer, task with labels, and a model card (README.md), and is written whole or not at all.
 
         Raises:
-            UserError: the folder cannot be written, or is not empty; `overwrite` replaces a model.
+            UserError: the folder cannot be written, or is not empty; `overwrite` replaces a model in it.
         """
         return saving.save_folder(self, folder, overwrite)
 
@@ -169,12 +165,12 @@ class Loaded:
         """Writes a SavedModel for TensorFlow Serving, as the command `serving.export` does; returns its folder.
 
         Args:
-            folder: base path of the servable; the version is a numbered folder in it.
+            folder: base path, in which each version is a numbered folder.
             **options: flags of the command, such as `compute`, `version` or `check`; `inputs` is "text" if there is a
                 tokenizer.
 
         Raises:
-            UserError: for an unknown option, or what the command refuses.
+            UserError: an option is unknown, or the command fails.
         """
         # The one import upward, which a test allows: whoever calls this wants `serving`, and nobody else loads it.
         from serving.export import export_loaded

@@ -50,27 +50,26 @@ def load(
     allow_pickle: bool = False,
     labels: Sequence[str] | None = None,
 ) -> Loaded:
-    """Loads a folder that training wrote, a .keras file, or a published checkpoint in any format that converts.
+    """Loads a folder that training wrote, a .keras file, or a published checkpoint in any supported format.
 
     A folder of sentence-transformers becomes an AlbertSentenceEmbedder with its pooling.
 
     Args:
-        path: a folder, a .keras or .safetensors file, or a TensorFlow checkpoint's prefix; a model of the Hugging Face
-            hub, such as "sentence-transformers/all-MiniLM-L6-v2", unless a file has that name; a preset of keras-hub,
-            kaggle://... or hf://...; or a model in memory, of this library, or a classifier or backbone of keras-hub.
-        tokenizer: replaces the model's: a vocabulary, a folder, a name of the hub, or another loaded model's
-            `tokenizer`.
-        lower_case: as a published vocabulary was made; None: see `read_tokenizer`.
-        keep_accents: likewise.
-        depth: layers to run its blocks through, more or fewer than it has; 0: those it has.
+        path: a folder, a .keras or .safetensors file, or a TensorFlow checkpoint's prefix; a Hugging Face hub name,
+            such as "sentence-transformers/all-MiniLM-L6-v2", unless a file has that name; a keras-hub preset,
+            kaggle://... or hf://...; or a model in memory: of this library, or a keras-hub classifier or backbone.
+        tokenizer: replaces the model's: a vocabulary file, a folder, a hub name, or another loaded model's `tokenizer`.
+        lower_case: whether a published vocabulary is lower-cased; None: see `read_tokenizer`.
+        keep_accents: whether it has accents; None: see `read_tokenizer`.
+        depth: layers to run the model's blocks through; 0: as many as it has.
         other_tokenizer: whether `tokenizer` may differ from the model's own.
-        revision: branch, tag or commit of a name of the hub; empty: the main branch.
+        revision: branch, tag or commit of a hub model; empty: the main branch.
         allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors.
         labels: names of the classes, in order, instead of those in the files.
 
     Raises:
-        UserError: there is no such model or depth, a file is damaged, the tokenizer is not its own, or the hub cannot
-            be reached.
+        UserError: there is no such model or depth, a file is damaged, the tokenizer is not the model's own, or the hub
+            cannot be reached.
 
     >>> import tempfile
     >>> from albert_tf import AlbertClassifier, AlbertConfig

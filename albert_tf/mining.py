@@ -1,4 +1,4 @@
-"""Hard negatives of pairs, by exact search."""
+"""Finds hard negatives for pairs by exact search."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _CHUNK, _ROWS, _MORE = 2048, 4096, 4
 
 
 def mine(settings: "MiningSettings", pairs: PairData) -> Path:
-    """Writes each pair with its hard negatives and returns the file; a killed run resumes."""
+    """Writes a table of pairs with hard negatives and returns its path; a killed run resumes."""
     output = Path(settings.output_file)
     files.make_output_dir(output.parent)
     examples = list(pairs.examples("train") or ())
@@ -74,11 +74,11 @@ def hard_negatives(
     range_min: int = 0,
     range_max: int = 100,
 ) -> list[list[int] | None]:
-    """Returns the numbers of each anchor's most similar passages below the margin, the hardest first; None if too few.
+    """Returns each anchor's hard negatives as passage numbers, the most similar first; None if too few.
 
-    Vectors are float32 [rows, dimensions] of length 1. A negative's cosine is lower than the positive's by at least
-    `relative_margin` of it. `own` are the passages that belong to each anchor. Of the passages below the margin, those
-    from number `range_min` to `range_max` are candidates.
+    Vectors are float32 [rows, dimensions] of length 1. A negative's cosine is lower than the positive's by at least the
+    share `relative_margin` of it. `own` are the passages that belong to each anchor. Of the passages below the margin,
+    those ranked `range_min` to `range_max` are candidates.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]

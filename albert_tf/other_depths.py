@@ -1,4 +1,4 @@
-"""The same blocks at another depth."""
+"""Configurations that run a model's blocks at another depth."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 def repeated_segment(config: AlbertConfig) -> int | None:
-    """Returns the number of the only segment that repeats, or None."""
+    """Returns the number of the only repeated run of blocks, or None."""
     runs = runs_of(config)
     if config.sharing == "all" and len(runs) == 1:
         return 0
@@ -47,7 +47,7 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
 
 
 def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
-    """Returns the steps that a lower depth keeps."""
+    """Returns the numbers of the steps that a lower depth keeps."""
     dropped = config.num_steps - at_depth(config, depth).num_steps
     if dropped <= 0:
         return list(range(config.num_steps))
@@ -57,7 +57,7 @@ def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
 
 
 class Repeated(NamedTuple):
-    """The only segment that repeats: its number (`place`), first step, and the number of steps outside it."""
+    """The only repeated run of blocks: its number, first step, and the number of steps outside it."""
 
     place: int
     first: int
@@ -66,7 +66,7 @@ class Repeated(NamedTuple):
 
 
 def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
-    """Returns the only segment that repeats; without one raises a UserError that begins with `problem`."""
+    """Returns the only repeated run of blocks, or raises a UserError that begins with `problem`."""
     runs, place = runs_of(config), repeated_segment(config)
     if place is None:
         plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"
@@ -88,7 +88,7 @@ def _owners(parts: list[PlanPart]) -> list[int]:
 
 
 def write_depth_plan(parts: list[PlanPart]) -> str:
-    """Writes a plan as `read_depth_plan` reads it.
+    """Returns a plan's text, as `read_depth_plan` reads it.
 
     >>> write_depth_plan(read_depth_plan("1x1+2x5r"))
     '1+2x5r'

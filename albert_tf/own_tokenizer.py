@@ -1,4 +1,4 @@
-"""Checks that a tokenizer is a model's own."""
+"""Checks that a tokenizer belongs to a model."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,9 @@ _BOS_IS_CLS = ("albert", "roberta")
 
 
 def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> Tokenizer:
-    """Returns the tokenizer, which then refuses added tokens without an embedding.
+    """Checks that the model has an embedding for each token; returns the tokenizer.
+
+    If only added tokens lack one, the returned tokenizer refuses them.
 
     Raises:
         UserError: other tokens have no embedding.
@@ -48,7 +50,7 @@ def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLik
 def check_own(
     model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike, folder: Path, *rules: bool | None
 ) -> None:
-    """Raises UserError if a tokenizer differs from the model's own, by the files in `folder`."""
+    """Raises UserError if a tokenizer differs from the one that the model's `folder` holds or describes."""
     if own_sha256(folder) == tokenizer.sha256:
         return
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Spec(NamedTuple):
-    """The components of embeddings and blocks."""
+    """The optional components of embeddings and blocks."""
 
     has_positions: bool = True  # embeddings add a vector for each position
     has_types: bool = True  # embeddings add a vector for each segment
@@ -28,8 +28,8 @@ class Weights:
     """The tensors of one extension: Keras variables in training, arrays in an export.
 
     Attributes:
-        by_owner: weights by name ("layer/name" in a half), by owner, e.g. ("encoder", 0) or ("attention", i).
-        steps: by half, the numbers of the steps that run it.
+        by_owner: weights by owner, such as ("encoder", 0) or ("attention", i), and name ("layer/name" in half blocks).
+        steps: by half block, the numbers of the steps that run it.
     """
 
     def __init__(self, by_owner: dict[tuple[str, int], dict[str, Any]], steps: dict[tuple[str, int], tuple[int, ...]]):
@@ -44,7 +44,7 @@ class Weights:
 
 
 class Entry(NamedTuple):
-    """An extension's module and the keys that request it."""
+    """An extension's module and configuration keys."""
 
     keys: tuple[str, ...]  # of a configuration, that it reads; the first one requests it
     values: tuple[str, ...] = ()  # of the first key, that request it; (): every value but `off`
@@ -58,7 +58,6 @@ class Entry(NamedTuple):
         return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
 
     def is_off(self, value: Any) -> bool:
-        """Returns whether a value of the same type as `off` disables the extension."""
         return type(value) is type(self.off) and value == self.off
 
 
@@ -125,7 +124,7 @@ def extension_class(name: str) -> type["Extension"]:
 
 
 def owner_of(key: str) -> tuple[Entry, type["Extension"]]:
-    """Returns the first extension that reads a key."""
+    """Returns entry and class of the first extension that reads a key."""
     name, entry = next((name, entry) for name, entry in REGISTRY.items() if key in entry.keys)
     return entry, extension_class(name)
 

@@ -34,7 +34,7 @@ class ScoreSettings(CheckedSettings):
 
 
 def score(settings: ScoreSettings) -> dict[str, float]:
-    """Returns the official figures, in their order."""
+    """Returns the figures of the official script, in its order."""
     examples, predictions = read_squad(settings.data), read_predictions(settings.predictions)
     version = settings.version or ("1.1" if all(example.answers for example in examples) else "2.0")
     missing = _missing(examples, predictions)

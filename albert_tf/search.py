@@ -63,7 +63,7 @@ class SearchSettings(CheckedSettings):
 
 
 def main(settings: SearchSettings) -> None:
-    """Builds and asks as the flags specify."""
+    """Builds or searches an index as the flags specify."""
     texts = _texts(settings) if settings.text_file else []
     model = settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)

@@ -11,7 +11,7 @@ from tfrecords.base.errors import UserError
 
 
 class AccessLog:
-    """Appends lines to the file `path` or, for "-", standard output; "" is no log. Thread-safe.
+    """Appends lines to the file `path` or, for "-", standard output; "" disables it. Thread-safe.
 
     Raises UserError if the file cannot be opened.
     """

@@ -49,17 +49,17 @@ _LOWEST = -1e4
 
 
 def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:
-    """Loads a version in a fresh process and compares it with its Keras model.
+    """Loads a version in a new process and compares it with its Keras model.
 
-    It compares answers to random ids in rows of different lengths, padded as a batching server does; words proposed for
-    a mask; early exit at a threshold that no row reaches; and, for a model of strings, ids and answers for texts. An
-    8-bit export is also compared with exact products.
+    It compares answers to random ids in padded rows of different lengths; words proposed for a mask; early exit at an
+    unreachable threshold; and, if the export takes texts, their ids and answers. An 8-bit export is also compared with
+    exact products.
 
     Returns:
         The largest absolute difference by output.
 
     Raises:
-        UserError: The version does not load, or differs by more than its arithmetic explains.
+        UserError: The version does not load, or differs by more than rounding explains.
     """
     by_ids = "serving_default" if exportable.framer is None else "ids"
     texts = [] if exportable.framer is None else _texts(exportable)
@@ -114,7 +114,7 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
 
 
 def different_lengths(exportable: Exportable) -> Arrays:
-    """Returns ids and lengths of different rows, padded with their first id as servers do."""
+    """Returns ids and lengths of rows of different lengths, padded with their first id as servers do."""
     by_ids = exportable.ids_signatures()["serving_default"]
     longest = min(_LONGEST, exportable.options.max_seq_length)
     inputs = sample_inputs(exportable, by_ids, longest, _ROWS)
@@ -126,13 +126,13 @@ def different_lengths(exportable: Exportable) -> Arrays:
 
 
 def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
-    """Returns the Keras model's outputs by the export's names."""
+    """Returns the Keras model's outputs, named as in exports."""
     model = exported_part(model)
     return KINDS[type(model)].keras_answers(model, model_features(inputs))
 
 
 def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str = "") -> dict[str, float]:
-    """Returns the largest absolute difference of each output; `where` precedes its name.
+    """Returns the largest absolute difference of each output; `where` precedes each name.
 
     Raises UserError if one is above the tolerance.
     """
@@ -177,7 +177,7 @@ def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
 
 
 def _compare_with_exact(expected: Arrays, exact: Arrays, answers: Arrays) -> None:
-    """Raises UserError if an output differs more from exact products than they do from the Keras model."""
+    """Raises UserError if an output differs from that of exact products by more than rounding explains."""
     for name, values in expected.items():
         rounding, distance = measure(values, exact[name]), measure(exact[name], answers[name])
         allowed = Tolerance(

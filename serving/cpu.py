@@ -57,7 +57,7 @@ class CpuCheck(tf.saved_model.experimental.TrackableResource):
     """Makes a SavedModel fail to load where it would crash or answer wrong.
 
     It fails if the CPU lacks flags (not checked without /proc/cpuinfo), or if `trial` of 0.0 is False: a kernel is
-    missing or gives other numbers. Loaders initialize resources before warm-up, and reject a version that fails.
+    missing or computes wrong numbers.
     """
 
     def __init__(self, compute: str, trial: Callable[[tf.Tensor], tf.Tensor]):

@@ -43,6 +43,8 @@ _WRITING = ".writing-"
 def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = lambda loaded: None) -> Path:
     """Writes a model as the next version of a servable, atomically for a polling server, and returns its folder.
 
+    `check_loaded` may refuse the loaded model by an error.
+
     Raises:
         UserError: A missing head or tokenizer, an impossible length, an existing version, or a failed check.
 
@@ -133,7 +135,7 @@ def _merged(model: "keras.Model") -> "keras.Model":
 
 
 def _put(temporary: Path, base: Path, version: int, is_next: bool) -> Path:
-    """Gives a complete version its number, or the next one if another export took it."""
+    """Renames a complete version's folder to its number, or to the next if another export took it."""
     while True:
         target = base / str(version)
         try:

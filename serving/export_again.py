@@ -1,9 +1,9 @@
-"""Exports servables again with the options of their latest version, such as after an upgrade of TensorFlow.
+"""Exports servables again with the options of their latest version.
 
 python -m serving.export_again --folder=models
 python -m serving.export_again --folder=models/sst2 --changed
 
-It adds a version and leaves the old ones as they are. It skips a servable that the installed packages exported.
+It keeps old versions, and skips servables exported with the installed package versions.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def servables_in(folder: Path) -> list[Path]:
 def again(base: Path, changed: bool = False) -> Path | None:
     """Exports a servable's model as the next version, with the options of its latest one.
 
-    Returns None if the installed packages exported that one. `changed`: the model may have changed.
+    Returns None if that was exported with the installed package versions. `changed`: the model may have changed.
 
     Raises:
         UserError: The model is missing or changed, or the manifest is too old.
@@ -93,7 +93,7 @@ def _settings(version: Path, base: Path, manifest: dict[str, Any]) -> ExportSett
 
 
 def _difference(manifest: dict[str, Any], loaded: "Loaded") -> str:
-    """Returns what has changed, or cannot be compared."""
+    """Returns what of the model has changed, or cannot be compared."""
     encoder, tokenizer = getattr(loaded.model, "encoder", loaded.model), loaded.tokenizer
     if manifest["weights_sha256"] is None:
         return "may have changed: the export was written by albert-tf 0.1, which did not say which weights it had"

@@ -17,7 +17,7 @@ _OF_SOME_CPUS = ("bfloat16", "int8_vnni")
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings(CheckedSettings):
-    """The model to export, and its requests."""
+    """The model to export, its inputs, and how it computes."""
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
@@ -146,7 +146,7 @@ def settings_of(
 ) -> ExportSettings:
     """Returns the export settings of a model in memory.
 
-    Raises UserError for an option that is unknown, of loading, or of another type.
+    Raises UserError for an option that is unknown, for loading, or of a wrong type.
     """
     fields = {field.name: field for field in dataclasses.fields(ExportSettings) if field.name not in _OF_LOADING}
     for name, value in options.items():

@@ -32,7 +32,7 @@ def listen(address: str, port: int) -> socket.socket:
 def make_server(application: Any, lifespan: str, drain_s: float | None = None) -> uvicorn.Server:
     """Returns an HTTP server for an ASGI application, for `serve([socket])`.
 
-    `lifespan` is "on" or "off". `drain_s`: seconds to wait for running requests at the end.
+    `lifespan` is "on" or "off". `drain_s`: seconds to wait for running requests at the end; None: no limit.
     """
     return _Server(
         uvicorn.Config(
@@ -58,7 +58,7 @@ class _Server(uvicorn.Server):
 
 
 class OutOfFiles:
-    """An event loop's exception handler that logs once a minute that no file is left for connections."""
+    """An event loop's exception handler that logs once a minute that no file descriptor is left."""
 
     _last = -math.inf
 
@@ -203,7 +203,7 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
 
 
 class JoinedWrites:
-    """A transport that joins all writes of one turn of the event loop; Nagle's algorithm would delay the second."""
+    """A transport that joins all writes of one event loop iteration; Nagle's algorithm would delay the second."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
         self._transport, self._loop = transport, loop
@@ -213,7 +213,7 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Sends at the end of this turn; large data at once."""
+        """Sends at the end of this iteration; large data at once."""
         if not self._waiting and len(data) < _LARGE_WRITE:
             self._loop.call_soon(self._flush)
         self._waiting.append(data)
@@ -232,9 +232,9 @@ class JoinedWrites:
 
 
 class UpgradeIgnoringParser:
-    """httptools' parser, but a request with `Upgrade` is parsed like all others (RFC 9110, section 7.8).
+    """httptools' parser, which parses requests with `Upgrade` like all others (RFC 9110, section 7.8).
 
-    httptools stops after its headers. A second parser reads them without `Upgrade`, and the body.
+    httptools stops after their headers; a second parser reads them again without `Upgrade`, then the body.
     """
 
     def __init__(self, protocol: "PatientProtocol"):

@@ -35,7 +35,7 @@ def read_manifest(version: Path) -> dict[str, Any]:
 
 
 def present_versions() -> dict[str, str]:
-    """Returns the installed versions of what exports are made with."""
+    """Returns the versions of the installed packages that make exports."""
     others = ("tensorflow", "keras", "tensorflow-text")
     return {"albert-tf": VERSION} | {name: importlib.metadata.version(name) for name in others}
 

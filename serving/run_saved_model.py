@@ -12,7 +12,10 @@ Calls = list[tuple[str, dict[str, np.ndarray]]]
 
 
 def run_calls(version: Path, calls: Calls) -> list[dict[str, np.ndarray]]:
-    """Returns the signatures' answers, from a fresh Python; raises RuntimeError with the last line of its output."""
+    """Returns the signatures' answers from a new Python process.
+
+    Raises RuntimeError with the last line of its output.
+    """
     with tempfile.TemporaryDirectory() as folder:
         flat = {f"{i}/{name}/{key}": value for i, (name, inputs) in enumerate(calls) for key, value in inputs.items()}
         np.savez(Path(folder) / "calls.npz", **flat)

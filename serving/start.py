@@ -60,7 +60,7 @@ class StartSettings(CheckedSettings):
 def find_servable(settings: StartSettings) -> Path:
     """Returns the base path of the model for a server, and exports it first if necessary.
 
-    Raises UserError if there is no such model, or it cannot be exported.
+    Raises UserError if there is no such model, or export fails.
     """
     given = Path(settings.model)
     if (given / "saved_model.pb").is_file():
@@ -156,7 +156,7 @@ def run_together(started: list[list[str]]) -> int:
 
 
 def _check_ports(settings: StartSettings) -> None:
-    """Raises UserError for a port that is taken; the real server would share its gRPC port."""
+    """Raises UserError for a port that is taken."""
     family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
     for name in ("port", "grpc_port", "rest_api_port"):
         if port := getattr(settings, name):

@@ -1,7 +1,7 @@
 """The output folder of a build: detects what is already built, and completes it or starts anew.
 
-`.parts` holds an unfinished build. A shard is done when its report exists and its file has the reported size. While
-files get their final names, assembly.json holds the future manifest.
+`.parts` holds an unfinished build. A shard is done when its report exists and its record file has the reported size.
+While files are renamed, assembly.json holds the manifest to come.
 """
 
 import collections
@@ -33,14 +33,14 @@ _RESULTS = ("shards", "inputs", "bad_lines", "splits")
 
 
 class BuildFolder:
-    """The folder of one build; `description` is the part of the manifest known before the work."""
+    """The output folder of one build; `description` is the part of the manifest known beforehand."""
 
     def __init__(self, folder: Path, description: dict[str, Any], settings: BuildSettings):
         self.folder, self.description, self._settings = folder, description, settings
         self.parts = folder / PARTS
 
     def prepare(self, paths: list[str | Path], deal: Deal, overwrite: bool) -> Deal | None:
-        """Returns the deal with the shards still needed, or None if the build is complete.
+        """Returns `deal` with the shards still needed, or None if the build is complete.
 
         Raises UserError if the folder holds another build, unless `overwrite`.
         """
@@ -94,13 +94,13 @@ class BuildFolder:
         return complete
 
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
-        """Reads an earlier run's report; None if missing or half-written."""
+        """Reads an earlier report on a task; None if missing or half-written."""
         with contextlib.suppress(UserError):
             return files.read_json(report_path(self.parts, kind, number))
         return None
 
     def spilled(self, kind: str, number: int, key: str) -> dict[str, Any] | None:
-        """Reads a task's report if its spill files are unchanged."""
+        """Reads the report on a task with this key; None if its spill files have changed."""
         report = self.report(kind, number)
         if report is None or report["key"] != key:
             return None
@@ -143,7 +143,6 @@ class BuildFolder:
         shutil.rmtree(self.parts)
 
     def clear(self, manifest: dict[str, Any] | None = None) -> None:
-        """Removes a build, and only files that it wrote."""
         manifest = manifest or (files.read_json(self.parts / _ASSEMBLY) if (self.parts / _ASSEMBLY).exists() else None)
         # The manifest first: without it the folder is not complete.
         (self.folder / MANIFEST).unlink(missing_ok=True)
@@ -250,7 +249,7 @@ def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def stamp_files(paths: Iterable[str | Path]) -> str:
-    """Digest of the files' names, sizes and times."""
+    """Digest of the files' names, sizes and modification times."""
     states = [f"{path} {sections.size_of(path)} {sections.changed_at(path)}" for path in paths]
     return hashlib.sha256("\n".join(states).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The settings that, with corpus and tokenizer, decide the bytes of records."""
+"""The settings that, together with corpus and tokenizer, determine the bytes of the records."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ _MANY_SHARDS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings(CheckedSettings):
-    """The settings of a build, under their names in the records' manifest.
+    """The settings of a build, named as in the records' manifest.
 
     >>> settings = BuildSettings(max_seq_length=128, masking="dynamic")
     >>> settings.max_predictions_per_seq, settings.short_seq_prob
@@ -199,7 +199,7 @@ class BuildSettings(CheckedSettings):
 
     @property
     def predictions_of_parts(self) -> tuple[int, int]:
-        """Targets in the reused part of a permutation row, and after it."""
+        """Number of targets in the reused part of a permutation row, and in the rest."""
         total = self.max_predictions_per_seq
         first = total - total // 2 if self.reuse_length else 0
         return first, total - first
@@ -218,7 +218,7 @@ class BuildSettings(CheckedSettings):
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of text in an example: all but [CLS] and one [SEP] a segment."""
+        """Maximum number of text tokens in an example, without [CLS] and each segment's [SEP]."""
         return self.max_seq_length - (3 if self.is_pair else 2)
 
     @property
@@ -230,9 +230,9 @@ class BuildSettings(CheckedSettings):
         return int(self.chunk_megabytes * 1e6)
 
     def for_corpus(self, text_bytes: int) -> "BuildSettings":
-        """Fills in chunk_megabytes for a corpus of so many bytes of text.
+        """Returns settings with chunk_megabytes (text per shard) for `text_bytes` of text.
 
-        It is 8, doubled until there are at most a thousand shards, and at most 160.
+        If unset, it is 8, doubled until there are at most a thousand shards, and at most 160.
         """
         if self.chunk_megabytes:
             return self

@@ -1,4 +1,4 @@
-"""Builds a corpus's records: assigns documents to shards, and writes the shards that are missing."""
+"""Builds a corpus's records: assigns documents to shards (record files), and writes the missing shards."""
 
 import dataclasses
 import hashlib
@@ -47,7 +47,7 @@ def build(
     `workers`. patterns: comma-separated globs. overwrite: whether a different build may be removed. runner: "local" or
     "ray". max_bad_lines: JSON lines without text to tolerate.
 
-    Raises UserError for bad input, another build in the folder, or a split without examples.
+    Raises UserError for bad input, a split without examples, or a folder in use or with another build.
     """
     paths = corpus.find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
@@ -190,7 +190,6 @@ class _Build:
         return progress_bar(total=len(tasks), desc=what, unit=" pieces", disable=len(tasks) < 2)
 
     def _key(self, piece: list[sections.Section]) -> str:
-        """Key of a spill file: the piece's content, the deal and the machine's start (against power cuts)."""
         described = [
             [(section.path, section.start, section.end) for section in piece],
             stamp_files([section.path for section in piece]),

@@ -1,7 +1,7 @@
-"""Streams files of plain text or JSON lines, plain or gzipped, as documents of sentences.
+"""Reads files of plain text or JSON lines, also gzipped, as documents: lists of sentences.
 
 A blank line or the end of a file ends a plain-text document; each JSON line is a document. A line of text is a
-sentence, with `split_sentences` a paragraph, with `line_documents` a document.
+sentence; with `split_sentences` a paragraph to split, with `line_documents` a document.
 """
 
 import json
@@ -20,11 +20,11 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 class BadLine(UserError):
-    """A line is not JSON of the required form."""
+    """A line is not a JSON object with a text."""
 
 
 def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
-    """Files that match comma-separated globs, sorted, str for URLs; raises UserError for a table or no match."""
+    """Returns the sorted files of comma-separated globs, URLs as str; raises UserError for a table or no match."""
     patterns = patterns.split(",") if isinstance(patterns, str) else [str(pattern) for pattern in patterns]
     names: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns)):
@@ -48,7 +48,7 @@ def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
 def read_documents(
     patterns: str | Iterable[str], text_field: str = "text", split_sentences: bool = False
 ) -> Iterator[list[str]]:
-    """Yields every document as a list of its sentences, which may be empty.
+    """Yields every document as a list of its sentences; the list may be empty.
 
     Bytes that are not UTF-8 become U+FFFD, with a warning. Raises UserError for an unreadable file or a bad JSON line.
     """
@@ -62,12 +62,12 @@ def read_documents(
 
 
 def describe_not_utf8(path: str, count: int) -> str:
-    """Warning about bytes that are not UTF-8."""
+    """A warning about `count` bytes that are not UTF-8."""
     return f"corpus file '{path}': {count:,} bytes are not UTF-8, each became U+FFFD; convert or repair the file"
 
 
 def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
-    """Yields a chunk's documents as in `read_documents`."""
+    """Yields a chunk's documents like `read_documents`."""
     for text in read_texts(chunk, text_field):
         if isinstance(text, BadLine):
             raise text
@@ -75,7 +75,7 @@ def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: boo
 
 
 def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:
-    """Yields each document's text in UTF-8, lines separated by "\\n", or a bad line's error."""
+    """Yields each document's text in UTF-8, lines separated by "\\n", or a bad JSON line's error."""
     for text in _read_texts(chunk, text_field):
         if line_documents and isinstance(text, bytes):
             yield from (line for line in text.split(b"\n") if line.decode().strip())
@@ -97,7 +97,7 @@ def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
 
 
 def sentences_of(text: str, split: bool) -> list[str]:
-    """A document's lines, or with `split` their sentences; stripped, none empty."""
+    """Returns a document's lines, or if `split` their sentences; stripped, without empty ones."""
     lines = (line.strip() for line in text.split("\n"))
     if not split:
         return [line for line in lines if line]

@@ -1,11 +1,12 @@
 """Assigns documents to shards by a hash of their content, so that every shard is a fair sample of the corpus.
 
-A first pass appends documents to spill files by groups of shards; a second reads each shard's documents. Shard and
-split depend on the seed and the text only.
+A first pass writes documents to spill files, grouped by shard; a second pass reads each shard's documents. Shard and
+split of a document depend only on the seed and its text.
 
 A spill file has a header int64 [2, groups + 1] (each group's start in bytes and in documents), then for each group the
-columns hash, shard and length (int64) and the texts (UTF-8). More than `FAN_OUT` shards take two rounds of files. The
-first round's end with int64 keys of all documents: the number held out, their keys, the other keys.
+columns hash, shard and length (int64) and the texts (UTF-8). With more than `FAN_OUT` shards, a group is several
+shards, which a second round of files separates. First-round files end with int64 keys to find duplicates: the number
+held out, their keys, the other keys.
 """
 
 import hashlib
@@ -28,8 +29,8 @@ _HELD_OUT, _DEAL = -1, -3
 class Deal:
     """Decides the shard of each document.
 
-    train, eval: numbers of shards; `eval` ones come last. threshold: documents with a `chance` below it are held out.
-    needed: the shards to write; None for all.
+    train, eval: number of shards of each split; those of `eval` come last. threshold: documents with a `chance` below
+    it are held out. needed: the shards to write; None for all.
     """
 
     seed: int
@@ -59,13 +60,13 @@ class Deal:
         return -(-self.shards // self.group_size)
 
     def chance(self, hashes: np.ndarray) -> np.ndarray:
-        """Uniform numbers in [0, 1), float64 [documents], from the hashes that decide the split."""
+        """Converts hashes that decide the split to uniform numbers in [0, 1), float64 [documents]."""
         return (derive(self.seed, _HELD_OUT, hashes) >> np.uint64(11)) / (1 << 53)
 
     def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
-        """Shard of each document, int64 [documents]; -1 where it is not needed.
+        """Returns each document's shard, int64 [documents]; -1 for shards not needed.
 
-        Equal documents of a batch go to different shards. split_hashes decide the split.
+        Equal documents of a batch are assigned independently. split_hashes: decide the split instead of `hashes`.
         """
         held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)
@@ -90,7 +91,7 @@ def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
 
 
 def occurrences(hashes: np.ndarray) -> np.ndarray:
-    """Number of earlier entries with the same hash, int64 [documents]."""
+    """Counts, for each hash, the earlier entries that are equal: int64 [documents]."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     begins = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, bool)
@@ -101,7 +102,7 @@ def occurrences(hashes: np.ndarray) -> np.ndarray:
 
 
 def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_groups: int) -> None:
-    """Writes documents by `groups`, int64 [documents], without those of a negative group."""
+    """Writes documents to a spill file, sorted by `groups`, int64 [documents]; leaves out negative groups."""
     order = np.argsort(groups, kind="stable")
     order = order[np.searchsorted(groups[order], 0) :]
     lengths = np.array([len(documents.texts[i]) for i in order], np.int64)
@@ -117,13 +118,13 @@ def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_
 
 
 def append_keys(path: Path, held_out: np.ndarray, training: np.ndarray) -> None:
-    """Appends int64 keys to a spill file."""
+    """Appends keys of held-out and of training documents to a spill file."""
     with open(path, "ab") as file:
         file.write(np.concatenate([[len(held_out)], held_out, training]).astype(np.int64).tobytes())
 
 
 def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Keys of the held-out documents and of the others."""
+    """Reads the keys (held-out, training) that `append_keys` wrote."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * (width - 1))
@@ -134,7 +135,7 @@ def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
-    """Reads the documents of one group; with `hashes_only` without texts."""
+    """Reads one group's documents from a spill file, without texts if `hashes_only`."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * group)
@@ -151,7 +152,7 @@ def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
 
 
 def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool = False) -> Documents:
-    """Reads a shard's documents from the spill files in this order."""
+    """Reads a shard's documents from spill files, in the order of `paths`."""
     hashes, texts = [np.zeros(0, np.int64)], []
     for path in paths:
         documents = read_spill(path, group, hashes_only)
@@ -163,7 +164,7 @@ def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool 
 
 
 def batches(texts: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    """Yields lists of texts of about `size` bytes in all."""
+    """Yields lists of consecutive texts, each list of about `size` bytes."""
     batch, filled = [], 0
     for text in texts:
         batch.append(text)

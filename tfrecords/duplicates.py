@@ -1,7 +1,6 @@
-"""Compares documents, to hold out equal ones together and to check the held-out ones.
+"""Finds equal documents, to hold them out together and to count held-out ones that are also in training.
 
-Documents whose sentences are equal, apart from white space and Unicode composition, are in the same split. The check
-also ignores case, accents and line breaks.
+Documents whose sentences are equal, apart from white space and Unicode composition, are in the same split.
 """
 
 import re
@@ -18,12 +17,12 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def split_hashes(texts: list[bytes]) -> np.ndarray:
-    """Returns hashes that decide each document's split, int64 [documents]; texts have a sentence a line."""
+    """A hash of each document that decides its split, int64 [documents]; texts have one sentence per line."""
     return hash_texts(_without_spacing(text.decode()).encode() for text in texts)
 
 
 def loose_hashes(texts: list[bytes]) -> np.ndarray:
-    """Returns hashes that ignore case, accents and white space, int64 [documents]."""
+    """A hash of each document that ignores case, accents and white space, int64 [documents]."""
     return hash_texts(_letters(text.decode()).encode() for text in texts)
 
 

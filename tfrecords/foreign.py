@@ -1,4 +1,4 @@
-"""Describes another program's records as a manifest would, from the files."""
+"""Makes a manifest for record files of another program by reading them."""
 
 import struct
 from pathlib import Path
@@ -16,7 +16,7 @@ _CUT_OFF = "'{}' is cut off or damaged after {} records; copy it again or build 
 
 
 def describe_foreign(paths: list[Path]) -> dict[str, Any]:
-    """Makes a manifest with masking "static", the lengths of records, and every file's examples.
+    """Returns a manifest: masking "static", feature lengths, and each file's number of examples.
 
     Raises UserError unless the files hold static examples of equal lengths with google-research/albert's features.
     """

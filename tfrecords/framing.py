@@ -1,7 +1,7 @@
 """Builds model input rows from token ids.
 
-The tokenizer sets the special tokens: RoBERTa's pairs are `<s> first </s></s> second </s>`, all of segment 0. With
-`cls_last`, rows are `first [SEP] second [SEP] [CLS]`, and [CLS] has segment 2.
+The tokenizer decides the special tokens: RoBERTa's pairs are `<s> first </s></s> second </s>`, all of segment 0. With
+the tokenizer's `cls_last`, rows are `first [SEP] second [SEP] [CLS]`, and [CLS] has segment 2.
 """
 
 import re
@@ -19,7 +19,7 @@ CLS_SEGMENT = 2
 
 
 class TokenBatch(NamedTuple):
-    """Rows padded at the end, int32 [batch, length]; `mask` is 1 for tokens."""
+    """Rows padded at the end, int32 [batch, length]; `mask` is 1 for tokens, `segment_ids` 0 at padding."""
 
     input_ids: tf.Tensor
     mask: tf.Tensor
@@ -33,7 +33,7 @@ class TokenBatch(NamedTuple):
 class FramedRows(NamedTuple):
     """Rows before padding, ragged int32 [rows, tokens].
 
-    `segment_ids` is `second_segment_id` for a second text, 2 for a [CLS] at the end, else 0.
+    `segment_ids` is the tokenizer's `second_segment_id` in a second text, 2 for a [CLS] at the end, else 0.
     """
 
     input_ids: tf.RaggedTensor
@@ -53,14 +53,14 @@ class Windows(NamedTuple):
     """Passages split into overlapping rows [CLS] question [SEP] part of the passage [SEP].
 
     Attributes:
-        rows: one for each window. Values that are not ragged are int32 [windows].
-        question: ascending index of the question and its passage.
+        rows: one for each window. Other values, if not ragged, are int32 [windows].
+        question: index of the question and its passage, ascending.
         first_column: column of the first passage token.
         first_token: index of that token in its passage.
         size: number of passage tokens.
-        token: ragged int32 [windows, tokens]: index into the concatenated passages, or -1.
-        is_best: ragged bool [windows, tokens]: whether no other window gives a token more context (google-research/bert
-            run_squad.py, `_check_is_max_context`).
+        token: ragged int32 [windows, tokens]: each token's index in the concatenated passages, or -1.
+        is_best: ragged bool [windows, tokens]: True for a token in the one window where it has the most context
+            (google-research/bert run_squad.py, `_check_is_max_context`).
     """
 
     rows: FramedRows
@@ -72,7 +72,7 @@ class Windows(NamedTuple):
     is_best: tf.RaggedTensor
 
     def padded(self) -> tuple[TokenBatch, tf.Tensor, tf.Tensor]:
-        """Returns `rows`, `token` (with -1) and `is_best`, padded to the longest row."""
+        """Returns `rows`, `token` (padded with -1) and `is_best`, padded to the longest row."""
         rows = self.rows.padded()
         size = tf.shape(rows.mask)
         return rows, self.token.to_tensor(-1, shape=size), self.is_best.to_tensor(shape=size)
@@ -100,14 +100,14 @@ class Framer:
 
     @property
     def mask_pattern(self) -> str:
-        """Regular expression of `mask`, in byte-level BPE with the blanks before it."""
+        """Regular expression for the mask token; in byte-level BPE with the blanks before it."""
         return (r"\s*" if self.tokenizer.kind == "bpe" else "") + re.escape(self.mask)
 
     def frame(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> FramedRows:
         return self.single(first) if second is None else self.pair(first, second)
 
     def single(self, tokens: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
-        """Builds rows [CLS] tokens [SEP], cut at the end, or at the start where `cut_left`, bool [batch], is set."""
+        """Builds rows [CLS] tokens [SEP], cut at the end; at the start where `cut_left`, bool [batch], is True."""
         tokenizer, room = self.tokenizer, self.max_seq_length - 2
         if cut_left is None:
             tokens = tokens[:, :room]
@@ -117,7 +117,7 @@ class Framer:
         return FramedRows(ids, self._segments(ids, ids.values < 0), tokenizer.pad_id)
 
     def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
-        """Builds rows [CLS] first [SEP] second [SEP], cut as in `single`.
+        """Builds rows [CLS] first [SEP] second [SEP], cut on the same side as in `single`.
 
         The longer text is cut first, as by google-research/albert:classifier_utils.py, `_truncate_seq_pair`.
         """
@@ -128,7 +128,7 @@ class Framer:
     def choices(self, contexts: tf.RaggedTensor, choices: tf.RaggedTensor) -> FramedRows:
         """Builds rows [CLS] context [SEP] choice [SEP], as google-research/albert:race_utils.py:69-147 does.
 
-        A choice keeps its last 128 tokens; the context is cut at its end.
+        A choice keeps at most its last 128 tokens; the context is cut at its end.
         """
         room = self._pair_room
         choices = choices[:, -min(MAX_CHOICE_LENGTH, room) :]
@@ -139,7 +139,7 @@ class Framer:
         """Builds rows [CLS] pieces of all words [SEP], cut at the end; a word without pieces becomes an unknown token.
 
         pieces: ragged int32 [batch, words, pieces]. Returns the rows, and each word's first column, ragged int32
-        [batch, words]: `max_seq_length` - 1 or more if it was cut off.
+        [batch, words]: `max_seq_length` - 1 or more for words cut off.
         """
         words = pieces.values
         nothing = tf.cast(words.row_lengths() == 0, tf.int64)
@@ -153,7 +153,7 @@ class Framer:
         return self.single(pieces.merge_dims(1, 2)), pieces.with_values(columns)
 
     def masked(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Joins texts' parts with the mask id: ragged int32 [batch, parts, tokens] to [batch, tokens]."""
+        """Joins the parts of each text with mask tokens: ragged int32 [batch, parts, tokens] to [batch, tokens]."""
         mask = _column(parts.values, self.tokenizer.mask_id)
         # Removes the mask after the last part.
         return parts.with_values(tf.concat([parts.values, mask], axis=1)).merge_dims(1, 2)[:, :-1]
@@ -161,7 +161,7 @@ class Framer:
     def windows(
         self, question: tf.RaggedTensor, context: tf.RaggedTensor, doc_stride: int, max_query_length: int
     ) -> Windows:
-        """Builds windows that start `doc_stride` tokens apart, or closer if a long question leaves less room.
+        """Splits passages into windows `doc_stride` tokens apart, or less if a long question leaves less room.
 
         Questions are cut to `question_room(max_query_length)` tokens.
         """
@@ -191,7 +191,7 @@ class Framer:
         return 2 + (texts - 1) * self.tokenizer.separators_between
 
     def question_room(self, max_query_length: int) -> int:
-        """Maximum question length, which leaves half of a row to the passage."""
+        """Maximum question length in tokens, which leaves at least half of a row to the passage."""
         return min(max_query_length, self.max_seq_length // 2 - 1 - self.tokenizer.separators_between)
 
     @property
@@ -228,7 +228,7 @@ class Framer:
 
 
 class TextFramer(tf.Module, Framer):
-    """A `Framer` that also tokenizes strings [batch], inside the graph."""
+    """A `Framer` that also tokenizes strings [batch] in the TensorFlow graph."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         tf.Module.__init__(self)
@@ -243,7 +243,7 @@ class TextFramer(tf.Module, Framer):
         return [tokens[starts[i] : ends[i]] for i in range(len(texts))]
 
     def describe(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
-        """Rows as the model sees them.
+        """Returns the rows as the model sees them, by name.
 
         `input_ids`, `segment_ids` int32 and `pieces` string are [batch, length], `lengths` int32 [batch].
         """
@@ -257,14 +257,13 @@ class TextFramer(tf.Module, Framer):
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> tf.RaggedTensor:
-    """Tokenizes in Python, about 100 times faster than WordPiece's graph: int32 [texts, tokens]."""
+    """Tokenizes in Python, faster than the graph; returns ragged int32 [texts, tokens]."""
     ids, splits = tokenizer.encode_batch(texts)
     tokenizer.check_ids(ids)
     return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
 
 
 def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Window, [count], in which each token has the largest min(tokens left, right) + 0.01 * window size."""
     windows = tf.size(size, out_type=tf.int64)
     window = tokens.value_rowids()
     place = tokens.values - tf.gather(first, window)
@@ -277,7 +276,6 @@ def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, co
 
 
 def _some(tokens: tf.RaggedTensor, sizes: tf.Tensor, last: tf.Tensor | None = None) -> tf.RaggedTensor:
-    """First `sizes[row]` tokens of each row, or last ones where `last`, bool [batch], is set."""
     starts = tokens.row_starts()
     if last is not None:
         starts += tf.where(last, tokens.row_lengths() - sizes, 0)

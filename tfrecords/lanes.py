@@ -1,7 +1,8 @@
-"""The order of training rows from files that are fair samples of the corpus; a worker reads only its own lanes.
+"""The order of training rows: an epoch's rows are cut into lanes, and each worker reads only its own.
 
-An epoch's files, shuffled and concatenated, are cut into `lanes` equal stretches: row q of the epoch is row q // lanes
-of lane q % lanes. Each lane is shuffled in windows. The order does not depend on the number of workers.
+The files, fair samples of the corpus, are shuffled, concatenated and cut into `lanes` equal parts; row q of the epoch
+is row q // lanes of lane q % lanes. Each lane is shuffled in windows. The order does not depend on the number of
+workers.
 """
 
 from collections.abc import Callable
@@ -15,19 +16,19 @@ _ORDER, _WINDOW = 4, 5
 
 
 def number_of_lanes(files: int, at_once: int) -> int:
-    """`at_once`, or for few files the largest power of two with two files a lane."""
+    """`at_once`, or for few files the largest power of two that leaves two files per lane."""
     return at_once if files >= 2 * at_once else 1 << max(0, (files // 2).bit_length() - 1)
 
 
 def shuffle_seed(*parts: int | tf.Tensor) -> tf.Tensor:
-    """Seed of `stateless_shuffle`, int32 [2], by `randomness.derive`."""
+    """Derives a seed for `stateless_shuffle`, int32 [2], from numbers."""
     numbers = [tf.convert_to_tensor(part, tf.int64) for part in parts]
     seed = tf.numpy_function(lambda *numbers: np.atleast_1d(derive(*numbers)).view(np.int32), numbers, tf.int32)
     return tf.ensure_shape(seed, [2])
 
 
 class Lanes:
-    """The training order of rows. read: maps a file's name to its rows. counts: rows of each file."""
+    """Rows in training order. read: returns the rows of a file by name. counts: number of rows in each file."""
 
     def __init__(self, read: Callable, names: list[str], counts: list[int], lanes: int, window: int, seed: int):
         self._read, self._names, self._counts = read, names, np.array(counts, np.int64)
@@ -35,7 +36,7 @@ class Lanes:
         self._window = max(1, window // lanes)
 
     def rows(self, skip: int, step: int, worker: int) -> tf.data.Dataset:
-        """Rows skip + worker, skip + worker + step, ... of all epochs; `step` divides `lanes`."""
+        """Rows skip + worker, skip + worker + step, ... of the sequence of all epochs; `step` divides `lanes`."""
         first = skip + worker
 
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -97,7 +98,7 @@ class Lanes:
 
 
 def stretches_of(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:
-    """Rows from `start` to `end` as (index of a file, rows to skip, rows)."""
+    """Locates rows `start` to `end` of concatenated files: (file index, rows to skip, rows to read) per file."""
     first, last = np.searchsorted(splits, [start, end], side="right") - 1
     found = []
     for place in range(first, min(last, len(files) - 1) + 1):

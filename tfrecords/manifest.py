@@ -1,4 +1,4 @@
-"""Reads and writes the manifest of a folder of records, and checks files by it."""
+"""Reads and writes the manifest of a folder of records, and checks record files against it."""
 
 import glob
 import itertools
@@ -24,8 +24,8 @@ PARTS = ".parts"
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
     """Finds the record files of comma-separated globs or folders, sorted.
 
-    If a manifest or the file names assign files to splits, only those of `split` are returned; without any, named files
-    are returned whatever their split. Raises UserError if there are none.
+    If a manifest or the file names assign files to splits, only those of `split` are returned. But if globs match none
+    of `split`, all matching files are returned. Raises UserError if nothing matches, or a folder has none of `split`.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
@@ -83,7 +83,7 @@ def check_files(paths: list[Path], split: str) -> list[int]:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Writes the manifest with a line for each file and setting."""
+    """Writes the manifest as JSON with one line per file and setting."""
     with files.replacing(folder / MANIFEST) as temporary:
         temporary.write_text(_as_json(manifest, "") + "\n", encoding="utf-8")
 
@@ -101,7 +101,7 @@ def _as_json(value: Any, indent: str) -> str:
 
 
 def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether every listed file exists with its size."""
+    """Whether every file in the manifest exists and has the listed size."""
     listed = [file for split in manifest["splits"].values() for file in split["files"]]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     return all(sizes.get(file["name"]) == file["bytes"] for file in listed)
@@ -117,7 +117,7 @@ def _split_names(folder: Path, split: str) -> set[str] | None:
 def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[str, Any]:
     """Reads the manifest next to the record files of a folder or globs.
 
-    Raises UserError if there is none, or the files were built differently.
+    Raises UserError if there is none, or several folders were built differently.
     """
     folders = set()
     for pattern in _patterns(patterns_or_dir):
@@ -136,7 +136,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
 
 
 def word_rule_of(manifest: dict[str, Any]) -> str:
-    """Rule for word beginnings; "published" in older folders."""
+    """Rule by which words begin; "published" for older manifests without one."""
     return manifest.get("word_rule", PUBLISHED)
 
 
@@ -158,7 +158,7 @@ _MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
-    """Reads a folder's manifest; raises UserError if it is missing or something else."""
+    """Reads a folder's manifest; raises UserError if it is missing or no manifest."""
     if not (folder / MANIFEST).exists():
         parts = folder / PARTS
         mend = "its build was interrupted; run it again" if parts.exists() else "build it anew"

@@ -1,9 +1,9 @@
 """Chooses masked-language-model targets: n-grams of whole words, whole words, or tokens.
 
-As in google-research/albert create_pretraining_data.py:426-598, words are tried in random order as the start of a span.
-A span of n words, p(n) ~ 1/n, is taken if it touches no earlier span, shortened to the rest of the budget. 80 % of the
-targets become [MASK], 10 % stay and 10 % become random pieces. Unlike there, spans end at [CLS] and [SEP], and random
-pieces are never special.
+As in google-research/albert create_pretraining_data.py:426-598, words are tried in random order as the start of a span
+of n words, p(n) ~ 1/n. A span is shortened to the targets still allowed, and taken if it overlaps no earlier one. 80 %
+of the targets become [MASK], 10 % stay and 10 % become random pieces. Unlike there, spans end at [CLS] and [SEP], and
+random pieces are never special.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ MASK_SHARE, KEEP_SHARE = 0.8, 0.1
 
 @dataclass(frozen=True)
 class MaskingRule:
-    """What to mask: n-grams of words, words (max_ngram=1), or tokens (without whole_words)."""
+    """What to mask: n-grams of words, single words (max_ngram=1), or tokens (whole_words=False)."""
 
     max_predictions: int
     probability: float = 0.15
@@ -29,7 +29,7 @@ class MaskingRule:
     whole_words: bool = True
 
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
-        """Maximum number of targets for these lengths: int [examples]."""
+        """Maximum number of targets in examples of these lengths: int [examples]."""
         if self.probability <= 0:
             return np.zeros(len(lengths), np.int64)
         # Half a token is rounded to even, as Python's round does.
@@ -37,7 +37,7 @@ class MaskingRule:
 
     @property
     def ngram_thresholds(self) -> np.ndarray:
-        """Cumulative p(n) ~ 1/n, float64 [max_ngram]."""
+        """Cumulative probabilities of spans of n words, p(n) ~ 1/n: float64 [max_ngram]."""
         weights = 1.0 / np.arange(1, self.max_ngram + 1)
         thresholds = np.cumsum(weights) / weights.sum()
         thresholds[-1] = 1.0
@@ -46,9 +46,9 @@ class MaskingRule:
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking needs of a tokenizer.
+    """The parts of a tokenizer that masking needs.
 
-    word_starts: bool [vocab]; ordinary_ids: int32, not special. piece_bytes: from `words.byte_table`, for the word rule
+    word_starts: bool [vocab]. ordinary_ids: int32, not special. piece_bytes: from `words.byte_table`, for the word rule
     "script".
     """
 
@@ -84,13 +84,12 @@ class MaskingVocabulary:
         return self.word_starts, *(self.piece_bytes or nothing), unspaced_table()
 
     def words_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """Which tokens begin a word: bool in the shape of `input_ids`."""
         if self.piece_bytes is None:
             return self.word_starts[input_ids]
         return _begin_words(np.ascontiguousarray(input_ids), *self.word_table)
 
     def words_or_ends_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """`words_begin`, with [CLS] and [SEP] as words."""
+        """Whether each token begins a word, is [CLS] or [SEP], or follows one of these."""
         ends = (input_ids == self.cls_id) | (input_ids == self.sep_id)
         begins = self.words_begin(input_ids) | ends
         begins[:, 1:] |= ends[:, :-1]
@@ -108,7 +107,7 @@ def _begin_words(input_ids, starts, data, splits, unspaced):
 def mask_examples(
     input_ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, rule: MaskingRule, vocabulary: MaskingVocabulary
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Masks a batch of examples, each by its own stream of random numbers.
+    """Masks a batch of examples, each by its own random stream.
 
     >>> from tfrecords.randomness import derive
     >>> vocabulary = MaskingVocabulary(2, 3, 4, np.ones(20, bool), np.arange(5, 20, dtype=np.int32))
@@ -119,10 +118,8 @@ def mask_examples(
     >>> bool((ids[0, positions[0]] == originals[0]).all()), counts.tolist()
     (True, [2])
 
-    keys: uint64 [examples], from `randomness.derive`.
-
-    Returns (masked input_ids, positions int32 [examples, predictions], their original ids, counts int32 [examples]);
-    positions ascend, then zeros.
+    Returns (masked input_ids, positions of targets int32 [examples, predictions], their original ids, their number
+    int32 [examples]); positions ascend, then zeros follow.
     """
     return _mask_rows(
         input_ids.copy(),

@@ -1,9 +1,9 @@
-"""Packs several short examples into one row, with separate attention.
+"""Packs several short examples into one row; each attends only to itself.
 
 Additional features: `sequence_ids` int32 [batch, sequence], the example's number in its row from 1, 0 for padding;
 `position_ids` int32 [batch, sequence], from 0 in each example; `sequence_starts` int32 [batch, examples_per_row], the
-position of each [CLS]; `pair_weights` float32 [batch, examples_per_row], 0 for missing examples. next_sentence_labels
-is [batch, examples_per_row]; masked_lm_* hold the row's predictions, then padding.
+position of each [CLS]; `pair_weights` float32 [batch, examples_per_row], 1, or 0 for missing examples.
+next_sentence_labels is [batch, examples_per_row]; masked_lm_* hold the row's predictions, then padding.
 """
 
 import numpy as np
@@ -19,9 +19,9 @@ def pack_batch(
     row_multiple: int,
     predictions_per_row: int,
 ) -> dict[str, tf.Tensor]:
-    """Packs the examples of a batch into few rows by first-fit decreasing.
+    """Packs the examples of a batch into few rows by first-fit-decreasing bin packing.
 
-    Adds empty rows up to a multiple of row_multiple, but no more rows than examples.
+    Adds empty rows up to a multiple of row_multiple, but makes no more rows than examples.
     """
     sequence, count = features["input_ids"].shape[1], tf.shape(features["input_ids"])[0]
 

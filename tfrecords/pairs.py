@@ -1,4 +1,4 @@
-"""Cuts documents into the two segments of each example, and labels the pairs.
+"""Cuts documents into chunks of sentences, each with an example's two segments, and labels the pairs.
 
     sop         A and B follow each other in one document; with probability 1/2 they are exchanged, label 1.
     sop_legacy  as google-research/albert builds it: a chunk of one sentence gets its B from another document, label 1.
@@ -34,9 +34,9 @@ def pair_spans(
     task,
     single_sentences,
 ):
-    """Cuts documents into pairs of segments of together at most `max_tokens` tokens.
+    """Cuts documents into pairs of segments that have at most `max_tokens` tokens together.
 
-    short_by_document: draws the target length once a document, not once an example. task: index into PAIR_TASKS.
+    short_by_document: draws the target length once per document, not per example. task: index into PAIR_TASKS.
     single_sentences: a segment is one sentence.
 
     Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32 [examples], keys uint64 [examples]).
@@ -98,7 +98,6 @@ def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
 
 @compiled
 def _even_out(sentence_splits, first, cut, end, key):
-    """Picks this cut or the one nearest to its mirror image, both shortened to mirrored lengths."""
     begin, stop = sentence_splits[first], sentence_splits[end]
     ahead, behind = sentence_splits[cut] - begin, stop - sentence_splits[cut]
     mirror = cut

@@ -4,8 +4,8 @@ The documents form one text, cut into `streams` equal streams. A row is
 
     reused part  A [SEP] B [SEP] [CLS]
 
-The reused part is the next `reuse_length` tokens of its stream; A and the stream's next row begin where it ends. B
-follows A (label 1) or is from anywhere in the stream (label 0). In a file, row i continues row i - streams. With
+The reused part is the next `reuse_length` tokens of its stream. Where it ends, A begins, and so does the stream's next
+row. B follows A (label 1) or is from anywhere in the stream (label 0). In a file, row i continues row i - streams. With
 `bi_data`, the second half of the streams is the first half read backwards.
 
 Features are those of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64 [max_seq_length]: input, target (the next
@@ -53,7 +53,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class PermutationRows:
-    """Rows by feature name, int32 [rows, max_seq_length], and labels [rows]."""
+    """Features of rows by name, int32 [rows, max_seq_length], and labels [rows]."""
 
     input: np.ndarray
     target: np.ndarray
@@ -74,7 +74,7 @@ class PermutationRows:
 
 
 def document_end_id(tokenizer: Tokenizer) -> int | None:
-    """Id of `DOCUMENT_END`, or None."""
+    """Id of the piece `DOCUMENT_END`, or None."""
     return tokenizer.pieces.index(DOCUMENT_END) if DOCUMENT_END in tokenizer.pieces else None
 
 
@@ -85,7 +85,7 @@ def make_streams(
     sentence_splits: np.ndarray,
     document_splits: np.ndarray,
 ) -> Streams:
-    """Cuts documents (see `segments`), each followed by `end_id`, into equal streams without the remainder."""
+    """Joins documents (see `segments`), each followed by `end_id`, and cuts equal streams, without the remainder."""
     if end_id is not None:
         ids, sentence_splits, _ = join_documents(ids, sentence_splits, document_splits, end_id)
     begins = np.zeros(len(ids) + 1, bool)
@@ -112,9 +112,9 @@ def encode_streams(
     document_numbers: np.ndarray,
     copy: int,
 ) -> Iterator[tuple[bytes, PermutationRows]]:
-    """Yields (TFRecord bytes, rows) of each block of a shard's rows, in order.
+    """Yields the rows of a shard in blocks, in order: (TFRecord bytes, rows).
 
-    The first of `document_numbers`, `copy` and the seed determine all random choices.
+    All random choices depend only on document_numbers[0], `copy` and the seed.
     """
     streams = make_streams(settings, end_id, ids, sentence_splits, document_splits)
     key = derive(settings.seed, _ROWS, copy, document_numbers[0])
@@ -131,7 +131,7 @@ def encode_streams(
 def lay_out_steps(
     settings: BuildSettings, vocabulary: MaskingVocabulary, streams: Streams, key: np.ndarray, first: int, last: int
 ) -> PermutationRows:
-    """Lays out rows of all streams from step `first` to before `last`; fewer at the end."""
+    """Builds rows of steps `first` to before `last`, one for each stream and step; fewer at the end."""
     numbers = np.arange(first * settings.streams, last * settings.streams)
     starts, *pieces = vocabulary.word_table
     starts = starts.copy()
@@ -194,7 +194,6 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
 
 @compiled
 def _cut_pair(begins, begin, room, key):
-    """(Label, end of A, span of B), as in data_utils.py:255-319; label -1 at the end of the stream."""
     tokens = len(begins)
     if begin + room >= tokens:
         return -1, 0, 0, 0
@@ -246,11 +245,11 @@ def _fill(text, begin, a_end, b_begin, b_end, special, inputs, targets, segments
 
 @compiled
 def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
-    """Returns bool [length], True at `goal` tokens in spans, each within its own context (data_utils.py:331-392).
+    """Chooses `goal` tokens to mask, in spans: bool [length] (data_utils.py:331-392).
 
-    A span of n is n pieces from the beginning of a word or, by `rule`, n words; single tokens complete the goal.
-    starts: where words begin. key, counter: the random stream and its first draw. rule: alpha, beta, and whether words
-    are counted.
+    A span of size n is n pieces from the beginning of a word, or n words, within its own n * alpha // beta tokens.
+    Single tokens complete the goal. starts: where words begin. key, counter: the random stream and its first draw.
+    rule: alpha, beta, and whether n counts words.
     """
     alpha, beta, by_words = rule
     length = len(starts)

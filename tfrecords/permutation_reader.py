@@ -1,9 +1,9 @@
-"""Reads permutation records as batches in order: each row continues the same row of the batch before.
+"""Reads permutation records as batches in order: row i of a batch continues row i of the batch before.
 
     files -> lanes of steps -> batches -> parsed -> orders of prediction -> features
 
 An epoch's files, shuffled and concatenated, are cut into equal lanes. A lane's step is one row of each stream of its
-file. Random choices depend on (seed, position) only, so training can resume after any batch.
+file. Training can resume after any batch.
 """
 
 import math
@@ -46,11 +46,11 @@ def read_permutations(
 
     batch_size: rows of a step over all workers and parts, a multiple of the records' `streams`; with `bi_data`, the
     second half of every part is backward text. training: repeats forever, in a new file order each epoch; otherwise one
-    pass without its last few steps. perm_size: number of neighbouring tokens permuted together, a divisor of both parts
-    of a row; 0 for the largest. parts: elements in a worker's share of a step. Other arguments are as in
-    `reader.read_examples`.
+    pass without the last steps that do not fill all lanes. perm_size: number of neighbouring tokens permuted together,
+    a divisor of the lengths of both parts of a row; 0 for the largest. parts: dataset elements per step and worker.
+    Other arguments are as in `reader.read_examples`.
 
-    Raises UserError as there, for no permutation records, or a number that does not fit them.
+    Raises UserError like `read_examples`, for other records, or for numbers that do not fit them.
     """
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
@@ -140,7 +140,7 @@ class _Plan:
 
 
 class _Share:
-    """Maps a step's (number, records [lanes, streams]) to (positions, records, is_reversed), each [parts, rows]."""
+    """Picks a worker's rows of each step."""
 
     def __init__(self, manifest: dict[str, Any], batch_size: int, parts: int, num_workers: int, worker: int):
         shares = parts * num_workers
@@ -217,9 +217,9 @@ def permutation_masks(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns where token i may not attend to j, bool [batch, sequence, sequence], and which tokens are targets.
 
-    Tokens of a part attend to its unmasked tokens. A masked token is a target and also attends to masked ones before it
-    in the order. [CLS] and [SEP] attend to themselves and are no targets. The part after the reused part attends to all
-    of it, but not the reverse. Source: zihangdai/xlnet data_utils.py:579-698.
+    Tokens of a part attend to its unmasked tokens. A masked token is a target and also attends to masked tokens before
+    it in the prediction order. [CLS] and [SEP] attend to themselves and are no targets. The part after the reused part
+    attends to all of the reused part, but not the reverse. Source: zihangdai/xlnet data_utils.py:579-698.
 
     orders: int32 [batch, sequence], each token's rank in its part, from 0.
     """

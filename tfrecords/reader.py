@@ -45,18 +45,19 @@ def read_examples(
     expected: Mapping[str, Any] | None = None,
     files_at_once: int = 0,
 ) -> tf.data.Dataset:
-    """Reads records as batches of examples, by the official names.
+    """Reads records as batches of examples, with google-research/albert's feature names.
 
     input_ids, input_mask, segment_ids: int32 [batch, max_seq_length]; masked_lm_positions, masked_lm_ids: int32 and
     masked_lm_weights: float32 [batch, max_predictions_per_seq]; next_sentence_labels: int32 [batch, 1].
 
     training: shuffled, repeated forever in full batches, with new dynamic masks each epoch; otherwise one pass in order
-    with masks fixed by `seed`.
-    patterns: comma-separated globs or folders; of a folder, the files that its manifest lists for training or
-    evaluation. batch_size: of this worker. skip_batches: batches that this worker had before. shuffle_window: in
-    records. examples_per_row: above 1, packs up to so many examples into a row (see `packing`). row_multiple: rounds
-    the number of rows up. expected: required manifest entries, such as max_seq_length. files_at_once: files read in
-    parallel; 0 for 64, or 16 for folders of version 0.1.0. A worker reads only its own files if num_workers divides it.
+    with masks fixed by `seed`, and a last batch that may be smaller. patterns: comma-separated globs or folders; of a
+    folder, the files that its manifest lists for training or evaluation. batch_size: of this worker. num_workers:
+    workers that share the records. skip_batches: batches that this worker had before. shuffle_window: number of records
+    shuffled together. examples_per_row: above 1, packs up to so many examples into a row (see `packing`). row_multiple:
+    pads packed batches to a multiple of so many rows. expected: required manifest entries, such as max_seq_length.
+    files_at_once: files read in parallel; 0 for 64, or 16 for folders of version 0.1.0. If num_workers divides it, a
+    worker reads only its own files.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
@@ -125,9 +126,9 @@ def _shared(rows: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dat
 
 
 def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
-    """Checks files against their manifest; returns it and each file's number of examples.
+    """Checks files against their manifest; returns the manifest and each file's number of examples.
 
-    Files without a manifest are taken as another program's.
+    Files without a manifest are taken for another program's.
     """
     if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
         return read_manifest([str(path) for path in paths]), check_files(paths, split)
@@ -136,14 +137,14 @@ def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], lis
 
 
 def check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
-    """Raises UserError if a manifest lacks these entries."""
+    """Raises UserError if the manifest's entries differ from those in `expected`."""
     for key, value in expected.items():
         if manifest.get(key) != value:
             raise UserError(f"the records in '{folder}' have {key} {manifest.get(key)!r}, needed is {value!r}")
 
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:
-    """Reads a file's records, string []."""
+    """Dataset of a file's records, string []."""
     gzipped = tf.strings.regex_full_match(name, r".*\.gz")
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 

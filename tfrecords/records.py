@@ -17,7 +17,7 @@ def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.n
     """Returns TFRecord bytes with one tf.train.Example for each row.
 
     features: arrays [examples, width] by name; float32 becomes a FloatList, whole numbers (from 0 to 2**31 - 1) and
-    bools an Int64List. counts: number of values of each row to write, [examples].
+    bools an Int64List. counts: by name, how many values of each row to write, [examples].
     """
     names = sorted(features)
     is_float = np.array([features[name].dtype == np.float32 for name in names])

@@ -1,7 +1,7 @@
 """Runs tasks in this process, in several on this machine, or on a Ray cluster, with the same results.
 
-A runner is a context manager that takes a picklable worker. It returns a function that runs tasks (key, worker's
-method, arguments) and yields (key, result) as they finish.
+A runner is a context manager that takes a picklable worker. It yields a function that runs tasks (key, name of the
+worker's method, arguments) and yields (key, result) as tasks finish.
 """
 
 import contextlib

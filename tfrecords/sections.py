@@ -1,6 +1,6 @@
-"""Reads a corpus: files cut into sections for parallel reading, each streamed as chunks of whole documents.
+"""Cuts corpus files into sections for parallel reading, and reads each as chunks of whole documents.
 
-A section begins at the first document (in JSON, line) at or after its start.
+A section begins at the first document (in JSON lines, the first line) at or after its start.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _BLANK_LINE = re.compile(rb"(?>\r\n?|\n)[ \t]*(?>\r\n?|\n)")
 
 @dataclass(frozen=True)
 class Section:
-    """Bytes `start` to before `end` of a file (None: to its end), rounded to whole documents."""
+    """Bytes `start` to before `end` of a file (None: to its end); reading rounds them to whole documents."""
 
     path: str
     start: int = 0
@@ -62,7 +62,7 @@ def is_remote(path: str | os.PathLike) -> bool:
 
 
 def find(pattern: str) -> tuple[list[str], bool]:
-    """Returns (matching files, whether a folder matches); patterns with "://" go to fsspec."""
+    """Returns matching files and, if none, whether a folder matches; patterns with "://" go to fsspec."""
     if not is_remote(pattern):
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         return [name for name in found if os.path.isfile(name)], bool(found)
@@ -80,7 +80,7 @@ def size_of(path: str | os.PathLike) -> int:
 
 
 def changed_at(path: str | os.PathLike) -> float:
-    """When the file was last written or moved, in seconds; infinite if unknown."""
+    """When a file was last written or moved, in seconds since 1970; infinite if unknown."""
     if not is_remote(path):
         status = os.stat(path)
         return max(status.st_mtime, status.st_ctime)
@@ -92,12 +92,12 @@ def changed_at(path: str | os.PathLike) -> float:
 
 
 def text_bytes(path: str | os.PathLike) -> int:
-    """Estimates a file's text from its size."""
+    """Estimates a file's bytes of text from its size."""
     return size_of(path) * (_GZIP_RATIO if is_gzipped(path) else 1)
 
 
 def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[list[Section]]:
-    """Lists of sections with about `piece_bytes` of text each; .gz files stay whole."""
+    """Divides files into lists of sections with about `piece_bytes` of text each; .gz files stay whole."""
     pieces, filled = [], 0
     for path in paths:
         for section, size in _sections(str(path), piece_bytes):
@@ -135,7 +135,7 @@ def digest(section: Section) -> str:
 def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]:
     """Streams a section as chunks of about `chunk_bytes` of text; longer documents are cut at a line end.
 
-    Raises UserError for an unreadable file or another encoding.
+    Raises UserError for an unreadable file or one not in UTF-8.
     """
     with _opened(section.path) as file:
         start, end = _bounds(file, section, chunk_bytes)
@@ -154,7 +154,7 @@ def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]
 
 
 def line_number(chunk: Chunk, line: int) -> int:
-    """Converts a line of the chunk, from 0, to its number in the file, from 1."""
+    """Converts a line's index in the chunk, from 0, to its number in the file, from 1."""
     with _opened(chunk.path) as file:
         before = sum(block.count(b"\n") for block in _clean_blocks(file, chunk.path, 0, chunk.start))
     return before + chunk.first_line + line

@@ -17,7 +17,7 @@ INPUT_FORMATS = ("segment-pair", "sentence-pair", "full-sentences", "doc-sentenc
 def cut_long_sentences(
     sentence_splits: np.ndarray, document_splits: np.ndarray, max_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts sentences over `max_tokens` into even parts of at most `max_tokens` / 2, and drops empty ones.
+    """Cuts sentences of over `max_tokens` tokens into even parts of at most half as many; drops empty sentences.
 
     Returns new (sentence_splits, document_splits).
     """
@@ -33,7 +33,7 @@ def cut_long_sentences(
 def join_documents(
     ids: np.ndarray, sentence_splits: np.ndarray, document_splits: np.ndarray, separator: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Joins all documents into one with `separator` after each, for "full-sentences"."""
+    """Joins all documents into one, with token `separator` after each, for "full-sentences"."""
     filled = np.flatnonzero(np.diff(document_splits))
     last_sentences = document_splits[filled + 1]
     ends = sentence_splits[last_sentences]
@@ -46,9 +46,9 @@ def join_documents(
 
 @compiled
 def target_length(key, max_tokens, short_probability):
-    """Returns `max_tokens`, or with `short_probability` a whole number drawn from [2, max_tokens].
+    """Returns an example's target length: `max_tokens`, or with `short_probability` one drawn from [2, max_tokens].
 
-    Uses draws 0 and 1 of the key. Source: google-research/albert create_pretraining_data.py:266-386.
+    Source: google-research/albert create_pretraining_data.py:266-386.
     """
     if unit(draw(key, 0)) < short_probability:
         return 2 + below(draw(key, 1), max(max_tokens - 1, 1))

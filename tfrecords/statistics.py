@@ -1,4 +1,4 @@
-"""Statistics of examples, and the share of a corpus's tokens that are unknown to a vocabulary."""
+"""Statistics of examples, and the share of unknown tokens in a corpus."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ LONGEST_RUN = 8
 
 
 class Statistics:
-    """Counts over batches of unpacked features (numpy arrays, as from `reader.read_examples`)."""
+    """Counts of lengths, masks and labels in unpacked batches (numpy arrays, as from `reader.read_examples`)."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int, word_rule: str = SCRIPT):
         self._tokenizer, self._vocabulary = tokenizer, MaskingVocabulary.of(tokenizer, word_rule)
@@ -101,7 +101,7 @@ _PLACES, _BYTES = 16, 1 << 16
 
 
 def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
-    """Share of unknown tokens in a sample of the corpus, 0 to 1; raises UserError for an unreadable file."""
+    """Share of unknown tokens in a sample of the corpus, 0 to 1."""
     tokens = unknown = 0
     for section in _places(paths):
         for chunk in _first(sections.read_chunks(section, _BYTES)):

@@ -1,4 +1,4 @@
-"""Tasks of a worker process: assigns documents to shards, and writes a shard's documents to its file."""
+"""Tasks of a build's worker processes: assigning documents to shards, and writing each shard's file."""
 
 import dataclasses
 import hashlib
@@ -41,7 +41,7 @@ _CHARACTERS = 1 << 20
 
 
 class Worker:
-    """Runs each kind of task of a worker process."""
+    """Runs tasks in a worker process, one kind per method."""
 
     def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Path):
         self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
@@ -54,7 +54,7 @@ class Worker:
     def read_piece(
         self, deal: Deal, number: int, piece: list[sections.Section], piece_bytes: int, key: str, max_bad_lines: int
     ) -> dict[str, Any]:
-        """Writes a piece's documents to spill files; raises UserError for too many bad lines."""
+        """Reads a piece of the corpus into spill files; raises UserError for too many bad lines."""
         bad_lines: list[str] = []
         report: dict[str, Any] = {
             "key": key,
@@ -105,7 +105,7 @@ class Worker:
                         raise too_many(bad_lines, max_bad_lines)
 
     def regroup(self, deal: Deal, group: int, blocks: list[Path], piece_bytes: int, key: str) -> dict[str, Any]:
-        """Splits one group's documents into spill files with a group for each shard."""
+        """Divides the spilled documents of a group of shards into spill files by shard."""
         hashes, shards = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
 
         def texts() -> Iterator[bytes]:
@@ -130,7 +130,7 @@ class Worker:
         return report
 
     def build(self, deal: Deal, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard and returns its manifest entry: `earlier` if of the same documents."""
+        """Writes a shard and returns its manifest entry, or `earlier` if that is of the same documents."""
         group = shard % deal.group_size if deal.group_size > 1 else shard
         if earlier and earlier["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
             return earlier
@@ -249,7 +249,7 @@ def _source(documents: Documents) -> str:
 
 
 def too_many(bad_lines: list[str], allowed: int) -> UserError:
-    """The error for more bad lines than allowed."""
+    """The error for more bad JSON lines than allowed."""
     if not allowed:
         return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
     return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")

@@ -29,7 +29,7 @@ class Parameters(NamedTuple):
 class Flops(NamedTuple):
     """Floating-point operations of one row's forward pass; a multiply and an add are two.
 
-    They count matrix products and streams; the rest would add about one per cent.
+    Matrix products and extensions' multiplications are counted; the rest would add about one per cent.
     """
 
     projection: int
@@ -86,7 +86,7 @@ def _sizes(weight_layers: list[WeightLayer]) -> int:
 
 
 def work_of(config: AlbertConfig, length: int, targets: int = 0) -> RowCost:
-    """Returns the cost of a row of `length` tokens and `targets` more that are predicted."""
+    """Returns the cost of a row of `length` tokens, plus `targets` tokens to predict."""
     pairs = config.num_steps * length * length
     work = RowCost(length, config.num_steps, config.num_steps, pairs, pairs)
     for one in config.extensions:
@@ -113,7 +113,7 @@ def flops(config: AlbertConfig, length: int) -> Flops:
 
 
 def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
-    """Returns a line for each configuration."""
+    """Returns a table with a line for each configuration."""
     lines = [
         f"{'configuration':<22}{'layers':>7}{'hidden':>7}{'embed':>7}  {'sharing':<10}"
         f"{'encoder':>13}{'+ pooler':>13}{'+ heads':>13}{'paper':>7}{f'GFLOP at {length}':>15}"

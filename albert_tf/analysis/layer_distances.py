@@ -67,7 +67,7 @@ class LayerDistancesSettings(ComparedModels):
 
 
 class Distance(NamedTuple):
-    """Mean L2 norm, cosine and angle in degrees between a step's input and output."""
+    """Mean L2 distance, cosine and angle in degrees between a step's input and output."""
 
     step: int
     l2: float
@@ -119,7 +119,7 @@ def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -
 
 
 def read_texts(patterns: str, documents: int) -> list[str]:
-    """Reads the first documents; raises UserError without any."""
+    """Reads the first `documents` documents; raises UserError if there are none."""
     texts = [" ".join(sentences) for sentences in itertools.islice(read_documents(patterns), documents)]
     if not texts:
         raise UserError(f"no text in '{patterns}'")

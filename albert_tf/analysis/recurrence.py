@@ -25,7 +25,7 @@ class BlockRun(NamedTuple):
 
     Attributes:
         residual: |f(z) - z| / |z|.
-        cosine: of the angle between the move f(z) - z and the one before.
+        cosine: of the angle between the move f(z) - z and the previous run's move.
         length: |f(z)| / |x|, x being the first input.
     """
 
@@ -39,10 +39,10 @@ class Recurrence(NamedTuple):
     """The behaviour of a model's repeated blocks on a batch.
 
     Attributes:
-        depth: the trained number of runs; of an equilibrium, its limit.
-        returns: the median relative distance between final states 1, 2, ... runs apart.
-        evaluations: by solver, of each row that converged.
-        radius: the spectral radius at the least residual, maximum over rows.
+        depth: number of runs in training; of an equilibrium model, the maximum.
+        returns: median relative distances between final states that are 1, 2, ... runs apart.
+        evaluations: by solver, the block evaluations of each row that converged.
+        radius: the largest spectral radius of a row, at the state of least residual.
         tolerance: the residual at which a row has converged.
     """
 
@@ -56,7 +56,6 @@ class Recurrence(NamedTuple):
     tolerance: float
 
     def verdict(self) -> str:
-        """Returns the conclusion in one sentence."""
         steps, last = len(self.runs), self.runs[-1]
         residuals = [run.residual for run in self.runs]
         late, later = (np.mean(residuals[-steps // 2 : -steps // 4]), np.mean(residuals[-steps // 4 :]))
@@ -139,7 +138,7 @@ def _distance(states: list, period: int, rows) -> float:
 
 
 def report(name: str, found: Recurrence) -> str:
-    """Returns the command's lines for a model."""
+    """Returns the lines that the command prints for a model."""
     lines = [f"{name}: {found.rows} rows, trained depth {found.depth}"]
     shown = {1, 2, 3, 4, 6, 8, found.depth, *range(12, len(found.runs), 12), len(found.runs)}
     lines += [

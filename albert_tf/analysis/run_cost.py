@@ -16,7 +16,7 @@ _TRAINING = 3
 def inference_flops(config: AlbertConfig, length: int, result: Mapping[str, float]) -> float:
     """Returns the operations of the encoder's forward pass over a row of `length` tokens.
 
-    For an equilibrium, `result` has `equilibrium_steps`, its mean steps on held-out rows.
+    For an equilibrium model, `result` has `equilibrium_steps`, the mean number of steps on held-out rows.
 
     >>> plain = AlbertConfig.named("albert_base_v2")
     >>> solved = plain.replace(equilibrium_solver="fixed_point")
@@ -37,8 +37,8 @@ def training_flops(
 ) -> float:
     """Returns the operations of training on `rows` rows: three forward passes of the encoder each.
 
-    An equilibrium's solver steps count forward only. Permutations add the query stream and the memory. `settings` are
-    those of PretrainingSettings.
+    Of an equilibrium model, solver steps count one forward pass, phantom steps three. Permutation models add the query
+    stream and the memory. `settings` has the keys of PretrainingSettings.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":

@@ -13,8 +13,7 @@ class ExtensionLayer(keras.layers.Layer):
     """Holds weights of an extension as attributes.
 
     Attributes:
-        extension: the extension.
-        steps: steps of the depth plan that run this layer's block half.
+        steps: the depth steps that run this layer's block half.
         means: the extension's metrics.
     """
 
@@ -93,7 +92,7 @@ class ExtendedEncoder(ExtensionOwner):
 
     @property
     def halves(self) -> dict[tuple[str, int], Any]:
-        """Returns the distinct block halves by (kind, number)."""
+        """Returns the block halves, each once, by (kind, number)."""
         return self._halves.value
 
     @property

@@ -17,7 +17,7 @@ def check_value(
     """Raises UserError unless a value fits its field: a str, a bool, or a number that is not negative.
 
     An int whose default is above 0 must be at least 1; a name ending in "_prob" is a probability. `choices` and
-    `limits` are by field name; a limit is a text and a condition.
+    `limits` are by field name; a limit is (its text, condition).
     """
     name = field.name
     if field.type in (str, bool):

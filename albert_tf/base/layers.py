@@ -45,7 +45,7 @@ def fuse(function: Callable) -> Callable:
 
 
 def _elements(array) -> int:
-    """Returns 0 if the shape is unknown: XLA would recompile for each."""
+    """Returns the size; 0 if unknown, since XLA would recompile for each size."""
     return 0 if None in array.shape else math.prod(array.shape)
 
 
@@ -95,14 +95,13 @@ def activation(name: str) -> Callable:
 class Dense(keras.layers.Dense):
     """A Keras Dense layer that also saves its LoRA adapter, so that training can resume.
 
-    Keras's own entries hold the merged kernel, for layers without an adapter. A layer with an adapter starts a new one
-    if the file has none.
+    Keras's own entries hold the kernel with the adapter added, for layers without one. If a file has no adapter, that
+    of the layer keeps its initial values.
     """
 
     _refusal: UserError | None = None
 
     def quantized_build(self, *args: Any, **kwargs: Any) -> None:
-        """Raises UserError: quantization is not supported."""
         raise UserError(f"a dtype of quantized kernels is not offered for these models; {NO_QUANTIZATION}")
 
     def save_own_variables(self, store: Any) -> None:
@@ -113,7 +112,6 @@ class Dense(keras.layers.Dense):
             store["lora_alpha"] = np.array(self.lora_alpha, "float32")
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads the variables; UserError if the file's adapter has another rank or alpha."""
         saved = set(store.keys())
         if self._refusal and not saved:
             raise self._refusal  # Keras retries by another attribute, fails, and shows the last error.
@@ -207,7 +205,7 @@ class LayerNorm(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class RMSNorm(keras.layers.RMSNormalization):
-    """Divides the last axis by its root mean square in float32, then scales; fused in training.
+    """Divides the last axis by its root mean square in float32, then scales.
 
     Epsilon is as in LayerNorm.
     """
@@ -218,8 +216,6 @@ class RMSNorm(keras.layers.RMSNormalization):
 
 
 class _Given(keras.random.SeedGenerator):
-    """A SeedGenerator that returns a given seed."""
-
     def __init__(self, seed: Tensor):
         self.seed = seed
 
@@ -228,7 +224,7 @@ class _Given(keras.random.SeedGenerator):
 
 
 def site_seed(seed: Tensor, site: Tensor) -> Tensor:
-    """Returns the seed of one dropout site: uint32 [2], or None if `seed` is None.
+    """Returns the seed of one dropout, numbered `site`: uint32 [2], or None if `seed` is None.
 
     The site changes the first of the seed's two numbers, so that seeds never collide.
     """
@@ -291,7 +287,7 @@ def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor
 
 
 def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "masked_lm_positions") -> Tensor:
-    """Gathers vectors: [batch, sequence, hidden] at int [batch, n] to [batch, n, hidden]; errors as in `rows_at`."""
+    """Returns the vectors at `positions`, int [batch, n]: [batch, n, hidden]; errors as in `rows_at`."""
     batch, length, width = ops.shape(sequence_output)
     check_range(positions, length, name)
     positions = ops.cast(positions, "int32")
@@ -312,7 +308,7 @@ def in_range(indices: Tensor, size: Any) -> Tensor:
 
 
 def check_range(indices: Any, most: Any, name: str, least: int = 0) -> None:
-    """Raises UserError if a known index is not from `least` to most - 1."""
+    """Raises UserError if an index is known and not from `least` to most - 1."""
     values = known(indices)
     if values is None or not isinstance(most, int) or not values.size:
         return

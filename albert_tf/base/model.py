@@ -29,8 +29,8 @@ class BaseModel(keras.Model):
     """A Keras model that saves adapters and frozen layers, and knows its inputs before any call.
 
     Attributes:
-        feature_names: of the int32 inputs of an export.
-        input_rank: axes of each feature.
+        feature_names: names of an export's int32 inputs.
+        input_rank: number of axes of each feature.
         graph_arguments: defaults for `call` in a functional model, so that training has the same outputs.
         is_exported: whether `export` is running; outputs must then be tensors.
     """
@@ -68,7 +68,7 @@ class BaseModel(keras.Model):
 
     @property
     def output(self) -> Any:
-        """Returns the symbolic outputs for `input`, or in functional models those of the call with the most."""
+        """Returns symbolic outputs for `input`, or in a functional model those of its call with the most outputs."""
         return self.compute_output_spec(self.input) if self._graph_output is None else self._graph_output()
 
     def compute_output_shape(self, input_shape: Any = None) -> Any:
@@ -106,7 +106,7 @@ class BaseModel(keras.Model):
             self.is_exported = False
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Trains as in Keras; UserError for unreadable data."""
+        """Trains as keras.Model does; UserError for unreadable data."""
         self._check_data(x, y, kwargs.get("sample_weight"))
         with explained():
             return super().fit(x, y, *args, **kwargs)
@@ -254,7 +254,7 @@ def _whole(name: str, feature: Tensor) -> Tensor:
 
 
 def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
-    """Freezes a model and adds trainable low-rank adapters to the given layers (Hu et al. 2021)."""
+    """Freezes a model and adds trainable low-rank adapters to the given layers (arXiv:2106.09685)."""
     if not isinstance(rank, int) or rank < 1:
         raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
     if has_adapters(model):
@@ -279,7 +279,7 @@ def merge_adapters(model: keras.Model) -> None:
 
 
 def has_adapters(model: keras.Model) -> bool:
-    """Returns whether a kernel has a LoRA adapter."""
+    """Returns whether any kernel has a LoRA adapter."""
     return bool(_with_adapters(model))
 
 

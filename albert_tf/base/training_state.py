@@ -31,7 +31,7 @@ def training_state(model: keras.Model) -> dict[str, Any]:
 
 
 def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
-    """Applies the result of `training_state` to a model whose weights all train."""
+    """Applies the result of `training_state` to a model whose weights all train; layers that it lacks are ignored."""
     for path, layer in layers_by_path(model):
         if path in adapters and not layer.lora_enabled:  # An inner model makes its own.
             layer.enable_lora(adapters[path]["rank"], lora_alpha=adapters[path]["alpha"])

@@ -18,7 +18,7 @@ def at_depth(model: Model, depth: int) -> Model:
 
     Args:
         model: any model or AlbertEncoder.
-        depth: the new `num_hidden_layers`; if it does not change, the model itself is returned.
+        depth: the new `num_hidden_layers`; if unchanged, the model itself is returned.
 
     Raises:
         UserError: the plan has no such depth, or new steps would lack weights.
@@ -55,7 +55,7 @@ def at_depth(model: Model, depth: int) -> Model:
 
 
 def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, Any]]:
-    """Returns (variable, row) by the name and step of each weight that belongs to one step."""
+    """Returns the (variable, row) of every weight that belongs to one step, by (name, step)."""
     encoder, found = encoder_of(model), dict[tuple[str, int], tuple[keras.Variable, Any]]()
     for step, head in enumerate(getattr(model, "exit_heads", [])):
         found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}

@@ -19,10 +19,10 @@ def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None
     the segment embeddings. Positions and segments keep hidden_size (`factorization` "word").
 
     Args:
-        model: any model or AlbertEncoder. If its table has `size` columns already, it is returned.
+        model: any model or AlbertEncoder. If its table has `size` columns already, the model itself is returned.
         size: below the present width.
-        counts: [vocab_size], occurrences of the pieces. A row's weight is the root of its share of all counts, to each
-            of which 1 is added.
+        counts: [vocab_size], how often each vocabulary entry occurs. A row is weighted by the square root of its count
+            + 1.
 
     Raises:
         UserError: the words are factorized already, or the size is too large.
@@ -53,7 +53,7 @@ def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None
 
 
 def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] | None = None) -> int:
-    """Returns the least rank that keeps the fraction `energy` of the squared singular values."""
+    """Returns the least rank that keeps the fraction `energy` of the word table's squared singular values."""
     table = word_table(encoder_of(model))
     centred = (table - _mean(table, counts)) * _weights(table, counts)
     squares = np.cumsum(np.linalg.svd(centred.T @ centred, compute_uv=False))
@@ -61,7 +61,7 @@ def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] |
 
 
 def word_table(encoder: Any) -> np.ndarray:
-    """Returns the words' input to the encoder: float32 [vocab_size, hidden_size]."""
+    """Returns the word embeddings after their projection: float32 [vocab_size, hidden_size]."""
     embeddings = encoder.embeddings
     table = ops.convert_to_numpy(embeddings.word_embeddings)
     if embeddings.projection is None:

@@ -308,7 +308,6 @@ def _prefix(tensors: dict[str, np.ndarray], prefix: str) -> str:
 
 
 def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], family: str) -> None:
-    """Removes position counters, and equal copies of tied weights."""
     decoder = f"{_WORDS[family]}.decoder"
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
     for part, ours in originals.items():

@@ -37,7 +37,7 @@ _OTHERS = {
 
 
 def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any]]:
-    """Returns a keras-hub model as our model, its tokenizer or None, and its longest row as a task.
+    """Returns a keras-hub model as ours, its tokenizer or None, and task settings: `max_seq_length`, if known.
 
     `preset` is a task, a backbone, or a kaggle:// or hf:// name to download.
     """
@@ -53,7 +53,7 @@ def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any
 
 
 def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, Any]]:
-    """Returns keras-hub's preprocessor or tokenizer as our tokenizer, and the longest row; UserError if ids differ."""
+    """Converts keras-hub's preprocessor or tokenizer to our tokenizer and task settings; UserError if ids differ."""
     if preprocessor is None:
         return None, {}
     if getattr(preprocessor, "truncate", _TRUNCATE) != _TRUNCATE:
@@ -72,7 +72,7 @@ def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, An
 
 
 def _nearest(theirs: Any) -> tuple[Tokenizer | None, list[str]]:
-    """Returns the first tokenizer with equal ids, else the last, and the differences."""
+    """Returns the first tokenizer with equal ids, or the last tried with its differences."""
     rules: list[tuple[bool | None, bool | None]] = [(None, None), (None, True), (False, True)]
     if isinstance(getattr(theirs, "lowercase", None), bool):
         rules = [(theirs.lowercase, not theirs.strip_accents)]

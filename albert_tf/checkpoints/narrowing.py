@@ -36,7 +36,7 @@ def narrow_blocks(model: Model, size: int) -> Model:
 
 
 def check_units(config: Any, size: int) -> None:
-    """Raises UserError unless `size` is from 1 to below the model's."""
+    """Raises UserError unless `size` is from 1 to below `intermediate_size`."""
     if not 0 < size < config.intermediate_size:
         raise UserError(f"intermediate size {size} must be from 1 to below the model's {config.intermediate_size}")
 

@@ -57,7 +57,7 @@ def save_official(model: keras.Model, directory: str | os.PathLike, name: str = 
     """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration.
 
     The form is google-research/albert's; BERT's for an unshared model without projection; brightmart's for
-    factorization "word"; XLNet's for relative positions. Files are bit-equal to that code's own.
+    factorization "word"; XLNet's for relative positions. Files are bit-equal to those of that code.
 
     Returns:
         The checkpoint's prefix.
@@ -122,9 +122,9 @@ _BERT_FEED_FORWARD = {"intermediate": "intermediate/dense", "output": "output/de
 
 
 def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Source]:
-    """Maps our names to those of a checkpoint with these `tensors`.
+    """Maps our variable names to those of a checkpoint with these `tensors`.
 
-    Missing groups are filled from the first, as in modeling.py:352-408.
+    Missing layer groups are read from the first, as in modeling.py:352-408.
     """
     if xlnet.is_official(tensors):
         return xlnet.official_sources(config)
@@ -142,7 +142,7 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 
 
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our names to those of a checkpoint to write; UserError if no code base has a form for it."""
+    """Maps our variable names to those of a new checkpoint; UserError if no code base has a form for it."""
     if config.position_type == "relative":
         xlnet.check_form(config, "XLNet's code")
         return xlnet.official_sources(config)
@@ -201,7 +201,7 @@ _SLOT = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_po
 
 
 def checkpoint_prefix(path: str | os.PathLike) -> str:
-    """Returns the prefix `path`, or that of the checkpoint in a folder."""
+    """Returns the prefix `path`, or that of the latest checkpoint in this folder."""
     path = Path(path)
     if path.suffix == ".index":
         path = path.with_suffix("")

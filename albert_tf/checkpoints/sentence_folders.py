@@ -90,7 +90,7 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
     """Returns the settings of a folder and of its transformer's folder, `inside`.
 
     Keys, if set: `max_seq_length` (tokens), `prompts` (by name), `default_prompt_name`, `similarity_fn_name` (unless
-    cosine). UserError for unsupported ones.
+    cosine). UserError for unsupported settings.
     """
     found: dict[str, Any] = {}
     path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
@@ -116,7 +116,7 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
 
 
 def tokenizer_limit(folder: Path) -> float:
-    """Returns the longest row in tokens; 0 for no limit."""
+    """Returns the tokenizer's longest row in tokens; 0 for no limit."""
     values = files.read_object(folder / "tokenizer_config.json")
     length = values.get("model_max_length", values.get("max_len"))
     return length if isinstance(length, (int, float)) and length > 0 else 0
@@ -182,7 +182,7 @@ def make_embedder(
 def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> str | None:
     """Returns a cross-encoder's activation ("linear", "sigmoid", ...); None for other models.
 
-    As `get_default_activation_fn` in sentence-transformers/cross_encoder/model.py: the folder's settings precede
+    Like `get_default_activation_fn` in sentence-transformers/cross_encoder/model.py, prefers the folder's settings to
     `values` from config.json.
     """
     newer = values.get("sentence_transformers") or {}

@@ -25,13 +25,13 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
     """Returns a new uncompiled model with shared blocks that approximates another model.
 
     A shared weight is the mean over its steps, or the weight of one step. Step i's difference from it is approximated
-    by an adapter a_i b_i: its truncated singular value decomposition, a_i with orthonormal columns (Relaxed Recursive
-    Transformers, arXiv:2410.20672). Differences of biases and norms are lost.
+    by an adapter a_i b_i: its truncated singular value decomposition, a_i with orthonormal columns (arXiv:2410.20672).
+    Differences of biases and norms are lost.
 
     Args:
         model: any model or AlbertEncoder, of any sharing.
-        config: with as many steps, more sharing, and `depth_lora_rank` (0: means alone).
-        taken: by new block number, the step whose weights replace the mean.
+        config: with as many steps, more sharing, and `depth_lora_rank` (0: no adapters).
+        taken: for new block numbers, the step whose weights replace the mean.
 
     Raises:
         UserError: `config` differs in more than sharing and neutral extensions, or a step of `taken` does not run its
@@ -140,7 +140,6 @@ def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str
 
 
 def _decompose(differences: np.ndarray, adapter: ExtensionLayer) -> None:
-    """Sets an adapter to the best approximation of `differences` [visits, inputs, units]."""
     left, values, right = np.linalg.svd(differences, full_matrices=False)
     a, b = np.array(ops.convert_to_numpy(adapter.a)), np.zeros(adapter.b.shape, "float32")
     rank = min(a.shape[2], values.shape[1])

@@ -113,10 +113,7 @@ def _check_size(unpacked: int, path: Path, size: int) -> None:
 
 
 def check_claims(config: Mapping[str, Any], numbers: int, path: str | os.PathLike) -> None:
-    """Raises UserError for a configuration with far more weights than the `numbers` in the checkpoint.
-
-    Otherwise a tiny file could make a model that fills the memory.
-    """
+    """Raises UserError for a configuration with far more weights than the `numbers` in the checkpoint."""
     sizes = {key: value for key, value in config.items() if isinstance(value, int)}
     vocabulary, hidden = sizes.get("vocab_size", 0), sizes.get("hidden_size", 0)
     blocks = sizes.get("num_hidden_layers", 1) if config.get("sharing") == "none" else 1

@@ -42,10 +42,10 @@ class Source(NamedTuple):
 
 
 def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
-    """Maps the variables of layers to a checkpoint's names.
+    """Maps our variable names to a checkpoint's; `layers` maps the layers' names.
 
     Layers with names ending in "norm" have gamma and beta, others kernel and bias. `form` joins layer and part; `parts`
-    are the checkpoint's names of the parts. A renamed kernel is transposed.
+    renames kernel, bias, gamma and beta. A renamed kernel is transposed.
     """
     sources = {}
     for ours, theirs in layers.items():
@@ -109,7 +109,7 @@ def check_published(
 ) -> None:
     """Raises UserError if the format `where` cannot hold a configuration.
 
-    `extensions` are the names of those that it can hold.
+    `extensions` are the names of extensions that it can hold.
     """
     names = list(config.unpublished)
     names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
@@ -121,9 +121,10 @@ def check_published(
 
 
 def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
-    """Sets all of `named_variables(model)` from a checkpoint; none if tensors are missing, unknown or of another shape.
+    """Sets all of `named_variables(model)` from a checkpoint.
 
-    `sources` are the checkpoint's names by ours. Heads that only one side has cause a warning.
+    UserError, and no change, if tensors are missing, unknown or of another shape. `sources` maps our names to the
+    checkpoint's. A head that only the model or the checkpoint has causes a warning.
     """
     variables = named_variables(model)
     fresh = [name for name in variables if name.startswith(FRESH)]

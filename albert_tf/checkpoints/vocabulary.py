@@ -12,12 +12,12 @@ _BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
 
 
 def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | None = None) -> Model:
-    """Returns a new uncompiled model whose pieces are former ones or means of several.
+    """Returns a new uncompiled model whose vocabulary has former entries or means of several.
 
     Args:
         model: any model or AlbertEncoder.
-        kept: former ids, in the order of the new pieces.
-        row_splits: for means: [pieces + 1], where each new piece's ids begin and end in `kept`.
+        kept: former ids, in the order of the new entries.
+        row_splits: for means: [new entries + 1], where each new entry's former ids begin and end in `kept`.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> encoder = AlbertEncoder(AlbertConfig.named("albert_tiny").replace(vocab_size=20))

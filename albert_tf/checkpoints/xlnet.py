@@ -32,7 +32,7 @@ def check_form(config: AlbertConfig, where: str) -> None:
 
 
 def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> dict[str, Source]:
-    """Maps our names to transformers'."""
+    """Maps our variable names to transformers'."""
     layers = {"pooler": "sequence_summary.summary", "span": "qa_outputs", **_JOINT}
     layers["classifier"] = "classifier" if is_tagger else "logits_proj"
     own = {
@@ -49,7 +49,7 @@ def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> d
 
 
 def official_sources(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our names to those of XLNet's own code, after `unstacked`."""
+    """Maps our variable names to those of zihangdai/xlnet, after `unstacked`."""
     # The misspelling is XLNet's.
     layers = {"pooler": "model/sequnece_summary/summary"}
     own = {
@@ -79,7 +79,7 @@ def _attention(i: int, scope: str, end: str) -> dict[str, Source]:
 
 
 def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns tensors with two-axis kernels, without the copy of tied word embeddings."""
+    """Reshapes kernels to two axes, and drops the copy of tied word embeddings."""
     result = dict(tensors)
     for name, tensor in tensors.items():
         if _KERNEL.search(name) and tensor.ndim == 3:
@@ -93,7 +93,7 @@ def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def unflattened(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Undoes `flattened`, except for the removed copies."""
+    """Undoes `flattened`, except for the dropped copy."""
     kernel = (config.hidden_size, config.num_attention_heads, config.head_size)
     shapes = {name: kernel for name in tensors if _KERNEL.search(name)}
     shapes |= {name: (1, 1, config.hidden_size) for name in tensors if name.endswith("mask_emb")}
@@ -101,7 +101,7 @@ def unflattened(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[st
 
 
 def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Splits the original's stacks by layer; tied biases are copied to every layer."""
+    """Splits zihangdai/xlnet's tensors of all layers; biases that layers share are copied to each."""
     result, segments = dict(tensors), tensors.get(f"{_TF1}/seg_embed")
     for name in _STACKED.values():
         tensor = result.pop(f"{_TF1}/{name}", None)
@@ -113,7 +113,7 @@ def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def stacked(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Undoes `unstacked`; the biases are untied."""
+    """Undoes `unstacked`; layers keep their own biases."""
     result = dict(tensors)
     for name in _STACKED.values():
         layers = [result.pop(f"{_TF1}/{name}/{i}") for i in range(config.num_steps)]
@@ -122,7 +122,7 @@ def stacked(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, n
 
 
 def is_official(names: Any) -> bool:
-    """Returns whether the names are those of XLNet's own checkpoint."""
+    """Returns whether the tensor names are those of a zihangdai/xlnet checkpoint."""
     return any(name.startswith(f"{_TF1}/") for name in names)
 
 

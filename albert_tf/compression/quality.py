@@ -26,8 +26,8 @@ _RIDGE = 0.1
 class Quality:
     """Scores models on a task's evaluation examples, or by the similarity of their vectors to a teacher's.
 
-    A model fine-tuned for the task (`is_trained`) answers with its own head. Others score by the cosine of two texts,
-    if the task gives them a number, or by a linear probe. `texts` are held out, for `likeness`.
+    A model fine-tuned for the task (`is_trained`) predicts with its own head. Others score by the cosine of pairs that
+    have a number, or else by a linear probe. `likeness` compares vectors of the held-out `texts`.
     """
 
     def __init__(
@@ -82,12 +82,11 @@ class Quality:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the inputs that affect scores."""
+        """The SHA-256 of the texts and examples that scores depend on."""
         asked = self.texts, self.task and self.examples, self.train
         return hashlib.sha256(repr(asked).encode()).hexdigest()
 
     def remember(self, teacher: keras.Model, tokenizer: Tokenizer) -> None:
-        """Stores the teacher's vectors for `likeness`."""
         if self.texts:
             self._vectors = self._embed(teacher, tokenizer, self.texts)
 
@@ -100,7 +99,7 @@ class Quality:
         return scores
 
     def likeness(self, model: keras.Model, tokenizer: Tokenizer) -> float:
-        """Returns the mean cosine of a model's and the teacher's vectors."""
+        """Returns the mean cosine between a model's and the teacher's vectors."""
         vectors = self._embed(model, tokenizer, self.texts)
         return float(np.mean(np.sum(vectors * self._vectors, axis=1)))
 

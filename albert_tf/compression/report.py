@@ -1,4 +1,4 @@
-"""The report of a compression, with a plot of score against size."""
+"""The report of a compression."""
 
 import base64
 import dataclasses
@@ -29,7 +29,7 @@ _LENGTH, _TIMES = 32, 30
 
 
 def milliseconds(model: keras.Model) -> float:
-    """Returns the median time to encode a row of at most 32 tokens."""
+    """Returns the median time to encode one row of at most 32 tokens."""
     length = min(_LENGTH, encoder_of(model).config.max_seq_length)
     ids = np.full(length, 1, np.int32)
     tokens = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
@@ -47,10 +47,10 @@ def write_report(
     folder: Path, settings: CompressSettings, quality: Quality, cut: CompressionPlan, rows: Sequence[TableRow],
     done: Mapping[str, TableRow], kept: str, speeds: Mapping[str, float],
 ) -> None:  # fmt: skip
-    """Writes compress.json and compress.html into a model folder, and prints the losses.
+    """Writes compress.json and compress.html into a model folder, and prints a summary.
 
-    `rows` are the untrained models: the original, each change by itself, all changes. `done` are the rows by phase,
-    `kept` is the phase of the folder's model.
+    `rows` describe untrained models: the original, each change alone, all changes. `done` has the compressed model's
+    row after each phase; `kept` is the phase of the folder's model.
     """
     first, last = rows[0], done[kept]
     report = {

@@ -1,4 +1,4 @@
-"""Runs a compression: load, compress, measure, distil, report."""
+"""Runs a compression."""
 
 import dataclasses
 import functools
@@ -39,8 +39,7 @@ class CompressionInput(NamedTuple):
     """The input of a compression.
 
     Attributes:
-        loaded: the original model.
-        teacher: the model to compress: the original, perhaps with fewer tokens.
+        teacher: the model to compress: the original, perhaps with a smaller vocabulary.
         counts: occurrences of each token in the text, [vocab_size].
         is_trained: whether the model was fine-tuned on the task.
     """
@@ -155,7 +154,6 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
 
 
 def _measured(settings: CompressSettings, work: CompressionInput, folder: Path, is_chief: bool) -> list[TableRow]:
-    """Returns the table of costs; a resumed run measures only missing rows."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
@@ -222,7 +220,6 @@ def _text_phase(
 
 
 def _task(settings: CompressSettings, work: CompressionInput, row: TableRow) -> dict[str, Any]:
-    """Returns the compressed model's task.json; call it just after scoring."""
     own = {name: value for name, value in work.loaded.task.items() if name not in ("metrics", "distilled_from")}
     if not work.is_trained:
         # Its vectors are like those of the whole model, in whose index it may search.

@@ -1,4 +1,4 @@
-"""The settings of a compression."""
+"""Settings of compression."""
 
 import dataclasses
 from typing import ClassVar

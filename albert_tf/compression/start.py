@@ -26,14 +26,14 @@ DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
 
 
 class CompressionPlan(NamedTuple):
-    """The plan of a compression; 0 or empty leaves a part unchanged.
+    """How a model is compressed; 0 or empty leaves a part unchanged.
 
     Attributes:
-        layers: those to keep, ascending.
-        lora_rank: rank of the differences between steps of a shared block.
+        layers: numbers of layers to keep, ascending.
+        lora_rank: rank of the matrices by which a shared block differs between steps.
         lora_target: "attention", "ffn" or "both".
-        block: initial weights of a shared block, "mean" or "best".
-        aligned: whether units and heads of shared blocks are first matched.
+        block: a shared block's initial weights: the layers' "mean", or the "best" layer's.
+        aligned: whether the layers' units and heads are matched before sharing.
         intermediate_size: units of feed-forward layers.
     """
 
@@ -69,7 +69,7 @@ Score = Callable[[keras.Model], dict[str, float]]
 
 
 def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> CompressionPlan:
-    """Returns the plan of the settings; raises UserError if the model cannot be compressed so."""
+    """Returns the settings' plan; raises UserError if it does not fit the model."""
     config = encoder_of(model).config
     if getattr(model, "dimensions", config.hidden_size) != config.hidden_size or getattr(model, "projections", []):
         raise UserError("an embedder is compressed without dense layers and with one pooling; this one has more")
@@ -109,7 +109,7 @@ def compress(
 ) -> Any:
     """Returns a new, uncompiled model, compressed by a plan.
 
-    `likeness` chooses "best" blocks; `counts`, the occurrences of tokens [vocab_size], weight the embeddings.
+    `likeness` selects "best" blocks; `counts`, how often tokens occur [vocab_size], weight the embeddings.
     """
     model = _without_unread_pooler(keep_layers(model, cut.layers))
     if cut.embedding_size:
@@ -141,7 +141,7 @@ def table(
     likeness: Callable[[Any], float],
     counts: np.ndarray | None = None,
 ) -> Iterator[Callable[[], TableRow]]:
-    """Yields functions that measure one row each: every size and plan alone, then `cut`."""
+    """Yields functions that measure a row each: every embedding size and depth plan alone, then `cut`."""
     whole = CompressionPlan(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:
         yield lambda: row_of(CompressionPlan(cut.layers).title, keep_layers(model, cut.layers), score)
@@ -152,12 +152,12 @@ def table(
 
 
 def row_of(title: str, model: keras.Model, score: Score) -> TableRow:
-    """Returns a model's row of the table."""
+    """Measures a model; returns its size and scores."""
     return TableRow(title, model.count_params(), score(model))
 
 
 def cut_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
-    """Returns the configuration that `compress` produces."""
+    """Returns the configuration of the model that `compress` makes."""
     if cut.layers != tuple(range(config.num_hidden_layers)):
         config = config.replace(num_hidden_layers=len(cut.layers), **_no_plan(config, len(cut.layers)))
     if cut.embedding_size:
@@ -168,7 +168,7 @@ def cut_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
 
 
 def keep_layers(model: Any, layers: tuple[int, ...]) -> Any:
-    """Returns a model of some layers; raises UserError if layers share weights or depend on depth."""
+    """Returns a model of these layers only; raises UserError if they share weights or depend on depth."""
     config = encoder_of(model).config
     if layers == tuple(range(config.num_hidden_layers)):
         return model

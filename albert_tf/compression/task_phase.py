@@ -22,7 +22,7 @@ _FREE_ON_RESUME = (*finetuning.FREE_ON_RESUME, "init_from", "teacher")
 
 
 class TaskPhase:
-    """Fine-tunes the text phase's model with its head; the teacher is `whole`."""
+    """Fine-tunes the text phase's model and its head, taught by the original model, `whole`."""
 
     def __init__(self, settings: CompressSettings, whole: Loaded, folder: Path, devices: Devices, started: float):
         self.settings, self.whole, self.devices, self.started = settings, whole.model, devices, started
@@ -30,7 +30,7 @@ class TaskPhase:
 
     @property
     def is_done(self) -> bool:
-        """Whether predictions, which are written last, are there."""
+        """Whether predictions, the phase's last output, are written."""
         return bool(self.devices.of_chief((self.folder / finetuning.PREDICTIONS).is_dir()))
 
     def tuning(self) -> FinetuningSettings:
@@ -57,7 +57,7 @@ class TaskPhase:
         )
 
     def check(self) -> None:
-        """Raises the phase's errors before the text phase runs."""
+        """Checks the phase's inputs before the text phase runs."""
         if (self.folder / run_folder.RUN_FILE).is_file():
             finetuning.check_claims(self.tuning(), None, self.devices, _FREE_ON_RESUME)
         else:

@@ -38,13 +38,13 @@ class _Teacher(keras.Model):
 
 
 def gigabytes(rows: FeatureRows, lessons: list[str], steps: list[int], width: int) -> float:
-    """Returns the disk space of `taught`, in 1e9 bytes."""
+    """Returns the disk space of the files of `taught`, in 1e9 bytes."""
     of_states = 2 * len(steps) * width * int(rows.lengths.sum()) if "states" in lessons else 0
     return 1e-9 * (of_states + (4 * width * len(rows) if OF_VECTORS & set(lessons) else 0))
 
 
 def can_be_kept(lessons: list[str]) -> bool:
-    """Returns whether the outputs are small enough to store."""
+    """Returns whether the teacher's outputs are small enough to store."""
     return not {"relations", "words"} & set(lessons)
 
 
@@ -54,7 +54,8 @@ def taught(
 ) -> FeatureRows:  # fmt: skip
     """Returns rows with the teacher's outputs, as TextStudent reads them.
 
-    States of `steps` (float16) and vectors (float32) are files in `folder`, which a run with the same `key` reuses.
+    Hidden states after `steps` (float16) and vectors (float32) are files in `folder`, which runs with the same `key`
+    reuse.
     """
     name = hashlib.sha256(f"{key} {lessons} {steps}".encode()).hexdigest()[:16]
     states, vectors = (folder / form.format(key=name) for form in (_STATES, _VECTORS))

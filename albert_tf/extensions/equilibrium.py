@@ -1,8 +1,8 @@
 """Runs the repeated blocks of a plan to their fixed point instead of a fixed number of times.
 
-Bai et al. 2019 (arXiv:1909.01377). The blocks compute f(z) = blocks(z + gate * x), where x is their input and the
-initial z. With gate 0, tolerance 0 and as many steps as repeats, this is the plan itself. All steps share one dropout
-mask.
+Source: arXiv:1909.01377. The repeated blocks compute f(z) = blocks(z + gate * x), where x is their input and the
+initial z. With gate 0, tolerance 0 and as many steps as repeats, this equals the depth plan. All steps share one
+dropout mask.
 """
 
 import dataclasses
@@ -29,10 +29,10 @@ class Equilibrium(Extension):
 
     Attributes:
         equilibrium_solver: "none", "fixed_point" or "anderson".
-        equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0 runs all
-            steps.
+        equilibrium_tolerance: a row has converged when a step's relative change is below this; 0 runs all steps.
         equilibrium_max_steps: maximal number of steps.
-        equilibrium_gradient: "phantom", of further steps, or "implicit", the fixed point's exact gradient.
+        equilibrium_gradient: "phantom", the gradient of a few further steps, or "implicit", the fixed point's exact
+            gradient.
         equilibrium_phantom_steps: number of phantom steps; with tolerance 0 the last of `equilibrium_max_steps`.
         equilibrium_damping: fraction of a phantom step that is taken.
         gate_init: the gate's initial value; 0 for a closed gate.
@@ -168,7 +168,7 @@ class SolvedRunner(Runner):
 
 
 def repeated_segment(config: Any) -> int:
-    """Returns the index in `depth.segments` of the only segment that repeats."""
+    """Returns the index in `depth.segments` of the only segment that repeats; UserError unless there is one."""
     runs = segments(config)
     repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
     if len(runs) == 1:
@@ -182,7 +182,7 @@ def repeated_segment(config: Any) -> int:
 
 
 def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, RowSums]:
-    """Returns an encoder's fixed-point problem for a batch: function, initial state [tokens, hidden_size], and rows."""
+    """Returns a batch's fixed-point problem: the function, its initial state [tokens, hidden_size], and the rows."""
     place, (_, runner, state) = repeated_segment(encoder.config), encoder.begin(features)
     *before, (_, blocks) = DepthLoop().cycles(runner)[: place + 1]
     for _, cycle in before:
@@ -195,7 +195,7 @@ def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, RowSums]:
 
 
 def radius(encoder: Any, features: dict[str, Tensor]) -> float:
-    """Estimates the spectral radius of the repeated blocks at their fixed point; the largest of all rows."""
+    """Estimates the spectral radius of the repeated blocks at their fixed point: the largest over all rows."""
     function, start, rows = recurrence(encoder, features)
     state = solve(function, start, rows, encoder.config.extension("equilibrium").solver).state
     return float(ops.convert_to_numpy(ops.max(spectral_radius(function, state, rows))))

@@ -1,7 +1,7 @@
-"""The fixed point z = f(z) of a function of states [tokens, width] (Bai et al. 2019, arXiv:1909.01377).
+"""The fixed point z = f(z) of a function of states [tokens, width] (arXiv:1909.01377).
 
-Each row, such as one text's tokens, is solved by itself and keeps its answer once converged, so that no answer depends
-on other rows.
+Each row, such as one text's tokens, is solved by itself and keeps its solution once converged, so that it does not
+depend on other rows.
 """
 
 from typing import NamedTuple, Protocol
@@ -33,7 +33,7 @@ class Solver(NamedTuple):
     """Settings of the fixed-point iteration.
 
     Attributes:
-        kind: "fixed_point" takes f(z) as the next z; "anderson" mixes the last five.
+        kind: "fixed_point" takes f(z) as the next z; "anderson" mixes the last five iterates.
         tolerance: a row has converged when |f(z) - z| / |z| is below it; 0 runs all `max_steps` evaluations and returns
             the last f(z).
     """
@@ -48,8 +48,9 @@ class Solution(NamedTuple):
 
     Attributes:
         state: float32 [tokens, width]: each row's iterate with the least residual; with tolerance 0 the last one.
-        residual: float32 [rows]: |f(z) - z| / |z| of that iterate, with tolerance 0 of the one before; may be infinite.
-        steps: int32 [rows]: evaluations until the row converged, or all.
+        residual: float32 [rows]: |f(z) - z| / |z| of that iterate, with tolerance 0 of the one before; infinite
+            if never finite.
+        steps: int32 [rows]: evaluations until the row converged, or `max_steps`.
     """
 
     state: Tensor
@@ -58,7 +59,9 @@ class Solution(NamedTuple):
 
 
 def solve(function: Function, start: Tensor, rows: RowSums, solver: Solver) -> Solution:
-    """Solves z = f(z) from `start`, [tokens, width], without gradient; see `implicit` and `phantom`.
+    """Solves z = f(z) from `start`, [tokens, width], without gradient, which `implicit` and `phantom` add.
+
+    `function` must not mix rows.
 
     >>> import numpy as np
     >>> from albert_tf import AlbertConfig
@@ -146,7 +149,7 @@ def norm(state: Tensor, rows: RowSums) -> Tensor:
 def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0) -> Tensor:
     """Returns `state` with the gradient of `steps` further updates z + damping (f(z) - z) (Geng et al. 2021).
 
-    With damping 1 these are the first terms of (I + J + J^2 + ...) df, whose full sum is the implicit gradient.
+    With damping 1 this gradient is the first terms of (I + J + J^2 + ...) df, whose full sum is the implicit gradient.
     """
     moved = state
     for _ in range(steps):
@@ -157,7 +160,8 @@ def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0)
 def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -> Tensor:
     """Returns the fixed point `state` with its exact gradient, by the implicit function theorem.
 
-    For an upstream gradient v the same solver solves g = J^T g + v, J = df/dz; g passes through one evaluation of f.
+    For an upstream gradient v the same solver solves g = J^T g + v, J = df/dz; g is backpropagated through one
+    evaluation of f.
     """
     after = ops.cast(function(state), "float32")
 
@@ -170,7 +174,8 @@ def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -
 def spectral_radius(function: Function, state: Tensor, rows: RowSums, iterations: int = 40, seed: int = 0) -> Tensor:
     """Estimates each row's largest eigenvalue modulus of df/dz, float32 [rows]; below 1, f contracts.
 
-    Power iteration with J^T: the geometric mean of the growth over the second half, since complex pairs oscillate.
+    Power iteration with J^T: the geometric mean of the growth over the second half of the steps, since complex
+    eigenvalues oscillate.
     """
     state = ops.stop_gradient(ops.cast(state, "float32"))
     backward = pullback(function, state)

@@ -11,7 +11,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def detached(function: Function, state: Tensor) -> Function:
-    """Returns the function without gradients, also to what it closes over."""
+    """Returns the function without gradients, also to values that it closes over."""
     if keras.backend.backend() != "jax":
         return function  # TensorFlow stops at stop_gradient.
     import jax
@@ -23,7 +23,7 @@ def detached(function: Function, state: Tensor) -> Function:
 
 
 def pullback(function: Function, state: Tensor) -> Function:
-    """Returns the function of a vector v to J^T v, where J is the function's Jacobian at `state`."""
+    """Returns a function from a vector v to J^T v, where J is the Jacobian of `function` at `state`."""
     if keras.backend.backend() == "jax":
         import jax
 

@@ -26,8 +26,8 @@ class RandomDepth(Extension):
     """Randomizes how often the repeated blocks run.
 
     Attributes:
-        random_depth_min: least number of layers of a batch, drawn uniformly up to num_hidden_layers. 0: all batches
-            have num_hidden_layers.
+        random_depth_min: every batch draws its number of layers uniformly from this to num_hidden_layers; 0: all
+            batches have num_hidden_layers.
     """
 
     name, order, draws, for_litert = "random_depth", 8, True, True
@@ -60,7 +60,7 @@ class RandomDepth(Extension):
 
 
 class DepthDraw(NamedTuple):
-    """The range of how often the plan's segment number `place` runs for a training batch."""
+    """How often a training batch runs the plan's segment number `place`: from `least` to `most` times."""
 
     place: int
     least: int
@@ -91,7 +91,6 @@ def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
 
 
 def _mixed(bits: Tensor) -> Tensor:
-    """Mixes uint32 bits (Appleby's MurmurHash3, fmix32)."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(shift))) * _uint32(factor)
     return ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(16)))

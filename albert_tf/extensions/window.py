@@ -1,7 +1,7 @@
 """Attention for long rows: to nearby tokens and the first one, or to all tokens with queries in parts.
 
-Nearby tokens and a global first one are Longformer's pattern (Beltagy et al. 2020, arXiv:2004.05150); every few steps
-may attend to all tokens, as in ModernBERT (arXiv:2412.13663).
+Nearby tokens and a global first one are Longformer's pattern (arXiv:2004.05150); every few steps may attend to all
+tokens, as in ModernBERT (arXiv:2412.13663).
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Window(Extension):
     Attributes:
         attention_window: positions on each side; 0 for full attention. Rows of up to this many tokens plus one are
             unaffected.
-        global_attention_every: every so many steps, from the first on, attention is full; 0 for never.
+        global_attention_every: attention is full at the first of every so many steps; 0 for never.
     """
 
     name, begins_plain, for_xla, needed = "window", True, True, ("global_attention_every",)
@@ -98,11 +98,11 @@ def attend_nearby(
     window: int,
     masked: float,
 ) -> Tensor:
-    """Attends to tokens at most `window` positions away and to the first token, which attends to all.
+    """Lets tokens attend to those at most `window` positions away and to the first, and the first token to all.
 
-    `query`, `key`, `value` and the result are [batch, heads, length, head_size]. `bias`, [batch, 1, 1, length], and
-    `masked` are added to scores. `score` returns scores [..., queries, keys]; `weigh` returns their probabilities, and
-    its second argument numbers the calls.
+    `query`, `key`, `value` and the result are [batch, heads, length, head_size]. `bias`, [batch, 1, 1, length], is
+    added to scores, `masked` to those of pairs that must not attend. `score` returns scores [..., queries, keys];
+    `weigh(scores, number of the call)` returns their probabilities.
     """
     batch, heads, length, size = ops.shape(query)
     count = (length + window - 1) // window

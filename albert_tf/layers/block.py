@@ -1,7 +1,7 @@
-"""One depth step, for training and exports: `block`, over the protocols `Kernels` and `Rows`.
+"""One depth step, for training and exports: `block`, which uses the protocols `Kernels` and `Rows`.
 
-`Kernels` multiply: Keras layers in training, constants in an export. `Rows` assign tokens to rows, with padding in
-training only.
+`Kernels` multiplies by weights: Keras layers in training, constants in an export. `Rows` assigns tokens to rows, padded
+in training only.
 """
 
 import contextvars
@@ -18,7 +18,7 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """One depth step: its number, and its two halves of a block, which several steps may share."""
+    """One depth step: its number, and the two halves of its block, which several steps may share."""
 
     attention: int  # index of its attention half
     feed_forward: int  # index of its feed-forward half
@@ -28,14 +28,14 @@ class Step(NamedTuple):
 
 
 class Kernels(Protocol):
-    """Multiplies by weights; products may have a form that only `add_to_residual` and rows read."""
+    """Multiplies by weights; only `add_to_residual` and Rows need to understand the results."""
 
     scale: tuple[float, float]  # the factor already applied to queries, and the factor still to be applied to scores
     is_pre: bool  # whether norms come before a half
     is_gated: bool  # whether the feed-forward network has a gate
 
     def half(self, kind: str, step: Step) -> Any:
-        """Returns the half that a step runs."""
+        """Returns the `kind` half of a step's block."""
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
@@ -44,22 +44,22 @@ class Kernels(Protocol):
         """Returns the queries of `inputs`, and the keys and values of `attended`."""
 
     def dense(self, name: str, step: Step, inputs: Tensor) -> Any:
-        """Returns the product "intermediate", after the activation function, or "gate"."""
+        """Returns the feed-forward product "intermediate", after the activation function, or "gate"."""
 
     def add_to_residual(self, half: str, step: Step, inside: Any, residual: Tensor) -> Tensor:
-        """Ends a half: output product, dropout, residual, and with post-norm the norm."""
+        """Ends a half: applies output layer and dropout, adds the residual, with post-norm normalizes."""
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
-        """Returns probabilities, with dropout in training; `part` counts the parts of a long row."""
+        """Returns probabilities, with dropout in training; `part` is the number of a long row's part."""
 
 
 class Rows(Protocol):
-    """Assigns tokens to rows, and calls attention with rectangles [rows, heads, tokens, head_size]."""
+    """Assigns tokens to rows, and calls attention with tensors [rows, heads, tokens, head_size]."""
 
     attention: "Attention"
 
     def attend(self, projected: Any, step: Step) -> Tensor:
-        """Returns contexts [tokens, hidden_size], or [rows, hidden_size] of the summary tokens alone."""
+        """Returns attention's output [tokens, hidden_size], or [rows, hidden_size] for summary tokens alone."""
 
     def attended(self, step: Step, inputs: Tensor) -> Tensor:
         return inputs
@@ -74,7 +74,7 @@ class Rows(Protocol):
         return self.token_positions()
 
     def add_feature(self, name: str, values: Tensor) -> None:
-        """Adds a feature of queries and keys, [..., tokens, ...]."""
+        """Passes a feature of queries and keys, [..., tokens, ...], to attention."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Sums [..., tokens] over each row's tokens without padding: [..., rows]."""
@@ -83,14 +83,17 @@ class Rows(Protocol):
         """Copies each row's value to its tokens: [rows] to [tokens]."""
 
     def rectangle(self, values: Tensor) -> Tensor:
-        """Converts [tokens, ...] to the batch's layout, [batch, length, ...]."""
+        """Reshapes [tokens, ...] to the batch's layout, [batch, length, ...]."""
 
     def restore(self, of_rows: Tensor) -> Tensor:
         return of_rows
 
 
 def block(kernels: Kernels, rows: Rows, step: Step, hidden: Tensor) -> Tensor:
-    """Runs attention, then the feed-forward network (modeling.py:934-1015), on [tokens, hidden_size]."""
+    """Runs attention, then the feed-forward network (modeling.py:934-1015), on [tokens, hidden_size].
+
+    A step with `only_summary` returns [rows, hidden_size].
+    """
     inputs = kernels.half_input("attention", step, hidden)
     projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
     context = rows.attend(projected, step)
@@ -105,7 +108,7 @@ def block(kernels: Kernels, rows: Rows, step: Step, hidden: Tensor) -> Tensor:
 
 @dataclasses.dataclass
 class TokenPairs:
-    """The masks and features of query-key pairs, for rows in one rectangle."""
+    """The masks and features of query-key pairs, for rows padded to one length."""
 
     bias: Tensor  # [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all
     features: dict[str, tuple[Tensor, Tensor]]  # [rows or 1, queries, ...] of the queries, the same of the keys
@@ -126,7 +129,7 @@ def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Tok
 def attend_to_all(
     attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
 ) -> Tensor:
-    """Returns the contexts of queries that attend to all keys that the bias allows."""
+    """Returns attention's output if queries attend to all keys that the bias allows."""
     scores = attention.score(attention, query, key, pairs, step)
     return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
 
@@ -141,7 +144,7 @@ def _multiply(first: Tensor, second: Tensor, transpose_b: bool = False) -> Tenso
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """How heads attend, as functions that extensions replace."""
+    """The functions that compute attention; extensions replace them."""
 
     softmax: Callable  # of the kernels
     query_scale: float  # the factor that queries have already; anything added to them needs it, too

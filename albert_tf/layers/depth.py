@@ -24,7 +24,7 @@ class Segment(NamedTuple):
 
 
 def cycles_of(config: AlbertConfig) -> list[tuple[Step, ...]]:
-    """Lists the steps in cycles that may repeat."""
+    """Groups the steps by cycle: one pass through a part of the plan or a layer."""
     count, sharing = itertools.count(), config.sharing
     shares_attention, shares_ffn = sharing in ("all", "attention"), sharing in ("all", "ffn")
     # By step, the number of a half that is shared, and of one of its own.
@@ -49,13 +49,13 @@ def _period(config: AlbertConfig) -> int:
 
 
 def plan(config: AlbertConfig) -> list[Step]:
-    """Lists the `config.num_steps` executed blocks in order."""
+    """Lists all `config.num_steps` steps in order."""
     steps, period = itertools.chain(*cycles_of(config)), _period(config)
     return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
 
 def segments(config: AlbertConfig) -> list[Segment]:
-    """Groups the plan into runs of equal steps, one loop each."""
+    """Groups the plan into Segments of equal steps, each run as one loop."""
     steps, result, done = plan(config), list[Segment](), 0
     for run in runs_of(config):
         # Joins cycles until the phases repeat.
@@ -69,7 +69,7 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """Returns the plan's runs of equal cycles, which can run more or less often.
+    """Groups equal cycles that follow each other; each group can run more or less often.
 
     >>> [(len(run.steps), run.repeats) for run in runs_of(AlbertConfig(depth_plan="1+2x5+1"))]
     [(1, 1), (2, 5), (1, 1)]
@@ -91,7 +91,7 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
 
 
 class Runner:
-    """Wraps another runner, whose methods it inherits; `BlockRunner` lists them.
+    """Wraps another runner, which does all methods not overridden here; `BlockRunner` lists them.
 
     A state is a tensor, or tensors in tuples, with tokens on axis 0. Compute all that depends on a weight within
     `step`: TensorFlow's recomputation finds no other gradients.
@@ -120,7 +120,7 @@ class BlockRunner(Runner):
         return block(self.kernels, self.rows, step, state), state
 
     def carried(self, state: Any) -> Tensor:
-        """Returns the output [tokens, hidden_size] if this state were the last and nothing stopped early."""
+        """Returns what the output [tokens, hidden_size] would be if this state were the last, without early stops."""
         return state
 
     def result(self, state: Any) -> Tensor:
@@ -131,7 +131,7 @@ class BlockRunner(Runner):
         return True
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
-        """Runs segment number `place`; cycle(i, state) runs it for the i-th time.
+        """Runs segment number `place` as often as it repeats; cycle(i, state) runs it for the i-th time.
 
         Only the outermost runner may override this.
         """
@@ -147,7 +147,7 @@ class BlockRunner(Runner):
 
 
 def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dict[str, Weights]) -> Runner:
-    """Returns the block runner, wrapped by those of extensions."""
+    """Returns the block runner, wrapped by the extensions' runners."""
     runner: Runner = BlockRunner(config, kernels, rows)
     for extension in sorted(config.extensions, key=lambda one: one.order):
         runner = extension.around(runner, weights[extension.name])
@@ -157,8 +157,8 @@ def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dic
 class DepthLoop:
     """Runs all steps of the plan; `kind` is AlbertEncoder's `walk`.
 
-    `stops` ends a graph loop when no work remains, without gradient. `observe` is called with the state before each
-    step outside graph loops.
+    `stops`: whether a graph loop ends, without gradient, once no work remains. `observe` is called with the state
+    before each step, except in graph loops.
     """
 
     def __init__(self, kind: str = "unrolled", stops: bool = False, observe: Callable[[Any], None] | None = None):

@@ -34,9 +34,9 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         config: an AlbertConfig, or its fields as a dict.
         walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes a graph loop of
             equal layers; "recompute" stores only each block's input for the backward pass; "equilibrium" requests the
-            extension of that name, another model.
+            extension of that name, which is another model.
         pooler: whether there is a pooler; models that read every token need none.
-        seed: of the dropout masks; random where None.
+        seed: of the dropout masks; random if None.
 
     Raises:
         UserError: an unknown walk, or one that the configuration does not allow.
@@ -131,8 +131,8 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
                 offset, padding is not counted);
                 sequence_starts [batch, n], where the packed sequences start, for the pooler (default: 0).
             training: enables dropout and the random draws of extensions.
-            output_hidden_states: None: unless `walk` is "loop" or the depth is random. True unrolls the loop, at full
-                depth.
+            output_hidden_states: None means True, unless `walk` is "loop" or the depth is random. True unrolls the
+                loop, at full depth.
             output_attentions: adds the attention probabilities and unrolls the loop.
 
         Returns:
@@ -141,7 +141,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
                 sequence_output [batch, sequence, hidden_size];
                 pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts, with a pooler;
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each step's output as if
-                it were the last; a step left out repeats the one before;
+                it were the last; a skipped step repeats the one before;
                 attentions: list of [batch, heads, sequence, sequence], one per block;
                 and the outputs of extensions.
 
@@ -187,7 +187,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     def begin(
         self, features: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None, is_drawn: bool = False
     ) -> tuple[Tensor, Runner, Any]:
-        """Returns a batch's embeddings [batch, sequence, embedding_size], its runner, and its first state."""
+        """Returns a batch's embeddings [batch, sequence, embedding_size], the runner of its steps, and its state."""
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = LayerKernels(self, seed, probabilities)
@@ -243,7 +243,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         enable_adapters(self, layers, rank)
 
     def merge_lora(self) -> None:
-        """Adds the adapters to their kernels and removes them; every weight trains again. Compile anew."""
+        """Adds the adapters to their kernels and removes them; every weight trains again. Then compile anew."""
         merge_adapters(self)
 
     def get_config(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 @contextlib.contextmanager
 def fused_attention(on: bool = True) -> Iterator[None]:
-    """Uses the fused kernel in what is traced within; it returns no probabilities."""
+    """A context: attention traced in it uses the fused kernel, where it exists, which returns no probabilities."""
     before = ATTEND.set(_attend if on else attend_to_all)
     try:
         yield

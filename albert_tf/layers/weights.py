@@ -16,7 +16,7 @@ from tfrecords.base.errors import UserError
 
 
 def initializer(config: AlbertConfig, scale: float = 1.0) -> keras.initializers.Initializer:
-    """Returns ALBERT's truncated normal (google-research/albert modeling.py:create_initializer), times `scale`."""
+    """Returns ALBERT's initializer, a truncated normal (google-research/albert modeling.py), times `scale`."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range * scale)
 
 
@@ -26,13 +26,13 @@ def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -
 
 
 def residual_scale(config: AlbertConfig) -> float:
-    """Returns the initial scale of dense layers that add to the residual stream (GPT-2: Radford et al. 2019, 2.3)."""
+    """Returns the initial scale of dense layers that add to the residual stream (GPT-2 paper, section 2.3)."""
     # With pre-norm nothing normalizes the sum of the 2 * num_steps results.
     return (2 * config.num_steps) ** -0.5 if config.norm_position == "pre" else 1.0
 
 
 def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
-    """Makes the configured norm."""
+    """Makes the configured LayerNorm or RMSNorm."""
     if config.norm == "rms_norm":
         return RMSNorm(epsilon=config.layer_norm_eps, **kwargs)
     return LayerNorm(config.layer_norm_eps, config.use_bias, **kwargs)
@@ -95,7 +95,7 @@ class TransformerBlock(keras.layers.Layer):
 
 
 def collect(config: AlbertConfig, owners: dict[tuple[str, int], Any]) -> dict[str, Weights]:
-    """Returns each extension's weights."""
+    """Returns the extensions' weights by extension name."""
     steps = {key: owner.steps for key, owner in owners.items() if isinstance(owner, Half)}
     return {
         one.name: Weights({key: owner.weights_of(one.name) for key, owner in owners.items()}, steps)
@@ -147,7 +147,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
         seed: Tensor = None,
         rows: Any = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embeds a batch.
+        """Embeds int32 ids [batch, sequence]; errors as in `rows_at`.
 
         Returns:
             The normalized sum [batch, sequence, embedding_size] (hidden_size where only words are factorized), and the
@@ -182,7 +182,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
 
 
 def check_length(length: Any, config: AlbertConfig) -> None:
-    """Raises UserError if a row of static length exceeds the positions."""
+    """Raises UserError if `length` is static and exceeds the positions."""
     if isinstance(length, int) and length > config.max_seq_length:
         limit, offset = config.max_position_embeddings, config.position_offset
         less = f" - {offset}" if offset else ""

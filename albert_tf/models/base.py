@@ -21,9 +21,9 @@ _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class EncoderModel(BaseModel):
-    """A model that holds `encoder`, an AlbertEncoder, and serializes it.
+    """A model on an AlbertEncoder, `encoder`, which it serializes.
 
-    `pooler` says whether a new encoder has one.
+    `pooler` says whether an encoder made from an AlbertConfig has one.
     """
 
     # The default of `compile` for fine-tuning.
@@ -49,8 +49,8 @@ class EncoderModel(BaseModel):
         """Compiles as keras.Model does, with defaults.
 
         Args:
-            optimizer: default: ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
-            loss: default: loss and metrics of the model's task; your own metrics replace the task's.
+            optimizer: "auto" is ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
+            loss: "auto" is loss and metrics of the model's task; your own metrics replace the task's.
             **kwargs: for `keras.Model.compile`.
         """
         is_lora = has_adapters(self)
@@ -101,7 +101,7 @@ class EncoderModel(BaseModel):
         check_data(x, y, lambda features: check_values(features, self.encoder.config))
 
     def head_variables(self) -> dict[str, keras.Variable]:
-        """Returns the model's own variables by their names in checkpoints."""
+        """Returns the variables outside the encoder by their names in checkpoints."""
         return {}
 
     def get_config(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class ClassesModel(EarlyExitModel):
     Args:
         num_classes: 1 or more.
         dropout: rate before the dense layer.
-        early_exit: whether every depth step has a head, so that a server may stop early; a LearnedExit also trains when
+        early_exit: whether every depth step has a head, so that a server may stop early; a LearnedExit also learns when
             to stop.
         labels: the classes' names, by number; saved files and predictions use them.
 
@@ -130,8 +130,8 @@ class AlbertRegressor(EarlyExitModel):
 
     Args:
         dropout: rate before the dense layer.
-        early_exit: whether every depth step has a head; a LearnedExit also trains when to stop.
-        activation: of the number, as in cross-encoders: "linear", or a Keras activation's name.
+        early_exit: whether every depth step has a head; a LearnedExit also learns when to stop.
+        activation: applied to the number, as in cross-encoders: "linear", or a Keras activation's name.
 
     Raises:
         UserError: early exits with an activation.

@@ -16,9 +16,9 @@ from tfrecords.base.errors import UserError
 
 
 class DenseHeadModel(EncoderModel):
-    """Applies dropout and one dense layer to the result of `vectors`.
+    """Applies dropout and one dense layer to the result of the method `vectors`.
 
-    `inner_heads` is the number of further dense layers, for earlier steps; `gate_prior` is an ExitGate's.
+    `inner_heads` is the number of further dense layers, for earlier depth steps; `gate_prior` is an ExitGate's prior.
     """
 
     needs_pooler = True
@@ -70,7 +70,7 @@ class DenseHeadModel(EncoderModel):
     def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
         """Returns logits for the features of AlbertEncoder.
 
-        With `early_exit`, `every_step` asks for those of every step; None: only when training.
+        With `early_exit`, `every_step` asks for the logits of every depth step; None: only in training.
         """
         if self.early_exit and (training if every_step is None else every_step):
             return self._every_step(features, training)

@@ -21,14 +21,14 @@ from tfrecords.base.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class LearnedExit:
-    """Trains a model to decide when to stop, as PALBERT does (Balagansky and Gavrilov 2022, arXiv:2204.03276).
+    """Trains a model to decide when to stop, as PALBERT does (arXiv:2204.03276).
 
-    After step i a remaining row exits with an ExitGate's probability lambda_i, so it exits there with p_i = lambda_i *
-    prod_{j<i} (1 - lambda_j); the rest exits at the last step. The loss is sum_i p_i loss_i + beta * KL(p || prior),
-    where the prior is p for a constant lambda.
+    A row that reaches step i exits there with an ExitGate's probability lambda_i, so the probability of exiting at step
+    i is p_i = lambda_i * prod_{j<i} (1 - lambda_j); rows that are left exit at the last step. The loss is sum_i p_i
+    loss_i + beta * KL(p || prior), where the prior is p for a constant lambda.
 
     Attributes:
-        prior: that lambda, above 0 and below 1; rows exit after about 1 / prior steps.
+        prior: this constant lambda, above 0 and below 1; rows exit after about 1 / prior steps.
         beta: weight of the KL term.
 
     Raises:
@@ -48,7 +48,6 @@ class LearnedExit:
             raise UserError(f"exit beta {self.beta} must be 0 or more")
 
     def log_prior(self, steps: int) -> list[float]:
-        """Returns the prior's log-probabilities of exiting at each step."""
         leave, stay = math.log(self.prior), math.log1p(-self.prior)
         return [leave + i * stay for i in range(steps - 1)] + [(steps - 1) * stay]
 
@@ -61,11 +60,11 @@ def log_exit_probabilities(gates: Tensor) -> Tensor:
 
 
 class EarlyExitModel(DenseHeadModel):
-    """A model that may have a head after every depth step; pooler and dropout are shared.
+    """A model that may have a head after every depth step; the heads share pooler and dropout.
 
-    With `early_exit` the loss is the mean of all steps' losses, weighted by step number (PABEE, Zhou et al. 2020,
-    section 3.3), or a LearnedExit's. In training `call` returns every step's logits, for a LearnedExit in a dict of
-    "logits" and "gates"; otherwise the last step's. A functional model needs `every_step=True` to train all heads.
+    With `early_exit` the loss is the mean of all steps' losses, weighted by step number (PABEE, arXiv:2006.04152,
+    section 3.3), or as LearnedExit says. In training `call` returns every step's logits (with a LearnedExit a dict of
+    "logits" and "gates"), otherwise the last step's. A functional model needs `every_step=True` to train all heads.
     """
 
     exit_kind = "classification"
@@ -108,7 +107,7 @@ class EarlyExitModel(DenseHeadModel):
     def answer_early(
         self, features: Any, threshold: Any = 0.5, rule: str = "confidence", tolerance: float = 0.1
     ) -> dict[str, Tensor]:
-        """Returns the answers of an early-exit export; all steps are computed.
+        """Returns what an export with early exit answers, but computes all steps.
 
         `features` are as in `call`; `threshold` is a number or float32 [batch]. See ExitRule.
 

@@ -21,12 +21,13 @@ class ExitRule:
     """A criterion for when a row stops.
 
     Attributes:
-        kind: of the answer: "classification"; "regression", [batch, 1]; "tagging", where all tokens must be decided; or
-            "states".
-        name: "confidence": the largest probability reaches the threshold, or a number changed by no more than it.
-            "patience": the answer stayed the same for `threshold` steps (arXiv:2006.04152). "learned": the ExitGate's
-            probability of having exited exceeds the threshold (arXiv:2204.03276). "movement": |h_l - h_(l-1)| / |h_l|
-            is below the threshold; h is the first token's state, for "tagging" and "states" all tokens'.
+        kind: "classification"; "regression", [batch, 1]; "tagging", where all tokens must be decided; or "states" of an
+            encoder.
+        name: "confidence": the largest probability reaches the threshold, or a regression's change is at most the
+            threshold. "patience": the answer stayed the same for `threshold` steps (arXiv:2006.04152). "learned": the
+            ExitGate's probability of having exited exceeds the threshold (arXiv:2204.03276). "movement": |h_l -
+            h_(l-1)| / |h_l| is below the threshold; h is the first token's hidden state, for "tagging" and "states" all
+            tokens'.
         tolerance: the change of a number that "patience" ignores.
     """
 
@@ -52,14 +53,15 @@ class ExitRule:
 
     @property
     def never(self) -> float:
-        """Returns a threshold that no row reaches."""
+        """Returns a threshold at which no row stops early."""
         numbers_move = self.kind == "regression" and self.name == "confidence"
         return -1.0 if numbers_move or self.name == "movement" else 1e9
 
     def decide(self, logits: Tensor, before: Tensor, unchanged: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """Returns whether each answer is decided, bool [answers], and its number of unchanged steps, float32 [answers].
 
-        `logits` are [answers, units]. At the first step `before` is infinite.
+        `logits` and the previous step's, `before`, are [answers, units]. At the first step `before` is infinite and
+        `unchanged` 0.
         """
         # Not NaN: grappler makes ">" of "not <=".
         has_before = ops.isfinite(before[:, 0])
@@ -76,7 +78,10 @@ class ExitRule:
         return ops.max(ops.softmax(logits), axis=1) >= threshold, unchanged
 
     def decide_by_state(self, evidence: Tensor, left: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether each row is decided, and the next `left`: its probability of having exited."""
+        """Returns whether each row stops, and the updated `left`: its probability of having exited.
+
+        `evidence` is the ExitGate's logits or the `movement`, [rows].
+        """
         if self.name == "movement":
             return evidence < threshold, left
         left = left + (1 - left) * ops.sigmoid(evidence)
@@ -84,7 +89,7 @@ class ExitRule:
 
 
 def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
-    """Returns each row's |h_l - h_(l-1)| / |h_l| over the tokens in `mask`, float32 [batch]; 0 if nothing moved."""
+    """Returns each row's |state - before| / |state| over the tokens in `mask`, float32 [batch]; 0 if equal."""
     state, before = ops.cast(state, "float32"), ops.cast(before, "float32")
     moved, length = (
         ops.sum(ops.where(mask, ops.sum(ops.square(vectors), axis=-1), 0.0), axis=1)
@@ -94,14 +99,14 @@ def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
 
 
 def movements(rule: ExitRule, states: Sequence[Tensor], mask: Tensor) -> list[Tensor]:
-    """Returns the `movement` after each step but the last, from the first step's input and each step's output."""
+    """Returns the `movement` in each step but the last; `states` are the first step's input and every step's output."""
     if not rule.by_token:
         states, mask = [state[:, :1] for state in states], mask[:, :1]
     return [movement(state, before, mask) for before, state in itertools.pairwise(states[:-1])]
 
 
 def relative(moved: Tensor, length: Tensor) -> Tensor:
-    """Returns the ratio of two lengths from their squares."""
+    """Returns the ratio of two lengths, given their squares."""
     return ops.sqrt(moved / ops.maximum(length, 1e-30))
 
 
@@ -114,7 +119,7 @@ def leave(
     last, is for `decide_by_state`; `mask` is bool [batch, sequence].
 
     Returns:
-        dict of logits, as of one step, and steps, int32 [batch].
+        dict of logits, as of one step, and steps, int32 [batch], where rows exited.
     """
     batch, last, before = ops.shape(mask)[0], len(every), None
     answers = ops.shape(mask)[1] if rule.by_token else 1

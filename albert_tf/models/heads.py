@@ -19,7 +19,7 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
-    """Averages vectors [batch, sequence, hidden_size] where `mask` is 1: float32 [batch, hidden_size]."""
+    """Averages vectors [batch, sequence, hidden_size] where `mask` is 1: float32 [batch, hidden_size]; 0 if nowhere."""
     weights = ops.cast(mask, "float32")[:, :, None]
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
@@ -28,8 +28,8 @@ def pool(sequence_output: Tensor, mask: Tensor, first: Tensor, pooling: str) -> 
     """Pools vectors [batch, sequence, hidden_size] into one per row: float32 [batch, hidden_size].
 
     `mask` is 1 at tokens; `first` are the vectors of [CLS]. `pooling` is a name of sentence-transformers:
-    "mean_sqrt_len" is the tokens' sum over the root of their number, "weightedmean" the mean weighted by position, from
-    1.
+    "mean_sqrt_len" is the tokens' sum divided by the square root of their number, "weightedmean" the mean weighted by
+    position, from 1.
     """
     if pooling == "mean":
         return mean_pool(sequence_output, mask)
@@ -56,7 +56,8 @@ def unit_length(vectors: Tensor) -> Tensor:
 def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, projection: Tensor = None) -> Tensor:
     """Scores the vocabulary for vectors [n, width]: float32 [n, vocab_size].
 
-    `projection`, [embedding_size, width], is given if these sizes differ (brightmart/albert_zh).
+    `table` are the word embeddings. `projection`, [embedding_size, width], is given if these sizes differ
+    (brightmart/albert_zh).
     """
     if projection is not None:
         words = ops.matmul(words, ops.transpose(ops.cast(projection, words.dtype)))
@@ -121,10 +122,10 @@ class MaskedLMHead(TiedLMHead):
 
 
 class ExitGate(keras.layers.Layer):
-    """Scores whether a row may stop after a step, from its first token's states after this step and the one before.
+    """Scores whether a row may stop after a step, from its first token's states after this and the previous step.
 
-    PALBERT's lambda layer (arXiv:2204.03276) with one hidden layer, not three. Initially a row exits with probability
-    `prior`.
+    PALBERT's lambda layer (arXiv:2204.03276) with one hidden layer instead of three. Initially a row exits with
+    probability `prior`.
     """
 
     def __init__(self, config: AlbertConfig, prior: float, **kwargs: Any):
@@ -189,7 +190,7 @@ class JointSpanHead(keras.layers.Layer):
     def answerable_logits(
         self, hidden: Tensor, start_probabilities: Tensor, training: bool = False, summary: Tensor = None
     ) -> Tensor:
-        """Returns float32 [batch], above 0 if there is no answer."""
+        """Returns float32 [batch], above 0 if there is no answer; `summary` are the vectors of [CLS]."""
         expected = ops.sum(hidden * start_probabilities[:, :, None], axis=1)
         summary = hidden[:, 0] if summary is None else summary
         answer = self.answer_hidden(ops.concatenate([expected, summary], axis=-1))
@@ -218,7 +219,7 @@ def span_scores(
     training: bool = False,
     summary: Tensor = None,
 ) -> SpanScores:
-    """Scores a batch with a JointSpanHead, or a dense layer with two outputs.
+    """Scores starts and ends with a JointSpanHead, or with a dense layer of two outputs.
 
     `hidden` is [batch, sequence, hidden_size]; `allowed`, bool [batch, sequence], marks possible starts and ends.
     """
@@ -240,7 +241,7 @@ def search_spans(
     may_start: Tensor = None,
     may_end: Tensor = None,
 ) -> dict[str, Tensor]:
-    """Returns `top_spans` among the `start_top` likeliest starts."""
+    """Returns the best spans from the `start_top` likeliest starts; see `top_spans`."""
     starts, ends = scores.start_log_probs, scores.end_log_probs
     starts = starts if may_start is None else ops.where(may_start, starts, IMPOSSIBLE)
     start_top, start_index = ops.top_k(starts, k=_at_most(start_top, ops.shape(starts)[1]))
@@ -253,7 +254,7 @@ def search_spans(
 def top_spans(
     start_top: Tensor, start_index: Tensor, end_scores: Tensor, count: int, max_answer_length: int
 ) -> dict[str, Tensor]:
-    """Returns the spans with the highest start + end score, at most `count`.
+    """Returns the `count` spans with the highest start + end score, of at most `max_answer_length` tokens.
 
     `start_top` and `start_index` are scores and positions of starts, [batch, starts]; `end_scores` are [batch, starts
     or 1, sequence].

@@ -25,13 +25,13 @@ class PairTrainer(BaseModel):
     """Holds the embedder `model` and trains it on the batches of `TextPairs`.
 
     A batch in parts or over several devices has the loss and gradients of the whole batch: the vectors of all parts are
-    computed first, without gradient (GradCache, Gao et al. 2021, arXiv:2101.06983).
+    computed first without gradient, then each part's again with gradient (GradCache, arXiv:2101.06983).
 
     Args:
         loss: a PairLoss, or its settings as a dict.
 
     Raises:
-        UserError: no embedder, or a Matryoshka width beyond the model's.
+        UserError: `model` is no embedder, or a Matryoshka width beyond the model's.
 
     >>> from albert_tf import AlbertConfig
     >>> trainer = PairTrainer(AlbertSentenceEmbedder(AlbertConfig.named("albert_tiny")), PairLoss(dims=(312, 64)))

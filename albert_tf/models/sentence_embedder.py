@@ -21,7 +21,7 @@ class AlbertSentenceEmbedder(EncoderModel):
     """Embeds a text as one vector, float32 [batch, dimensions], from the features of AlbertEncoder.
 
     Args:
-        pooling: "mean" over the tokens, "cls" for that token's last hidden state, or another of POOLINGS (see
+        pooling: "mean" over the tokens, "cls" for the last hidden state of [CLS], or another of POOLINGS (see
             `albert_tf.models.heads.pool`); several joined by "+" are concatenated.
         normalize: whether vectors have length 1, so that dot products are cosines.
         projections: `units`, `activation` and `use_bias` of each dense layer between pooling and normalizing.
@@ -75,7 +75,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         return self._pooled(self.encoder(features, training=training)["sequence_output"], by_name(features))
 
     def answer_early(self, features: Any, threshold: Any) -> dict[str, Tensor]:
-        """Returns the answers of an export whose rows exit by movement; all steps are computed.
+        """Returns what an export with early exit by "movement" answers, but computes all steps.
 
         `threshold` is a number or float32 [batch]; see ExitRule.
 

@@ -26,8 +26,8 @@ class AlbertSpanPredictor(EncoderModel):
     Args:
         joint: whether the head scores ends given a start, and answerability given the expected start
             (google-research/albert squad_utils.py:1428-1575); otherwise it is a dense layer with two outputs.
-        start_top, end_top: starts and ends that the search considers.
-        max_answer_length: of the search, in tokens.
+        start_top, end_top: the search returns `start_top` * `end_top` spans from the `start_top` best starts.
+        max_answer_length: of these spans, in tokens.
         dropout: rate before the answerability logit.
 
     >>> import numpy as np
@@ -85,9 +85,9 @@ class AlbertSpanPredictor(EncoderModel):
             search: whether to search for spans; None: outside training, and always in a functional model.
 
         Returns:
-            dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], with `joint` only for
-            labelled starts; answerable_logits [batch] with `joint`, above 0 if an answer is unlikely; and spans, at
-            most start_top * end_top: see `top_spans`.
+            dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], which with `joint` need
+            start_positions; answerable_logits [batch] with `joint`, above 0 if an answer is unlikely; and, if
+            searched, spans, at most start_top * end_top: see `top_spans`.
         """
         features = by_name(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
@@ -111,7 +111,7 @@ class AlbertSpanPredictor(EncoderModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
-        """Returns (start + end) / 2, plus half the answerability loss with `joint` (squad_utils.py:1576-1640)."""
+        """Returns (start loss + end loss) / 2, with `joint` plus half the answer loss (squad_utils.py:1576-1640)."""
         loss = (_nll(x, y_pred, "start") + _nll(x, y_pred, "end")) / 2
         if self.joint:
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))

@@ -27,17 +27,18 @@ OF_VECTORS = frozenset({"vectors", "similarities"})
 class TextStudent(BaseModel):
     """Trains the student `model` to match a teacher's representations of text.
 
-    Call `learn_from` again after each loading. The model returns errors by loss term, float32 [batch]; the loss is
-    their weighted sum, averaged over the batch:
+    After loading a saved student call `learn_from` again. The model returns errors by loss term, float32 [batch]; the
+    loss is their weighted sum, averaged over the batch:
 
     - vectors: 1 - cosine of the text's vectors (an embedder's own, else the mean hidden state);
     - similarities: mean squared difference of the cosines with the other texts of the whole batch;
-    - states: squared difference of a token's hidden states over the teacher's square;
+    - states: squared difference of a token's hidden states, divided by the teacher's square;
     - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v (MiniLM,
       arXiv:2002.10957, section 3.2);
-    - words: the divergence of the vocabulary distributions at `masked_lm_positions`.
+    - words: the same divergence of the vocabulary distributions at `masked_lm_positions`.
 
-    With `map_states`, all states but the last first pass a learned matrix, initially the identity.
+    Only terms in `weights` are computed. With `map_states`, all the student's states but the last are first multiplied
+    by a learned matrix, initially the identity.
     """
 
     def __init__(self, model: Any, weights: dict[str, float], map_states: bool = False, **kwargs: Any):
@@ -73,7 +74,7 @@ class TextStudent(BaseModel):
             self.model.masked_lm_head.trainable = True
 
     def learn_from(self, teacher: keras.Model, steps: list[int]) -> None:
-        """Sets the teacher; `steps` are the indices of its hidden states to compare with the student's."""
+        """Sets the teacher, which is not saved; `steps` are indices of its hidden states that the student matches."""
         teacher.trainable = False
         # In a function, so that Keras does not track it.
         self._told = lambda features, lessons: representations(teacher, features, lessons, steps)
@@ -94,7 +95,7 @@ class TextStudent(BaseModel):
     def call(self, features: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
         """Returns the errors against the teacher, by loss term.
 
-        `features` may include the teacher's precomputed `representations`, with the prefix TAUGHT.
+        `features` may include the teacher's precomputed `representations`, under names with the prefix TAUGHT.
         """
         given = representations(self.model, features, self.lessons, training=training)
         told = self._told_of(features, self.lessons)
@@ -144,7 +145,7 @@ def representations(
     """Computes what the loss terms `lessons` compare; `steps` are indices of hidden states, None for all.
 
     Returns:
-        Those needed of: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
+        dict of those needed: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
         hidden_size]; values [batch, heads, sequence, head_size]; logits float32 [batch, predictions, vocab_size].
     """
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder
@@ -165,7 +166,7 @@ def representations(
 
 
 def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-    """Returns text vectors of length 1: an embedder's pooling, else the mean."""
+    """Returns text vectors of length 1: an embedder's own pooling, else the mean over tokens."""
     if isinstance(model, AlbertSentenceEmbedder):
         return unit_length(model.pool(hidden, features))
     return unit_length(mean_pool(hidden, features["input_mask"]))

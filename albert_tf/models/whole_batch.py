@@ -1,4 +1,4 @@
-"""The loss of a part of a batch, as its share of the whole batch's loss.
+"""Computes the loss of a part of a batch as its share of the whole batch's loss.
 
 Training first adds up the `loss_divisors` of all parts, and every loss term divides by the sum. For a loss that
 compares rows, a model's `survey` first computes the compared values of all parts.
@@ -22,16 +22,16 @@ Divisors = dict[str, Tensor]
 
 
 class BatchPart(NamedTuple):
-    """The divisors of the losses of a part of a batch, and of the whole.
+    """The divisors of losses in a part of a batch (`own`) and in the whole batch.
 
-    `whole` also has the `survey` results and `first_row`, the part's first row in them.
+    `whole` also has the `survey` results and `first_row`, where the part's rows begin in them.
     """
 
     own: Divisors
     whole: Divisors
 
     def scale(self, name: str) -> Tensor:
-        """Returns the factor that turns the part's mean loss per replica into its share of the whole."""
+        """Returns the factor that turns the part's mean loss per replica into its share of the whole batch's loss."""
         if name == "nothing":
             return 1.0
         # Exactly 1 where replicas have equal parts.
@@ -43,7 +43,7 @@ _PART: contextvars.ContextVar[BatchPart | None] = contextvars.ContextVar("part",
 
 @contextlib.contextmanager
 def part_of(own: Divisors, whole: Divisors) -> Iterator[None]:
-    """A context in which losses are shares of a whole batch."""
+    """A context in which losses are shares of a whole batch's loss."""
     before = _PART.set(BatchPart(own, whole))
     try:
         yield
@@ -72,7 +72,7 @@ def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
 
 
 def divisor_of(loss: Any) -> str:
-    """Returns the name of the divisor of a loss passed to `compile`."""
+    """Returns what divides a loss passed to `compile`: "rows", "weights" or "nothing"; UserError for several."""
     # A name or a function becomes a loss with Keras's default.
     reductions = {
         getattr(one, "reduction", "sum_over_batch_size") for one in keras.tree.flatten(loss) if one is not None

@@ -28,7 +28,7 @@ def create_optimizer(
     """Makes the optimizer of google-research/albert's `create_optimizer`: warm-up, decay, clipping at norm 1.
 
     `name` is "lamb", "adamw" or "muon". The rate rises to `learning_rate` over the warm-up, then decays to zero at
-    `num_train_steps`. `kwargs` are for the optimizer.
+    `num_train_steps`. `kwargs` go to the optimizer.
 
     Raises:
         ValueError: for an unknown name or an impossible schedule.

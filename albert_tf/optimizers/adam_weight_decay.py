@@ -63,14 +63,14 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
 
     Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` corrects the bias, and decays
-    before the Adam step. `learning_rate` is a number, or a schedule of past updates. Paths that match the regular
-    expressions `exclude_from_weight_decay` are not decayed.
+    before the Adam step. `learning_rate` is a number, or a schedule of past updates. Variables whose paths match the
+    regular expressions `exclude_from_weight_decay` are not decayed.
 
     A gradient that is not finite skips the update: weights and moments stay, `skipped` counts it, and the step counter
     and schedule advance. Gradients are summed over TensorFlow's replicas before clipping; Keras clips first.
 
-    With `gradient_norm` "official", the norm for clipping is that of google-research/albert's graph off TPUs, where
-    each row of a lookup counts by itself, even duplicates (TensorFlow only, for unmodified gradients).
+    With `gradient_norm` "official", clipping uses the norm of google-research/albert off TPUs: each row that an
+    embedding lookup reads counts by itself, even duplicates (TensorFlow only, without accumulation or loss scaling).
 
     Raises:
         ValueError: for a `gradient_norm` that is unknown or unavailable.
@@ -167,7 +167,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return super()._get_current_learning_rate()
 
     def apply(self, grads: list[Tensor | None], trainable_variables: list[keras.Variable] | None = None) -> None:
-        """Applies gradients, which are summed over replicas first."""
         keeps_rows = self.gradient_norm == "official"
         present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
         summed = iter(sum_over_replicas(present))
@@ -178,7 +177,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     # Keras's hook, not our `apply`: only here are the parts of an accumulated step summed, and the loss unscaled.
     def _clip_gradients(self, gradients: list[Tensor]) -> Any:
-        """Clips, and stores the norm: if it is not finite, `update_step` changes nothing."""
         values = [getattr(gradient, "values", gradient) for gradient in gradients]
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(value, "float32"))) for value in values))
         self.last_norm.assign(norm)
@@ -203,7 +201,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * self.adapt(update, variable, index))
 
     def adapt(self, update: Tensor, variable: Tensor, index: int) -> Tensor:
-        """Returns the update; subclasses scale it."""
         return update
 
     def get_config(self) -> dict:

@@ -29,9 +29,9 @@ class Muon(AdamWeightDecay):
     large as Adam's, so both rules share rate and decay (Liu et al. 2025, arXiv:2502.16982, section 2.2). `orthogonal`
     is the five Newton-Schulz steps of `keras.optimizers.Muon`.
 
-    Variables of two axes are matrices, those of three are stacks of matrices. Embedding tables, the heads' last layers,
-    and paths that match the regular expressions `exclude_from_muon` follow AdamWeightDecay, as do all other variables,
-    with the rate times `adam_ratio`. Weight decay, skipped updates and clipping are AdamWeightDecay's.
+    Variables of two axes are matrices, those of three are stacks of matrices, unless their paths match the regular
+    expressions `exclude_from_muon`, as embedding tables and the heads' last layers do. All others follow
+    AdamWeightDecay, with the rate times `adam_ratio`. Weight decay, skipped updates and clipping are AdamWeightDecay's.
 
     `keras.optimizers.Muon` differs: it excludes the embedding projection and stacks, includes two-axis biases and step
     signals, decays biases and norms, and applies gradients that are not finite.

@@ -50,7 +50,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def scale_learning_rate(learning_rate: float, batch_size: int, reference_batch_size: int = 4096) -> float:
-    """Applies the authors' square-root rule for other batch sizes (google-research/albert issue 111).
+    """Scales a learning rate by sqrt(`batch_size` / `reference_batch_size`) (google-research/albert issue 111).
 
     >>> scale_learning_rate(0.00176, batch_size=1024)
     0.00088

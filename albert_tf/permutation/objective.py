@@ -1,4 +1,4 @@
-"""Permutation pre-training outside its model."""
+"""Memory and cost of permutation pre-training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ MODEL = XlnetPretrainer
 
 
 def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> AlbertConfig:
-    """Returns the configuration with the memory that a run's settings and phases require."""
+    """Returns the configuration with the memory lengths that a run's settings and phases require."""
     if config.position_type != "relative":
         raise UserError(
             "--objective=permutation needs a configuration with position_type 'relative', such as albert_xlnet_base or "

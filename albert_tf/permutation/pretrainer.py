@@ -20,7 +20,7 @@ class XlnetPretrainer(AlbertPretrainer):
     """Predicts targets by XLNet's query stream (arXiv:1906.08237, section 2.3), for an encoder of relative positions.
 
     Loss and metrics are built in: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts. Rows hold the
-    true words, not masks; `perm_mask` restricts attention. XLNet has no `pair_task`.
+    true tokens instead of [MASK]; `perm_mask` restricts attention.
 
     Raises:
         UserError: the encoder's positions are not relative, or a pair task is asked for.
@@ -53,11 +53,11 @@ class XlnetPretrainer(AlbertPretrainer):
         super().build(input_shape)
 
     def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
-        """Passes the memory of each batch's rows on to the next batch; checkpoints hold training's.
+        """Passes the memory of each batch's rows on to the next batch; checkpoints hold that of training.
 
-        Existing memory of that size is kept; otherwise it begins with zeros. All training batches have
-        `train_batch_size` rows, all others `eval_batch_size`; a reset of the metrics clears their memory. `parts`
-        training batches alternate, each with its own memory.
+        Memory begins with zeros, unless there is some of that size. Training batches must have `train_batch_size` rows,
+        others `eval_batch_size`; a reset of the metrics clears the others' memory. `parts` training batches alternate,
+        each with its own memory.
 
         Raises:
             UserError: the encoder has no memory_length.

@@ -12,8 +12,7 @@ from albert_tf.base import Tensor
 class RowMemory(keras.metrics.Metric):
     """Holds memory from batch to batch, once `begin` was called.
 
-    It is a metric because Keras updates that state on every backend and does not save it as weights. A reset zeroes it
-    unless it `lasts`.
+    As a metric it is updated on every backend, and not saved as weights. A reset zeroes the memory unless it `lasts`.
 
     >>> memory = RowMemory("memory", lasts=True)
     >>> memory.begin((1, 2, 4, 8, 16))
@@ -32,7 +31,7 @@ class RowMemory(keras.metrics.Metric):
         return self._rows is not None
 
     def begin(self, shape: tuple[int, ...]) -> None:
-        """Begins with zeros [turns, steps, batch, memory, hidden_size], unless it holds that shape already."""
+        """Sets the memory [turns, steps, batch, memory, hidden_size] to zeros, unless it has this shape already."""
         if self._rows is None:
             self._rows = self.add_variable(shape, "zeros", name="rows")
         elif tuple(self._rows.shape) != shape:

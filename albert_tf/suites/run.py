@@ -1,4 +1,4 @@
-"""Measures a model on data sets; resumed set by set."""
+"""Measures an embedder on data sets."""
 
 import dataclasses
 import hashlib
@@ -38,9 +38,9 @@ class _Embedder:
 def evaluate_embeddings(
     path: str, sets: Sequence[EmbeddingSet], output_dir: str, depth: int = 0, batch_size: int = 64
 ) -> dict[str, Any]:
-    """Measures a model on sets; writes embeddings.json and embeddings.png, and prints a table.
+    """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table.
 
-    Figures of the same model and files are reused from the folder. The file keeps those of other sets.
+    Results for the same model and files are taken from embeddings.json, which also keeps those of other sets.
     """
     loaded = load(path, depth=depth)
     model, folder = identity(loaded), files.make_output_dir(output_dir)
@@ -79,7 +79,6 @@ def _known(place: Path, model: str) -> dict[str, Any]:
 
 
 def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str, float, str]]:
-    """Yields set, kind, main measure, its value times 100, and other figures as text."""
     for name, entry in report["sets"].items():
         for kind, figures in entry["figures"].items():
             (main, value), *others = [item for item in figures.items() if item[0] not in _COUNTS]

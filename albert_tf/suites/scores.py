@@ -20,10 +20,10 @@ _BLOCK = 2**24
 
 
 class Embedder(Protocol):
-    """What a suite asks of a model; models of `albert_tf.load` and sentence-transformers have it."""
+    """The methods that measuring needs; models of `albert_tf.load` and sentence-transformers have them."""
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each text, [texts, dimensions]."""
+        """Returns a vector for each text, [texts, dimensions]."""
 
     def encode_query(self, texts: Sequence[str]) -> np.ndarray:
         """Returns vectors of queries."""
@@ -32,13 +32,13 @@ class Embedder(Protocol):
         """Returns vectors of documents."""
 
     def similarity(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Compares vectors [n, dimensions] and [m, dimensions]: [n, m]."""
+        """Returns the similarities [n, m] of vectors [n, dimensions] and [m, dimensions]."""
 
 
 def measure(data: EmbeddingSet, model: Embedder) -> dict[str, dict[str, Any]]:
-    """Returns figures from 0 to 1 by kind of task, the main one first.
+    """Returns scores (1 is best) and counts by kind of task, the main score first.
 
-    Retrieval and reranking have a 95 % bootstrap `interval` of the main figure over queries.
+    In retrieval and reranking, `interval` is the main score's 95 % bootstrap interval over queries.
     """
     if isinstance(data, PairSet):
         return {data.kind: _pairs(data, model)}
@@ -80,7 +80,7 @@ def _ranking(data: Ranking, model: Embedder) -> dict[str, Any]:
 
 
 def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
-    """Returns each measure's values, the main one's first: float64 [queries], in the order of the judgements."""
+    """Returns each measure's scores, float64 [queries], in the judgements' order; the main measure first."""
     import pytrec_eval
 
     names, asked = list(data.passages), list(data.judgements)
@@ -128,7 +128,6 @@ def _classes(data: Classes, model: Embedder) -> dict[str, dict[str, Any]]:
 
 
 def _classification(data: Classes, train: np.ndarray, vectors: np.ndarray) -> dict[str, Any]:
-    """Fits logistic regressions: one to all rows and, as MTEB, ten to a few of each class."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import f1_score
 

@@ -1,6 +1,6 @@
 """Data sets for embeddings, read without TensorFlow.
 
-A folder of SemEval, SICK, Cranfield or BEIR is known by its file names, a table by its columns; see
+A folder of SemEval, SICK, Cranfield or BEIR is recognized by its file names, a table by its columns; see
 docs/guide/measure_embeddings.md.
 """
 
@@ -24,11 +24,11 @@ from tfrecords.base.text_files import is_gzipped
 
 @dataclasses.dataclass(frozen=True)
 class PairSet:
-    """Pairs of texts with a number each.
+    """Pairs of texts, each with a number.
 
     Attributes:
         labels: float64 [pairs]: a similarity, or 1 for pairs that belong together and 0 for others.
-        parts: the number of pairs in each part.
+        parts: for SemEval, the number of pairs per file.
         kind: "STS" or "pair classification".
     """
 
@@ -43,13 +43,13 @@ class PairSet:
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """Queries with judged passages.
+    """Queries, passages, and judgements of their relevance.
 
     Attributes:
-        queries: texts by name.
-        passages: likewise.
-        judgements: by query, the relevance of passages; 0 for none.
-        kind: "retrieval" among all passages, or "reranking" of the judged ones.
+        queries: texts by id.
+        passages: texts by id.
+        judgements: relevance by query id and passage id; 0: irrelevant.
+        kind: "retrieval" ranks all passages, "reranking" the judged ones.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Ranking:
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """Texts with a class each, as (text, class)."""
+    """Texts with their classes, as (text, class)."""
 
     kind: ClassVar[str] = "classification"
     name: str
@@ -88,10 +88,10 @@ _CLASS_LIST = "categories.json"
 
 
 def find_sets(data_dir: str) -> list[EmbeddingSet]:
-    """Reads every set in comma-separated folders, each of which is a set or holds sets.
+    """Reads every data set in comma-separated folders; each folder is a set or holds sets.
 
     Raises:
-        UserError: there is no set, two have one name, or a file is unknown or broken.
+        UserError: no set is found, two have one name, or a file is unknown or broken.
     """
     found = []
     for place in data_dir.split(","):

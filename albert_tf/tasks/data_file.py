@@ -29,9 +29,10 @@ MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --lab
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions:
-    """How to read a file; empty values are detected.
+    """How to read a file; options left empty are detected.
 
-    A `dev_fraction` of 1 is for a file that is only evaluated. `known` are the labels that a row may have; () for any.
+    A `dev_fraction` of 1 is for a file that is only evaluated. `known` are the labels that a row may have; () allows
+    any.
     """
 
     path: str
@@ -50,8 +51,8 @@ class DataFile:
     """A file whose rows have all been read and checked.
 
     Attributes:
-        labels: number of rows by label, in the order of label numbers; {} for numbers.
-        repeated: rows whose text is in an earlier row.
+        labels: number of rows by label, in the order of label numbers; {} for regression.
+        repeated: number of rows whose text an earlier row has.
     """
 
     options: FileOptions
@@ -92,10 +93,10 @@ class DataFile:
 
 
 def open_data_file(options: FileOptions) -> DataFile:
-    """Reads a file once, fills in its options, and checks every row.
+    """Reads a file, fills in options left empty, and checks every row.
 
     Raises:
-        UserError: naming the file, the line, the problem and a remedy.
+        UserError: an unusable file or row; the message says how to mend it.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "reviews.csv"
@@ -109,7 +110,7 @@ def open_data_file(options: FileOptions) -> DataFile:
 
 
 def columns_of(options: FileOptions) -> tuple[str, ...]:
-    """Returns the columns of a file."""
+    """Returns the column names of a file."""
     path = Path(options.path)
     if not path.is_file():
         what = "is a folder; give it by --data_dir" if path.is_dir() else "does not exist"
@@ -193,9 +194,10 @@ def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple
 
 
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
-    """Returns which rows to hold out, bool [rows]: `fraction` of each label's rows, at least one group and never all.
+    """Returns which rows to hold out, bool [rows]: about `fraction` of the rows of each label.
 
-    Groups of rows with equal texts, numbered at random, stay undivided and count for their rarest label.
+    Rows with equal texts share a random number in `group_of_row`, stay together and count for their rarest label. Of
+    several groups with a label, at least one is held out, never all.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}
@@ -244,7 +246,7 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
 
 
 def ordered_labels(kind: str, names: Collection[str]) -> list[str]:
-    """Returns labels by number: "O" of tags first, whole numbers by value, others by alphabet.
+    """Sorts label names: the tag "O" first, whole numbers by value, then others by alphabet.
 
     >>> ordered_labels("classification", ["b", "10", "9"]), ordered_labels("tagging", ["B-LOC", "O"])
     (['9', '10', 'b'], ['O', 'B-LOC'])

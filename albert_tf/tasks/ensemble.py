@@ -15,7 +15,7 @@ def reduced(outputs: Sequence[Any]) -> list[Any]:
 
 
 def combine(members: Sequence[Sequence[Any]]) -> list[Any]:
-    """Combines several models' outputs, each a list by row: mean logits, or `combine_spans`."""
+    """Combines several models' lists of outputs row by row: averages logits, or calls `combine_spans`."""
     return [_combine_row(outputs) for outputs in zip(*members, strict=True)]
 
 
@@ -36,10 +36,10 @@ def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Combines several models' outputs for one row.
+    """Combines several models' spans for one row.
 
-    A span's score is the mean over the models that proposed it. Null scores stay separate until each model's least one
-    over all windows is known (squad_utils.py:855-908, 942-953 of google-research/albert).
+    A span's score is the mean over the models that proposed it. Scores of "no answer" stay separate until each model's
+    minimum over all windows is known (squad_utils.py:855-908, 942-953 of google-research/albert).
     """
     outputs = [_spans_of(output) for output in outputs]
     if len({tuple(output) for output in outputs}) > 1:

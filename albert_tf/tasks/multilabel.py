@@ -24,7 +24,7 @@ THRESHOLD = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class MultilabelTask(TextTask):
-    """Labels of texts as lists of names, in JSON lines or in cells; [] for none."""
+    """Classification with any number of labels for a text, given as lists of names; [] for none."""
 
     def _label(self, table: Table, row: DataRow) -> tuple[int, ...]:
         names = labels_of(table, row, self.label_column)

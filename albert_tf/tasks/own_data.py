@@ -26,9 +26,9 @@ _METRICS = {
 
 
 def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
-    """Makes the task of a user's own data.
+    """Makes the task for a user's own data.
 
-    Labels are those of `trained`, a model's task.json, or else of the training file.
+    Labels come from `trained`, a model's task.json; without it from the training file.
     """
     settings, data_file = resolve_data(settings, trained)
     if data_file:
@@ -40,7 +40,7 @@ def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = N
 
 
 def file_task(data_file: DataFile, label_names: Mapping[str, str] | None = None) -> Task:
-    """Makes the task of a file; `label_names` maps its class names to the model's."""
+    """Makes the task for a file; `label_names` maps the file's class names to the model's."""
     options, labels = data_file.options, label_names or tuple(data_file.labels)
     return _make(options.task, data_file.texts, options.label_column, labels, Path(options.path).parent, {}, data_file)
 

@@ -25,7 +25,7 @@ _FLAGS = {"anchor": "text_column", "positive": "second_text_column", "score": "l
 
 
 class PairExample(NamedTuple):
-    """A row of texts: the anchor, what belongs to it or is compared with it, and what does not."""
+    """A row of texts: the anchor, a text that matches it or is scored against it, then negatives."""
 
     texts: tuple[str, ...]
     score: float | None = None
@@ -36,8 +36,7 @@ class PairExample(NamedTuple):
 class PairData:
     """Tables of pairs whose rows have all been checked.
 
-    `columns` are those of the texts, the anchor's first. `held_out`, bool [rows], are the rows of "dev" in a single
-    file.
+    `columns` are the text columns, the anchor's first. `held_out`, bool [rows], marks the "dev" rows of a single file.
     """
 
     loss: str
@@ -127,7 +126,7 @@ def _key(text: str, seed: int) -> int:
 
 
 def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
-    """Returns int64 [rows, texts], equal for texts that differ in case and spaces alone."""
+    """Returns text hashes, int64 [rows, texts], equal for texts that differ in case and spaces alone."""
     return np.array([[_key(text, 0) for text in example.texts] for example in examples], np.uint64).astype(np.int64)
 
 

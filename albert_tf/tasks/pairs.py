@@ -41,7 +41,7 @@ _BLOCK = 2**24
 def pair_rows(
     tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int, prompts: tuple[str, str] = ("", "")
 ) -> FeatureRows:
-    """Makes a row of each anchor and its documents, whose features have the prefix `document_`.
+    """Tokenizes each anchor with its documents into a row; the documents' features have the prefix `document_`.
 
     `texts` are the columns: anchors, positives, negatives.
     """
@@ -76,18 +76,18 @@ def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
 class TextPairs(keras.utils.PyDataset):
     """Batches of text pairs for `fit` of a PairTrainer; each epoch has another order.
 
-    Rows of one batch have no text in common, since each would be a wrong negative of the other.
+    Without `targets`, no text is in two rows of a batch, where it would be a wrong negative.
 
     Args:
-        preprocessor: of the model: `loaded.preprocessor()`.
+        preprocessor: the model's, from `loaded.preprocessor()`.
         anchors: strings, such as queries.
-        positives: strings that belong to them, or that `targets` score.
-        negatives: lists of strings that do not.
-        targets: numbers for each row: scores, margins, or a teacher's vectors end to end.
+        positives: for each anchor a matching string, or one that `targets` score.
+        negatives: lists with one non-matching string for each anchor.
+        targets: numbers for each row: scores, margins, or a teacher's concatenated vectors.
         prompts: the text before each anchor, and before each other text.
 
     Raises:
-        UserError: columns of unequal length, anything but strings, or too few different texts for a batch.
+        UserError: columns of unequal length, texts that are not strings, or too few different texts for a batch.
 
     Example:
         >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -142,7 +142,7 @@ class TextPairs(keras.utils.PyDataset):
 
 @dataclasses.dataclass(frozen=True)
 class PairsTask(Task):
-    """Training of an embedder on a table of pairs; a prompt that is None is the model's own."""
+    """Training of an embedder on a table of pairs; where a prompt is None, the model's is used."""
 
     data: PairData
     loss: PairLoss
@@ -290,7 +290,7 @@ def _encoded(encode: Callable[..., np.ndarray], texts: Sequence[str]) -> np.ndar
 def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Returns the rank of each anchor's positive among the documents of all rows, from 1.
 
-    `vectors` are [rows, texts, dimensions]; `keys` are equal for equal texts.
+    `vectors` are [rows, texts, dimensions]; `keys` come from `keys_of`.
     """
     # Each different text counts once.
     names, first = np.unique(keys[:, 1:], return_index=True)

@@ -10,7 +10,7 @@ ENDING = ".parquet"
 
 
 def read(path: Path) -> tuple[tuple[str, ...], Iterator[dict[str, Any]]]:
-    """Returns the columns of a file, and its rows as Python's values."""
+    """Returns the column names of a file, and its rows as Python values."""
     try:
         import pyarrow
         from pyarrow import parquet

@@ -39,7 +39,7 @@ class RaceExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RaceTask(Task):
-    """Multiple choice from the official {train,dev,test}/{middle,high}/*.txt, or one all.txt."""
+    """Multiple choice on the official {train,dev,test}/{middle,high}/*.txt, or all.txt there."""
 
     data_dir: Path
     name: str = "race"

@@ -90,7 +90,7 @@ def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_c
 
 
 def check_labelled_file(options: FileOptions, trained: Mapping[str, Any] | None, label_column: str = "") -> None:
-    """Checks what `open_labelled_file` needs before the model is loaded."""
+    """Raises UserError if `open_labelled_file` would; needs no loaded model."""
     kind = (trained or {}).get("kind")
     if not trained or kind not in OWN_KINDS:
         columns_of(options)

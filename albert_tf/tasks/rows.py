@@ -22,9 +22,9 @@ _BLOCK = 2**20
 
 
 class RaggedArray(Sequence):
-    """Arrays [..., length] of different lengths, end to end in `values`.
+    """Arrays [..., length] of different lengths, one after another in `values`.
 
-    `splits`, int64 [arrays + 1], are the arrays' offsets and the end; `lead` are the dimensions before the length.
+    Array i has the columns `splits[i]` to `splits[i + 1]`; `lead` is its shape without the length.
     """
 
     def __init__(self, values: np.ndarray, splits: np.ndarray, lead: tuple[int, ...] = ()):
@@ -50,7 +50,7 @@ class RaggedArray(Sequence):
 
 
 class StoredArray(RaggedArray):
-    """A RaggedArray whose numbers fill a file."""
+    """A RaggedArray whose values are in a file."""
 
     def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...], dtype: type = np.int32):
         super().__init__(np.empty(0, dtype), splits, lead)
@@ -64,14 +64,14 @@ class StoredArray(RaggedArray):
 
 @dataclasses.dataclass(frozen=True)
 class FeatureRows:
-    """Rows of features; a row is one example, or one window of one.
+    """Rows of features; a row is one example, or a window of it.
 
     Attributes:
-        tokens: by feature, an array [length] or [choices, length] per row; always `input_ids`, `input_mask` and
+        tokens: for each feature, an array [length] or [choices, length] per row; always `input_ids`, `input_mask` and
             `segment_ids`.
-        values: by feature, an array [rows, ...].
+        values: for each other feature, an array [rows, ...].
         target: the feature that `fit` gets as `y`; None if the loss reads labels from the features.
-        weight: the feature that weights the loss.
+        weight: the feature that `fit` gets as sample weight.
         keys: int64 [rows, texts]; rows with a common key never share a training batch.
     """
 
@@ -95,7 +95,7 @@ class FeatureRows:
 
     @property
     def sizes(self) -> np.ndarray:
-        """The tokens of all texts of each row, with padding between texts, int64 [rows]."""
+        """The number of tokens of each row, padding between its texts included, int64 [rows]."""
         names = [name for name in self.tokens if name.endswith("input_ids")]
         return sum(math.prod(self.tokens[name].lead) * self.lengths_of(name) for name in names)
 
@@ -118,7 +118,7 @@ class FeatureRows:
 
 
 def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
-    """Returns a batch's number of columns: few distinct values, little padding."""
+    """Rounds a length up to one of few values, at most `limit`."""
     # In batches of 32 rows of SST-2, MRPC, RTE and CoLA 22, 16, 10 and 26 % of the columns are padding, by multiples of
     # 2 it is 7, 2, 3 and 7 %, in up to 40 shapes.
     step = 2 if any_shape else 8 if length <= 64 else 32 if length <= 256 else 64
@@ -126,7 +126,7 @@ def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
 
 
 def on_host(make: Callable) -> Callable:
-    """Makes TensorFlow run a function on the CPU."""
+    """Decorates a function: TensorFlow runs it on the CPU."""
 
     @functools.wraps(make)
     def call(*arguments, **options):
@@ -137,7 +137,7 @@ def on_host(make: Callable) -> Callable:
 
 
 def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray]:
-    """Converts framed rows to `tokens` of FeatureRows."""
+    """Converts FramedRows to the `tokens` of FeatureRows."""
     ids = rows.input_ids.values.numpy()
     features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": rows.segment_ids.values.numpy()}
     splits = rows.input_ids.row_splits.numpy()
@@ -146,7 +146,7 @@ def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray
 
 @on_host
 def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int) -> FeatureRows:
-    """Makes a row of each text or pair; `texts` is (texts,) or (first texts, second texts)."""
+    """Tokenizes each text or pair into a row; `texts` is (texts,) or (first texts, second texts)."""
     framer, tokens = Framer(tokenizer, max_seq_length), [encode(tokenizer, column) for column in texts]
     rows = framer.frame(*tokens)
     whole = sum(column.row_lengths().numpy() for column in tokens)
@@ -205,7 +205,7 @@ def _room() -> Iterator[None]:
 
 
 def weigh(rows: FeatureRows, labels: Sequence[str] | None, class_weights: str) -> FeatureRows:
-    """Adds a weight by class to each training row.
+    """Adds a loss weight by class to each training row.
 
     `class_weights` is "balanced" (rows / (classes * rows of the class)), or such as "no=1,yes=3"; other classes have 1.
     """

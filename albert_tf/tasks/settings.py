@@ -285,6 +285,6 @@ class EnsembleSettings(CheckedSettings):
 
 
 def check_data_dir(path: str) -> None:
-    """Raises UserError if there is no folder of a task's files."""
+    """Raises UserError if `path` is no folder."""
     if not Path(path).is_dir():
         raise UserError(f"no folder '{path}'; --data_dir names the one with the task's files")

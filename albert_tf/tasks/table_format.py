@@ -25,7 +25,7 @@ _LONGEST_CELL = 1 << 24
 
 
 class TableFormat(NamedTuple):
-    """How cells are written; `doubtful` is the first line whose quotation marks may be text, 0 for none."""
+    """How a table's cells are written; `doubtful` is the first line whose quotation marks may be text, 0 for none."""
 
     separator: str
     quoted: bool = True
@@ -38,10 +38,10 @@ PUBLISHED = TableFormat("\t", quoted=False)
 
 
 def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]) -> TableFormat:
-    """Detects the format of a file.
+    """Detects separator and quoting of a file.
 
-    The ending sets the separator, unless only another one splits header and first row into equally many cells.
-    Tab-separated cells count as quoted if all quotation marks are as pandas writes them and one cell needs them.
+    The ending sets the separator, unless only another separator splits header and first row into equally many cells.
+    Tab-separated cells count as quoted if all quotation marks are as pandas writes them and some cell needs them.
 
     >>> find_format("a.csv", lambda: iter(["text;label\\n", "Good, all in all;1\\n"])).separator
     ';'
@@ -60,7 +60,7 @@ def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]
 
 
 def other_separator(columns: Sequence[str]) -> str:
-    """Returns a remedy for a header of one column that may have another separator, or "".
+    """Returns a remedy if a header of one column seems to use another separator, else "".
 
     >>> other_separator(["text^label"])
     "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
@@ -91,7 +91,7 @@ def _fits(lines: Sequence[str], separator: str) -> bool:
 
 
 def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
-    """Returns whether tab-separated cells are quoted, and the first doubtful line."""
+    """Returns whether tab-separated cells are quoted, and TableFormat.doubtful."""
     width, needed, rows_fit, doubtful = 0, False, True, 0
     for start, record in _records_with_marks(lines):
         if not _QUOTED_ROW.fullmatch(record):

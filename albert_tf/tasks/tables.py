@@ -45,7 +45,7 @@ class DataRow(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The rows of a file, to be read once; broken rows raise UserError when reached."""
+    """The rows of a file, which can be read once; a broken row raises UserError when reached."""
 
     path: Path
     columns: tuple[str, ...]
@@ -56,7 +56,7 @@ class Table(NamedTuple):
         return UserError(f"'{self.path}' {place} {row.line}: {what}; {mend}")
 
     def require(self, columns: Sequence[str], mend: str = "name the columns so") -> "Table":
-        """Returns the table, and checks that it and every row have these columns."""
+        """Returns the table; UserError if it, or later a row, lacks one of the columns."""
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
             # The only difference may be an invisible mark or a blank.
@@ -79,10 +79,10 @@ def read_table(
     published: bool = False,
     encoding: str | None = None,
 ) -> Table:
-    """Reads a separated, JSON lines (both optionally gzipped) or Parquet file, by its ending.
+    """Reads separated cells, JSON lines (both optionally gzipped) or Parquet, according to the file's ending.
 
-    `header` has the columns of a file without a header line; `published` files are GLUE's, whose cells are never
-    quoted. An `encoding` of "" is UTF-16 with a byte-order mark, else UTF-8; None is UTF-8.
+    `header` names the columns of a file without a header line; `published` is for GLUE's files, whose cells are never
+    quoted. `encoding` "" is that of a byte-order mark, else UTF-8; None is UTF-8.
     """
     if ending(path) == parquet.ENDING:
         columns, values = parquet.read(path)
@@ -151,7 +151,7 @@ def _csv_cells(path: Path, lines: Iterable[str], written: TableFormat) -> Iterat
 
 
 def _filled(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    """Skips blank lines; in a table of one column, those between rows are empty cells."""
+    """Skips blank lines; in a table of one column, blank lines between rows become empty cells."""
     width, blank = 0, list[int]()
     for number, cells in rows:
         if not cells:
@@ -253,7 +253,7 @@ def _checked(path: Path, rows: Iterator[DataRow], columns: tuple[str, ...] | Non
 
 
 def write_table(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> Path:
-    """Writes a TSV, or a CSV by its name, atomically."""
+    """Writes a TSV, or a CSV if the name says so, atomically."""
     with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t", lineterminator="\n")
         writer.writerow(header)

@@ -37,9 +37,9 @@ class Task(abc.ABC):
     Attributes:
         kind: "classification", "multilabel", "regression", "spans", "multiple_choice", "tagging" or "pairs".
         inputs: names of an example's texts, as a client sends them.
-        keeps_head: whether training starts from the whole model of --init_from.
+        keeps_head: whether training keeps the head of --init_from.
         main_metric: the key of `score` that selects the best checkpoint; higher is better.
-        test_splits: predicted after training.
+        test_splits: splits to predict after training.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Task(abc.ABC):
         return []
 
     def begun_from(self, model: keras.Model | None, task: Mapping[str, Any]) -> "Task":
-        """Returns the task with what a starting model and its task.json determine."""
+        """Returns the task, completed from the model that training starts from and its task.json."""
         return self
 
     def saved(self, model: keras.Model) -> keras.Model:
@@ -79,7 +79,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
-        """Puts a new head on the encoder, or with `early_exit` one for every step."""
+        """Puts a new head on the encoder; with `early_exit`, one for every depth step."""
 
     def compile_arguments(self) -> dict[str, Any]:
         return {}
@@ -89,7 +89,7 @@ class Task(abc.ABC):
         """Returns metrics by name."""
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray] | None:
-        """Returns the best constant answer, in words and as model output, or None."""
+        """Returns the best constant answer, as text and as model output, or None."""
         return None
 
     @abc.abstractmethod

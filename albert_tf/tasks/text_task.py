@@ -27,7 +27,7 @@ from tfrecords.tokenizers.base import Tokenizer
 class TextExample(NamedTuple):
     """An example of one or two texts.
 
-    `label` is its class's number, a tuple of them in a MultilabelTask, or its value; `index` identifies its row.
+    `label` is a class number, a tuple of them (MultilabelTask) or a value (regression); `index` identifies the row.
     """
 
     texts: tuple[str, ...]
@@ -36,7 +36,7 @@ class TextExample(NamedTuple):
 
 
 class SplitFile(NamedTuple):
-    """The file of a split; `columns` is set if they differ from the training file's."""
+    """The file of a split; `columns` is set if its columns differ from the training file's."""
 
     stem: str
     header: tuple[str, ...] | None = None
@@ -44,7 +44,7 @@ class SplitFile(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """GLUE's answer file of a test split; `raw` keeps the training file's class names."""
+    """The answer file of a test split for GLUE; `raw`: with the training file's class names."""
 
     name: str
     raw: bool = True
@@ -55,10 +55,10 @@ class TextTask(Task):
     """Classification or regression of one or two texts in a table.
 
     Attributes:
-        label_names: the file's class names to ours, in the order of their numbers; None for regression.
+        label_names: maps the file's class names to the model's, ordered by number; None for regression.
         metrics: names in METRICS; the first is the main one.
-        no_label: marks examples to skip.
-        index_column: the row identifiers of test files.
+        no_label: label of examples to skip.
+        index_column: column of test files' row identifiers.
         published: whether the files are GLUE's own, with unquoted cells.
     """
 

@@ -35,5 +35,5 @@ class Truncation:
 
 
 def truncation_line(splits: Mapping[str, Truncation]) -> str:
-    """Returns a line on the truncation of each split."""
+    """Returns one line of text on the truncation of all splits."""
     return "truncated: " + ", ".join(f"{name} {lost}" for name, lost in splits.items())

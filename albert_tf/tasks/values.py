@@ -12,7 +12,7 @@ LARGEST = 3.4028234663852886e38
 
 
 def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) -> str:
-    """Returns the text of a row; `takes_empty`: whether it may be empty."""
+    """Returns the text in a row's column; `takes_empty`: whether it may be empty."""
     value = row.values[column]
     if not isinstance(value, str):
         raise table.wrong(row, f"{column} {value!r} is not a text")
@@ -22,12 +22,12 @@ def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) 
 
 
 def label_text(value: Any) -> str:
-    """Converts a class of a JSON file (1, true, "1") to the form that tables have."""
+    """Returns a class from JSON as text: 1 as "1", true as "true"."""
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def class_of(table: Table, row: DataRow, column: str) -> str:
-    """Returns the one class of a row."""
+    """Returns a row's class; UserError for a list."""
     value = row.values[column]
     if cells.is_list(value):
         kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
@@ -39,7 +39,7 @@ def class_of(table: Table, row: DataRow, column: str) -> str:
 
 
 def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
-    """Returns the number of a row, from `low` to `high`."""
+    """Returns a row's number; UserError unless it is from `low` to `high`."""
     value = row.values[column]
     try:
         # Python reads 1_000 and True as numbers; in a table they are none.
@@ -60,7 +60,7 @@ def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, hi
 
 
 def labels_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns the different names of a row's labels."""
+    """Returns the names of a row's labels, which must differ."""
     value = row.values[column]
     names = cells.listed(value)
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
@@ -84,7 +84,7 @@ def words_of(table: Table, row: DataRow, column: str) -> list[str]:
 
 
 def tags_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns the tags of a row; a list without quotation marks is refused."""
+    """Returns a row's tags; UserError for a list without quotation marks."""
     value = row.values[column]
     if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
         # Read as words it would give tags such as [B-LOC, with a bracket and a comma.
@@ -104,7 +104,7 @@ def tagged_words(table: Table, row: DataRow, text_column: str, label_column: str
 
 
 def names_of(kind: str, table: Table, row: DataRow, column: str) -> tuple[str, ...]:
-    """Returns a row's labels for a kind of task, () for numbers."""
+    """Returns a row's different labels for a kind of task; () for regression."""
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))
     if kind == "tagging":

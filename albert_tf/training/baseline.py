@@ -1,4 +1,4 @@
-"""Scores of a constant answer."""
+"""Scores of always predicting the same answer."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from albert_tf.training.preparation import Split
 
 
 def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[str, dict[str, float]] | None:
-    """Returns the most frequent label or the mean as text, and its metrics; None without one."""
+    """Returns the most frequent or mean label, as text, and its metrics; None if there is neither."""
     found = task.baseline(labelled)
     if found is None:
         return None
@@ -17,7 +17,7 @@ def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[st
 
 
 def baseline_line(task: Task, labelled: FeatureRows, split: Split, metrics: Mapping[str, float]) -> str:
-    """Returns a line that compares a constant answer's scores with `metrics`, or ""."""
+    """Returns a line that compares the scores of a constant prediction with `metrics`, or ""."""
     if not (found := baseline_scores(task, labelled, split)):
         return ""
     answer, scores = found

@@ -18,9 +18,9 @@ class Devices:
     """The devices of a run.
 
     Attributes:
-        strategy: of tf.distribute, or None.
+        strategy: a tf.distribute strategy, or None.
         replicas: parts of a batch computed in parallel, over all processes.
-        process: this one's number, from 0.
+        process: this process's number, from 0.
     """
 
     strategy: Any = None
@@ -39,7 +39,7 @@ class Devices:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lets this process create variables without the others, for which JAX would wait."""
+        """Context in which this process creates variables alone, and JAX does not wait for others."""
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -55,7 +55,7 @@ class Devices:
             )
 
     def sums(self, values: list[float]) -> np.ndarray:
-        """Returns sums over all replicas: float64 [n]."""
+        """Returns each value's sum over all replicas (under JAX, processes): float64 [n]."""
         if self.strategy is None:
             return _sums_over_jax_processes(values) if self.processes > 1 else np.asarray(values, "float64")
         import tensorflow as tf
@@ -68,7 +68,7 @@ class Devices:
         return self.strategy.experimental_local_results(summed)[0].numpy()
 
     def of_chief(self, value: float) -> float:
-        """Returns the chief's value in every process."""
+        """Returns the chief process's value in every process."""
         total, count = self.sums([value * self.is_chief, int(self.is_chief)])
         return total / count
 
@@ -82,7 +82,7 @@ class Devices:
 
 
 def make_devices(strategy: str) -> Devices:
-    """Returns the devices of a strategy; several workers call it before any TensorFlow operation."""
+    """Returns the devices of a strategy; with several workers, call it before any TensorFlow operation."""
     backend = keras.backend.backend()
     wanted = {"mirrored": "tensorflow", "data_parallel": "jax"}.get(strategy, backend)
     if backend != wanted:
@@ -106,7 +106,7 @@ def make_devices(strategy: str) -> Devices:
 
 
 def whereabouts(strategy: str, devices: Devices) -> str:
-    """Returns a line about a run's devices, or ""."""
+    """Returns a line on a run's devices; "" for the strategy "none"."""
     if strategy == "none":
         return ""
     if keras.backend.backend() == "jax":

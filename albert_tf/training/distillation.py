@@ -19,7 +19,7 @@ from tfrecords.tokenizers.pruning import pieces_within
 
 
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
-    """Makes a compiled `student` minimise (1 - weight) * its own loss + weight * its distance from `teacher`.
+    """Makes a compiled `student` minimise (1 - weight) * own loss + weight * distance from `teacher`'s outputs.
 
     `temperature` divides the logits of both. The teacher is not saved with the student: call this again after loading.
     """
@@ -44,10 +44,10 @@ def load_teacher(
     max_seq_length: int,
     labels: tuple[str, ...] | None,
 ) -> keras.Model:
-    """Loads a fine-tuned teacher, reduced to the student's vocabulary if that is part of its own.
+    """Loads a fine-tuned teacher, its vocabulary cut to the student's if that is a part of it.
 
     Raises:
-        UserError: its outputs or token ids differ from the student's, or its rows are shorter.
+        UserError: its outputs or token ids differ from the student's, or it takes only shorter rows.
     """
     if getattr(student, "multi_label", False):
         raise UserError("--teacher shows probabilities of one label a text; leave it out for --task=multilabel")

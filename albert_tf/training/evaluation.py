@@ -12,7 +12,7 @@ from tfrecords.tokenizers.base import Tokenizer
 def trivial_baselines(
     train_data: str, eval_data: str, batch_size: int = 64, max_eval_steps: int = 0, max_train_batches: int = 1000
 ) -> dict:
-    """Returns the accuracy on the records `eval_data` of always giving the most frequent answer of `train_data`.
+    """Returns the accuracies on `eval_data` of predicting the most frequent labels of `train_data`.
 
     Keys: masked_lm_accuracy and, for a pair task, sentence_order_accuracy or next_sentence_accuracy.
     """
@@ -44,7 +44,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Returns the loss and accuracies of a pre-trainer on the records `eval_data`.
 
-    Without a `tokenizer`, only the vocabulary's size is checked. A `max_eval_steps` of 0 reads all.
+    The records must be made by `tokenizer`; without one, only the vocabulary's size is checked. A `max_eval_steps` of 0
+    reads all.
     """
     config = model.encoder.config
     expected = {"vocab_size": config.vocab_size}

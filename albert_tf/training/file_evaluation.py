@@ -38,7 +38,7 @@ def evaluate_file(
 ) -> dict[str, Any]:
     """Evaluates a model on a file of labelled rows; writes, prints and returns the results.
 
-    Unset `options` and an empty `label_column` are those of the training.
+    Unset `options` and an empty `label_column` default to those of the training.
     """
     loaded = load(path, depth=depth)
     task = _task(loaded, path, options, label_column)
@@ -86,7 +86,7 @@ def _task(loaded: Loaded, path: str, options: FileOptions, label_column: str) ->
 
 
 def kind_of(model: keras.Model, path: str) -> str:
-    """Returns a model's kind of task; raises UserError if it predicts no labels."""
+    """Returns a model's kind of task, such as "tagging"; raises UserError if the model predicts no labels."""
     if getattr(model, "multi_label", False):
         return "multilabel"
     for of_kind, kind in _KINDS.items():

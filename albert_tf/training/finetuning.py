@@ -50,8 +50,8 @@ def finetune(
 ) -> Path | None:
     """Trains a model, from the last checkpoint if there is one, and writes the best model's predictions.
 
-    Each of several seeds gets a folder `seed-N`; the parent gets the best one's model and `summary.json`. A resumed run
-    may change the settings in `free`.
+    Each of several seeds trains in a folder `seed-N`; the folder above gets the best one's model and `summary.json`. A
+    resumed run may change the settings in `free`.
 
     Returns:
         The model folder; None if the run stopped early and can be resumed.
@@ -121,7 +121,7 @@ def _of_seed(run: PreparedRun, seed: int, folder: Path) -> PreparedRun:
 def check_claims(
     settings: FinetuningSettings, task: Task | None, devices: Devices, free: Collection[str] = FREE_ON_RESUME
 ) -> None:
-    """Raises UserError if a folder holds a run with other settings."""
+    """Raises UserError if the output folder, or a seed's, holds a run with other settings."""
     folders = _folders(settings)
     if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
         run = prepare(settings, task)
@@ -131,7 +131,7 @@ def check_claims(
 
 
 class Finetuning(Training):
-    """The training of a task's model."""
+    """Fine-tunes a task's model."""
 
     name = "fine-tuning"
     free = FREE_ON_RESUME
@@ -222,7 +222,7 @@ class Finetuning(Training):
         files.write_json(self.folder / TASK_FILE, task)
 
     def write_predictions(self) -> None:
-        """Writes the best model's predictions, and its scores if missing."""
+        """Writes the best model's predictions, and its scores if task.json has none."""
         with self.devices.alone():
             model = self.task.answering(load_keras(self.folder / MODEL_FILE))
             folder = files.make_output_dir(self.folder / PREDICTIONS)
@@ -244,7 +244,10 @@ class Finetuning(Training):
 
 
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:
-    """Writes `summary.json` and the best seed's model into `output_dir`."""
+    """Writes `summary.json` and the best seed's model into `output_dir`; returns the summary.
+
+    Each metric has `values` by seed, `median`, `min`, `max` and, of several, `standard_deviation`.
+    """
     tasks = {seed: load_task(folder) for seed, folder in folders.items()}
     metrics = {
         name: _spread([task["metrics"][name] for task in tasks.values()])

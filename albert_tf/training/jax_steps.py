@@ -18,7 +18,7 @@ _AHEAD = 2
 
 
 class JaxSteps:
-    """Steps with the interface of TensorFlowSteps; the model's variables are outdated until `sync`."""
+    """The JAX form of TensorFlowSteps; the model's variables are outdated until `sync`."""
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int = 1, fuses: bool = False):
         self.model, self.devices, self.parts, self.fuses = model, devices, parts, fuses
@@ -38,7 +38,7 @@ class JaxSteps:
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], Any], training: bool = False):
-        """Returns a function as in TensorFlowSteps; a process reads its share of training batches, and whole others."""
+        """Returns a function that iterates over this process's share of training batches, or all evaluation batches."""
         shares = (1, self.devices.processes, self.devices.process) if training else (1, 1, 0)
         dataset = make_dataset(*shares)
 

@@ -1,6 +1,6 @@
 """The training loop of pre-training, fine-tuning and distillation.
 
-Unlike Keras's `fit`, it resumes within an epoch, and sums the losses of replicas correctly.
+Unlike Keras's `fit`, it resumes within an epoch.
 """
 
 import abc
@@ -36,7 +36,7 @@ _RADIUS_ROWS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Steps on one kind of batches, from `first_step` to before `last_step`."""
+    """Steps `first_step` to `last_step` - 1, on one kind of batches."""
 
     first_step: int
     last_step: int
@@ -49,9 +49,9 @@ class Training(abc.ABC):
 
     Attributes:
         free: settings that a resumed run may change.
-        main_metric: selects `model.keras`, the first of equals; if unmeasured, the newest is kept.
+        main_metric: metric that selects `model.keras`, the first of equal ones; if unmeasured, the newest is kept.
         log_steps: steps between rows of the history; 0: only at checkpoints.
-        patience: evaluations without improvement that end training; 0: no limit.
+        patience: evaluations without improvement after which training ends; 0: no limit.
         stopped: whether the run stopped early and can be resumed.
     """
 
@@ -74,7 +74,7 @@ class Training(abc.ABC):
 
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Returns what determines the run besides its settings."""
+        """Returns what determines the run besides its settings, such as digests of its data."""
 
     @abc.abstractmethod
     def new_model(self) -> keras.Model:
@@ -86,14 +86,14 @@ class Training(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, phase: Phase, step: int) -> Callable:
-        """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's batches from `step` on.
+        """Returns a function (parts, workers, worker) that makes a worker's tf.data.Dataset from `step` on.
 
         Each batch comes as `parts` * gradient_accumulation_steps elements.
         """
 
     @abc.abstractmethod
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns figures of held-out rows; {} without any."""
+        """Returns metrics of held-out rows, or {}."""
 
     def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
         """Prepares the model before training starts or resumes."""
@@ -118,7 +118,7 @@ class Training(abc.ABC):
         return ""
 
     def run(self) -> bool:
-        """Trains from the last checkpoint to the last step; returns False if the run stopped early.
+        """Trains from the last checkpoint, if any, to the last step; returns False if the run stopped early.
 
         On a signal, it raises KeyboardInterrupt or SystemExit after saving a checkpoint.
         """
@@ -238,7 +238,7 @@ class Training(abc.ABC):
             self.stopped, self._ended = False, True
 
     def _evaluated(self, phase: Phase) -> dict[str, float]:
-        """Evaluates; a signal or error saves a checkpoint, except at the last step: the run would count as finished."""
+        """Evaluates; saves a checkpoint on a signal or error, but not at the last step: the run would seem finished."""
         keeps = self.devices.is_chief and self.step < self.settings.num_train_steps
         if keeps and self._must_hurry():
             self._save_checkpoint()
@@ -277,7 +277,7 @@ class Training(abc.ABC):
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
     def _scores(self, after: int = 0) -> list[float]:
-        """Returns scores rounded as in history.csv, so that a resumed run decides the same."""
+        """Returns scores, rounded as in history.csv so that resumed runs decide the same."""
         scores = [self._score(row) for row in self.history.rows if int(row["step"]) > after]
         return [score for score in scores if score is not None]
 
@@ -302,7 +302,7 @@ class Training(abc.ABC):
 
 
 def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: int, fuses: bool = False):
-    """Returns the steps of a model for its backend."""
+    """Returns a model's training and evaluation steps for the Keras backend."""
     if (parts > 1 or devices.strategy is not None) and not hasattr(model, "loss_divisors"):
         raise UserError(
             f"a {type(model).__name__} has no loss_divisors, which a batch in parts or over several devices needs; "

@@ -1,4 +1,4 @@
-"""The memory of a pre-training step."""
+"""Estimates the memory of a pre-training step."""
 
 import dataclasses
 import math
@@ -130,9 +130,10 @@ def _left(group: Path, limit: str, used: str) -> int | None:
 def fit_to_memory(
     settings: PretrainingSettings, config: AlbertConfig, phases: list[RecordsPhase], devices: Devices, run_file: Path
 ) -> tuple[PretrainingSettings, str]:
-    """Returns the settings with the number of parts of a batch, and a line on a step's memory.
+    """Returns settings with the number of parts of a batch, and a line on a step's memory.
 
-    0 becomes the number of the run in `run_file`, or else the least with which a step fits into memory.
+    A `gradient_accumulation_steps` of 0 becomes the number of the run in `run_file`, or else the least with which a
+    step fits into memory.
     """
     total = settings.memory_gb * GIB or free_memory()
     # Logical devices of one CPU share its memory.

@@ -58,7 +58,7 @@ def draw_classes(
 
 
 def draw_labels(path: Path, names: Sequence[str], scores: np.ndarray, has_label: np.ndarray) -> None:
-    """Plots precision-recall curves of the ten most frequent labels; arrays are [rows, labels]."""
+    """Plots precision-recall curves of the ten most frequent labels; both arrays are [rows, labels]."""
     shown = np.argsort(-has_label.sum(axis=0), kind="stable")[:_MOST_CURVES]
     with fonts_for(names):
         figure = _figure(7)

@@ -35,7 +35,7 @@ EARLY_EXIT_KINDS = ("classification", "regression", "tagging")
 
 
 class Split(NamedTuple):
-    """A split's examples with their features."""
+    """A split, such as "dev": examples and their features."""
 
     name: str
     examples: list[Any]
@@ -43,11 +43,10 @@ class Split(NamedTuple):
 
 
 class PreparedRun(NamedTuple):
-    """The inputs of a run.
+    """The checked inputs of a fine-tuning run.
 
     Attributes:
-        source: encoder or, with `keep_head`, model to take weights from; None from scratch.
-        train: training rows, stored in a file.
+        source: encoder or, with `keep_head`, whole model to take weights from; None from scratch.
         unknown_share: share of training tokens outside the vocabulary, 0 to 1.
     """
 
@@ -187,7 +186,7 @@ def _unknown_share(rows: FeatureRows, tokenizer: Tokenizer) -> float:
 
 
 def digest(rows: FeatureRows) -> str:
-    """Returns the SHA-256 of features and labels."""
+    """Returns the SHA-256 of the rows' features and labels."""
     state = hashlib.sha256()
     for name in sorted(rows.tokens):
         for block in rows.tokens[name].blocks():

@@ -44,7 +44,10 @@ def pretrain(
 ) -> Path:
     """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
 
-    A run stops after `stop_step` as if `max_hours` were over. A resumed run may change the settings in `free`.
+    The run stops after `stop_step`, as it does after `max_hours`. A resumed run may change the settings in `free`.
+
+    Raises:
+        UserError: unusable data or settings.
     """
     started = time.monotonic()
     devices = devices or make_devices(settings.strategy)
@@ -55,7 +58,7 @@ def pretrain(
 
 
 class Pretraining(Training):
-    """The training of a pre-trainer on records."""
+    """Pre-trains a model on TFRecords."""
 
     name = "pre-training"
     free = FREE_ON_RESUME

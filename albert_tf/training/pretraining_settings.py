@@ -1,4 +1,4 @@
-"""The settings of a pre-training run."""
+"""Settings of pre-training."""
 
 import dataclasses
 from pathlib import Path
@@ -213,7 +213,7 @@ class PretrainingSettings(TrainerSettings):
 def shrunk(
     settings: PretrainingSettings, folder: Path, config: AlbertConfig, replicas: int, rows: int = 2
 ) -> PretrainingSettings:
-    """Returns the settings of a tiny run with `rows` rows in a replica's part of a step."""
+    """Returns settings of a tiny run with `rows` rows at a time per replica; writes its config to `folder`."""
     # Of what is said of single steps all are kept.
     of_steps = config.depth_plan or config.depth_lora_rank or config.random_depth_min
     most = config.num_hidden_layers if of_steps else 2

@@ -1,4 +1,4 @@
-"""The progress of a run: bar, history.csv, TensorBoard."""
+"""Reports a run's progress in a bar, history.csv and TensorBoard."""
 
 import resource
 import sys
@@ -17,7 +17,7 @@ from tfrecords.base.script import progress_bar
 
 
 class TrainingReport:
-    """Shows and writes a run's figures; without a `history` nothing."""
+    """Shows and writes a run's figures; does neither without a `history`."""
 
     def __init__(
         self, history: History | None, name: str, num_train_steps: int, first_step: int, utilisation: Utilisation
@@ -37,12 +37,12 @@ class TrainingReport:
         self.waits_for("compiling the first step")
 
     def waits_for(self, what: str) -> None:
-        """Shows why the bar does not move."""
+        """Shows in the progress bar what the run waits for."""
         self._waits = True
         self.bar.set_postfix_str(f"{what} ...")
 
     def batch(self, rows: int, length: int, waited: float) -> None:
-        """Counts rows over all devices, tokens per row with padding, and seconds waited."""
+        """Counts a batch's rows over all devices, tokens per row with padding, and seconds waited for it."""
         self._tokens += rows * length
         self._work += self.utilisation.work(rows, length)
         self._waited += waited
@@ -59,7 +59,7 @@ class TrainingReport:
         return time.monotonic() - self._started
 
     def row(self, step: int, figures: dict[str, float], held_out: dict[str, float], seconds: float) -> None:
-        """Shows and writes the figures since the last row."""
+        """Shows and writes the figures since the last call."""
         speeds = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
         figures = figures | speeds | self.utilisation.figures(self._work, seconds)
         self._figures = _summary(figures)
@@ -128,7 +128,7 @@ def _summary(figures: dict[str, float]) -> str:
 
 
 def memory_figures() -> dict[str, float]:
-    """Returns peaks in GiB: memory_gb of this process and device_memory_gb of the first GPU."""
+    """Returns peak memory in GiB: memory_gb of this process, device_memory_gb of the first GPU."""
     # Linux counts kilobytes, macOS bytes.
     unit = 1 if sys.platform == "darwin" else 2**10
     figures = {"memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30}

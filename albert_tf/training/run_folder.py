@@ -36,9 +36,9 @@ def copy_model(source: Path, target: Path) -> None:
 
 
 def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Raises UserError if the folder's run began with other facts, or other settings than those in `free`.
+    """Raises UserError if the folder's run began with other `facts`, or other settings outside `free`.
 
-    `facts` determine the run besides its settings; unrecorded ones count as equal.
+    Facts that the run did not record count as equal.
     """
     if not has_run(folder):
         return
@@ -66,7 +66,7 @@ def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = 
 
 
 def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Calls `check_claim`; writes run.json (settings and facts) and settings.json (for --settings)."""
+    """Calls `check_claim`, then writes run.json (settings and facts) and settings.json (for --settings)."""
     check_claim(folder, settings, free, facts)
     values = dataclasses.asdict(settings)
     files.write_json(folder / SETTINGS_FILE, {key: value for key, value in values.items() if value is not None})
@@ -84,7 +84,7 @@ def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
 
 
 class History:
-    """Rows of figures by step in `history.csv`, up to `first_step`, where a run resumes."""
+    """The rows of `history.csv` up to `first_step`, where a run resumes."""
 
     def __init__(self, folder: Path, first_step: int):
         self.path = folder / HISTORY_FILE
@@ -94,7 +94,6 @@ class History:
                 self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= first_step]
 
     def append(self, step: int, seconds: float, figures: dict[str, float]) -> None:
-        """Adds a row, with six digits a figure."""
         row = {"step": step, "seconds": round(seconds, 3)}
         self.rows.append(row | {key: f"{float(value):.6g}" for key, value in figures.items()})
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
@@ -105,7 +104,7 @@ class History:
 
 
 def has_run(folder: Path) -> bool:
-    """Returns whether the folder holds progress of a run."""
+    """Returns whether the folder holds a run with a checkpoint or model."""
     return (folder / RUN_FILE).is_file() and (has_checkpoint(folder) or (folder / MODEL_FILE).is_file())
 
 
@@ -115,7 +114,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def save_checkpoint(model: keras.Model, folder: Path) -> None:
-    """Writes `last.keras` with the optimizer; the former one becomes `previous.keras`. A kill leaves one intact."""
+    """Writes model and optimizer to `last.keras`, the former file to `previous.keras`; a kill leaves one intact."""
     with files.replacing(folder / LAST) as temporary:
         model.save(temporary)
         # A run killed before the new one has its name resumes from the previous one.
@@ -124,7 +123,9 @@ def save_checkpoint(model: keras.Model, folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
-    """Loads the newest readable checkpoint, compiled, or None; an unreadable one is reported and moved aside.
+    """Loads the newest readable checkpoint, compiled, or returns None.
+
+    An unreadable one is reported and renamed.
 
     Raises:
         UserError: there are checkpoints, but none can be read.
@@ -155,7 +156,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
 
 
 def _remove_accumulators(model: keras.Model) -> None:
-    """Replaces an optimizer that accumulates gradients, as in older versions."""
+    """Replaces an older version's optimizer, which accumulates gradients."""
     optimizer = model.optimizer
     parts = optimizer.gradient_accumulation_steps
     if not parts:

@@ -10,7 +10,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """Records Ctrl-C and SIGTERM in `asked` within its context; a second one ends the process at once.
+    """Context that records Ctrl-C and SIGTERM in `asked`; a second signal ends the process at once.
 
     Outside the main thread it changes nothing.
     """
@@ -31,7 +31,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def end(self) -> None:
-        """Ends the process as the signal would have; without one returns."""
+        """Ends the process as the recorded signal would have; without one, returns."""
         if self.asked == signal.SIGTERM:
             sys.exit(128 + signal.SIGTERM)
         if self.asked is not None:

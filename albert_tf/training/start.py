@@ -22,12 +22,11 @@ from tfrecords.tokenizers.loading import read_tokenizer
 
 
 class Start(NamedTuple):
-    """The starting point of a run.
+    """The model, configuration and tokenizer that a run starts from.
 
     Attributes:
-        model: has the initial weights; None from scratch.
-        task: as in `loading.Loaded`.
-        vocabulary: says how embeddings were made for another vocabulary, or "".
+        model: the model with the initial weights; None from scratch.
+        vocabulary: a message on how embeddings were made for another vocabulary, or "".
     """
 
     config: AlbertConfig
@@ -48,7 +47,7 @@ def load_start(
 ) -> Start:
     """Loads weights with their tokenizer or, without `init_from`, reads a configuration.
 
-    `config` is a published name or a JSON file. The other arguments are those of `loading.load`.
+    `config` is a published configuration's name or a JSON file. For other arguments see `loading.load`.
     """
     if init_from:
         loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
@@ -59,7 +58,7 @@ def load_start(
 
 
 def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
-    """Returns the tokenizer of a start; raises UserError without one."""
+    """Returns the tokenizer of `start`, or raises UserError."""
     if start.tokenizer is not None:
         return start.tokenizer
     if init_from:
@@ -70,10 +69,11 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
 def load_pretraining_start(
     init_from: str, config: str, records: Tokenizer, tokenizer: str = "", former_tokenizer: str = "", length: int = 0
 ) -> Start:
-    """Loads weights to continue pre-training from, or reads a configuration, for records of a given vocabulary.
+    """Loads the weights that pre-training continues from or, without `init_from`, reads a configuration.
 
-    With `init_from`, `config` may change dropouts, sampled depths and memory, and add extensions that leave the initial
-    model unchanged. If `tokenizer` is given, a model of another vocabulary gets that of the records.
+    `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts, sampled depths and
+    memory, and add extensions that leave the initial model unchanged. With `tokenizer`, the model gets the records'
+    vocabulary. `former_tokenizer` is the weights' own, if none is next to them.
     """
     if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
         raise UserError(
@@ -116,7 +116,7 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
 
 
 def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
-    """Raises UserError if a model does not accept the rows that `flag` or the records ask for."""
+    """Raises UserError if a model takes no rows of `length`, which `flag` or the records set."""
     limit = config.max_seq_length
     if length <= limit:
         return
@@ -133,7 +133,7 @@ def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = 
 
 
 def longer_command(path: str | os.PathLike, length: int) -> str:
-    """Returns the command that extends a model to longer rows."""
+    """Returns a command that extends a model to rows of `length` tokens."""
     return (
         f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras "
         f"--max_positions={length}"
@@ -167,8 +167,8 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
 def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
     """Copies variables with the same name and shape; returns the names of the target's other variables.
 
-    A pair head is copied only for the same pair task. If only the target has a depth plan, its half blocks get the
-    weights of the first step that runs them.
+    A pair head is copied only for the same pair task. If the depth plans differ, each attention or feed-forward layer
+    gets the weights of the first step that runs it.
     """
     values, variables = named_variables(source), named_variables(target)
     if getattr(source, "pair_task", None) != getattr(target, "pair_task", None):

@@ -22,8 +22,8 @@ from albert_tf.training.devices import Devices
 class TensorFlowSteps:
     """Compiled steps of a model, whose metrics accumulate until `results` is called.
 
-    `train` takes a batch of `Model.fit` in `parts` parts. Each replica sums their gradients; replicas are summed once
-    an update.
+    `train` makes one update from the `parts` parts of a batch. Each replica sums their gradients; the replicas' sums
+    are added once an update.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):
@@ -39,9 +39,9 @@ class TensorFlowSteps:
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
-        """Returns a function that starts an iteration over `make_dataset(parts, workers, worker)`.
+        """Compiles steps for the batches of `make_dataset(parts, workers, worker)`.
 
-        It also compiles steps for these batches.
+        Returns a function that starts an iteration over them.
         """
         if self.strategy is None:
             dataset = make_dataset(1, 1, 0)
@@ -99,24 +99,24 @@ class TensorFlowSteps:
         self._evaluate(batch)
 
     def running(self) -> dict[str, float]:
-        """Returns the means since the last call of `results`."""
+        """Returns the means of the metrics since the last call of `results`."""
         return {name: float(value) for name, value in self.model.get_metrics_result().items()}
 
     def results(self) -> dict[str, float]:
-        """Returns the means since the last call, and resets them."""
+        """Returns the same means as `running`, and resets them."""
         figures = self.running()
         self.model.reset_metrics()
         return figures
 
     def shape(self, batch: Any) -> tuple[int, int]:
-        """Returns a batch's rows over all devices, and tokens per row."""
+        """Returns a batch's number of rows over all devices, and of tokens per row."""
         ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
         parts = [ids] if self.strategy is None else self.strategy.experimental_local_results(ids)
         rows = sum(math.prod(part.shape[:-1]) for part in parts)
         return self.devices.processes * rows, parts[0].shape[-1]
 
     def sync(self) -> None:
-        """Does nothing: variables are always up to date."""
+        """Does nothing: the model's variables are always up to date."""
 
     def _compiled(self, replica_step, *specs):
         # With the dataset's own shapes, one graph takes batches of every length where lengths differ. Packed batches

@@ -29,7 +29,7 @@ Reader = Callable[[bytes], Answer | None]
 
 
 def read_grpc(answer: bytes) -> Answer | None:
-    """Reads a serialized PredictResponse; None if it is none."""
+    """Parses a serialized PredictResponse; returns None if it is invalid."""
     try:
         response = PredictResponse.FromString(answer)
         return Answer(read_prediction(response), response.model_spec.version.value or None)
@@ -38,7 +38,7 @@ def read_grpc(answer: bytes) -> Answer | None:
 
 
 def rest_reader(version: int | None) -> Reader:
-    """Returns a reader of JSON answers, which lack their version."""
+    """Returns a reader of JSON answers, which do not contain their `version`."""
 
     def read(answer: bytes) -> Answer | None:
         try:
@@ -54,8 +54,8 @@ def check(
 ) -> Checked:
     """Counts wrong answers and the answers of each version.
 
-    An answer is compared with the reference of its version, else with its version's first answer to the same request.
-    worst_difference is None if outputs, shapes or texts differ.
+    An answer is compared with its version's reference, else with its version's first answer to the request.
+    `worst_difference` is None if outputs, shapes or texts differ.
     """
     expected, versions = {}, Counter()
     for item, reference in enumerate(references):
@@ -84,7 +84,7 @@ def check(
 
 
 def disagreements(served: Sequence[Answer | None], expected: Sequence[Arrays]) -> int:
-    """Counts served answers that differ from the in-process ones."""
+    """Counts served answers that differ from the in-process model's."""
     return sum(
         answer is None or not agree(arrays, answer.arrays) for answer, arrays in zip(served, expected, strict=True)
     )

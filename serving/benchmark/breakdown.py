@@ -1,8 +1,8 @@
 """Splits a request's mean latency into client costs and means of the server's histograms.
 
-Names: TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc, in microseconds. request_latency,
-of OK answers only, is the server's work except gRPC's; runtime_latency is the session's run and the wait in the
-batching queue, queuing_latency that wait. request_count also counts REST's status probes, so it is not used.
+Histograms (TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc, microseconds): request_latency
+is the server's work except gRPC's, for OK answers; runtime_latency is the session's run and the wait in the batching
+queue; queuing_latency is that wait. request_count is unused: it includes REST's status probes.
 """
 
 import http.client

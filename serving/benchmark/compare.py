@@ -24,7 +24,7 @@ _KEY = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate")
 
 @dataclass(frozen=True)
 class Difference:
-    """B against A at one percentile, with the 95 % interval of the ratio; `sound`: both runs were steady."""
+    """Two latencies at one percentile, and their ratio with its 95 % interval; `sound`: both runs were steady."""
 
     name: str
     percentile: str
@@ -48,7 +48,7 @@ class Difference:
 def compare(a: BenchmarkReport, b: BenchmarkReport) -> list[Difference]:
     """Compares all percentiles and points that both reports have; raises UserError if there are none.
 
-    The ratio's interval covers the noise within each run, not a machine that is slower during a whole run.
+    The ratio's interval covers noise within runs, not a machine that is slower during a whole run.
     """
     theirs = {_key(point): point for point in b["points"]}
     pairs = [(point, theirs[_key(point)]) for point in a["points"] if _key(point) in theirs]

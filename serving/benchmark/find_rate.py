@@ -1,4 +1,4 @@
-"""Searches the highest rate of Poisson arrivals that a server answers within a bound."""
+"""Searches for the highest rate of Poisson arrivals that a server answers within a latency bound."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _MOST_TRIALS = 20
 
 @dataclass(frozen=True)
 class Trial:
-    """A rate and why it failed: "latency", "errors" or "generator"; "" if it passed."""
+    """A tried rate, and why it failed: "latency", "errors" or "generator"; "" if it passed."""
 
     rate: float
     limit: str
@@ -27,7 +27,7 @@ class Trial:
 
 
 def judge(point: Point) -> Trial:
-    """Returns a measured point as a trial.
+    """Converts a measured point to a trial.
 
     A missed bound is the server's fault only if the generator was on time.
     """
@@ -49,7 +49,7 @@ def find_rate(
 ) -> tuple[float | None, list[Trial]]:
     """Returns the highest rate that passed, or None, and all trials.
 
-    Changes `first_rate` until one rate passes and a higher one fails, then bisects.
+    It starts at `first_rate`, brackets the limit, then bisects.
     """
     trials = [attempt(first_rate)]
     while len(trials) < _MOST_TRIALS:

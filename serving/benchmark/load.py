@@ -54,7 +54,7 @@ class LoadShare:
 
 @dataclass(frozen=True)
 class Effort:
-    """The generator's CPU, wall and thread seconds; `waiting`: its threads waited for a CPU."""
+    """The generator's CPU, wall and thread seconds; `waiting`: seconds that its threads waited for a CPU."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -69,7 +69,8 @@ class Effort:
 class Samples:
     """One entry per request, in due order; times are seconds after the start.
 
-    `code` is the gRPC status number. `differing` counts (item, answer) with other bytes than the reference.
+    `code` is the gRPC status number. `differing` counts answers whose bytes differ from the reference, by (item,
+    answer).
     """
 
     due: np.ndarray

@@ -78,7 +78,7 @@ def reader(workload: Workload, version: int | None) -> answers.Reader:
 
 
 def probe(client: Client, workload: Workload, check: bool, look: Callable[[], Seen] = Seen) -> Probe:
-    """Sends each request once, or without `check` two; raises ServingError if the first fails."""
+    """Sends each request once, or without `check` only two; raises ServingError if the first fails."""
     before = look()
     wanted = workload.requests if check else workload.requests[:2]
     stub = RestStub(workload.url) if workload.url else client.raw_stub(protos.PREDICT)
@@ -166,7 +166,7 @@ def _share(
 def check_answers(
     samples: Samples, workload: Workload, first: Probe, settings: BenchmarkSettings, before: Seen, after: Seen
 ) -> Checked:
-    """Checks answers, unless REST answers may be of two versions."""
+    """Checks answers; skips answers without a version if the version changed."""
     around = {seen.version for seen in (before, after)} - {None}
     unknown: AnswerCheck = {"checked": False, "wrong": 0, "worst_difference": 0.0}
     # Answers without a version cannot be checked if versions changed meanwhile.
@@ -244,19 +244,19 @@ def offered(samples: Samples, share: LoadShare) -> float:
 
 
 def split_windows(due: np.ndarray, latencies: np.ndarray, good: np.ndarray, count: int) -> list[np.ndarray]:
-    """Splits good latencies into equal windows of due time."""
+    """Splits the latencies of good answers into windows of equal duration."""
     edges = np.linspace(0, float(due.max(initial=0.0)) + 1e-9, count + 1)
     number = np.searchsorted(edges, due, side="right") - 1
     return [latencies[good & (number == i)] for i in range(count)]
 
 
 def goodput(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None, seconds: float) -> float | None:
-    """Returns answers per second within the bound."""
+    """Returns answers per second within the latency bound."""
     return None if bound_ms is None else float((good & (latencies <= bound_ms)).sum()) / seconds
 
 
 def within_bound(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None) -> float | None:
-    """Returns the share of all requests answered within the bound."""
+    """Returns the share of all requests answered within the latency bound."""
     return None if bound_ms is None or not len(latencies) else float((good & (latencies <= bound_ms)).mean())
 
 

@@ -28,7 +28,7 @@ _STATUS = {
 
 
 class RestError(grpc.RpcError):
-    """A failed request, as a gRPC error."""
+    """A failed request, with the interface of a gRPC error."""
 
     def __init__(self, code: grpc.StatusCode, details: str):
         super().__init__(details)
@@ -59,7 +59,6 @@ class RestStub:
         self._connection.close()
 
     def __call__(self, body: bytes, timeout: float) -> bytes:
-        """Returns the answer's body; raises RestError."""
         connection = self._connection
         connection.timeout = timeout
         if connection.sock:
@@ -115,7 +114,7 @@ def _plain(array: np.ndarray) -> list:
 
 
 def read_answer(body: bytes) -> Arrays:
-    """Returns the outputs of a column answer; raises ValueError for other bodies."""
+    """Returns the outputs of an answer in column format; raises ValueError for other bodies."""
     answer = json.loads(body)
     if not isinstance(answer, dict) or "outputs" not in answer:
         raise ValueError("no outputs in the answer")

@@ -1,4 +1,4 @@
-"""Runs a whole benchmark: every workload under every load."""
+"""Runs a benchmark: every workload under every load."""
 
 import contextlib
 import os
@@ -256,7 +256,7 @@ class Benchmark:
 
 
 def trial_settings(settings: BenchmarkSettings) -> BenchmarkSettings:
-    """Extends trials until they have enough requests for a p99."""
+    """Returns the settings for runs with enough requests for a p99."""
     return replace(settings, least_requests=settings.least_requests or samples_needed(99.0))
 
 

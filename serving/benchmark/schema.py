@@ -39,7 +39,7 @@ class Timeline(TypedDict):
 
 
 class TimeWindow(TypedDict):
-    """An equal part of a run; its latencies are an HdrHistogram of microseconds."""
+    """One of a run's equal parts; its latencies are an HdrHistogram of microseconds."""
 
     latency_ms: LatencyMs
     hdr_microseconds: str
@@ -111,7 +111,7 @@ class Point(Figures, Checked):
 
 
 class TrialRow(TypedDict):
-    """One rate of a search; `limit` is "" if it passed."""
+    """One rate of a search; `limit` is why it failed, "" if it passed."""
 
     rate: float
     limit: str

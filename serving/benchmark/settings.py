@@ -125,7 +125,6 @@ class BenchmarkSettings(CheckedSettings):
         return replace(self, **changes) if self.scenario else self
 
     def connection(self) -> Connection:
-        """Returns a connection without retries."""
         return Connection(
             self.target,
             tls=self.tls,

@@ -27,7 +27,7 @@ def percentile_name(percent: float) -> str:
 
 
 def samples_needed(percent: float) -> int:
-    """Returns the samples that a percentile requires."""
+    """Returns the number of samples that a percentile requires."""
     return math.ceil(round(SAMPLES_BEYOND / (1 - percent / 100), 6))
 
 
@@ -74,7 +74,7 @@ def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
 def bootstrap_percentiles(
     windows: Sequence[tuple[np.ndarray, np.ndarray]], percents: Sequence[float], seed: int = 0
 ) -> np.ndarray:
-    """Returns percentiles [1000, percents] of resampled runs: windows first, then samples within each."""
+    """Returns percentiles of resampled runs, [1000, percents]; windows are resampled, then samples within each."""
     random = np.random.default_rng(seed)
     values = np.unique(np.concatenate([value for value, _ in windows]))
     totals = np.zeros((len(windows), len(values)))
@@ -137,7 +137,7 @@ def is_stall(silence: Silence, latencies: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Stability:
-    """A verdict; None with too few samples."""
+    """Whether a run was steady; None with too few samples."""
 
     stable: bool | None
     reason: str

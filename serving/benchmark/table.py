@@ -29,7 +29,7 @@ _LONGEST_MESSAGE = 160
 
 
 def figure(value: float | None) -> str:
-    """Formats three significant digits; '-' for None."""
+    """Formats a number with three significant digits; '-' for None."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
@@ -41,7 +41,7 @@ def shortened(message: str) -> str:
 
 
 def verdict(point: Point) -> str:
-    """Returns warnings for the point."""
+    """Returns warnings about the point."""
     words = []
     if not point["valid"]:
         words.append(f"INVALID: {', '.join(point['invalid_because'])}")
@@ -61,7 +61,7 @@ def verdict(point: Point) -> str:
 
 
 def eventful(point: Point) -> bool:
-    """Returns whether requests failed or versions changed."""
+    """Returns whether requests failed, the server stalled or versions changed."""
     failed = point["requests"] - point["answered"]
     return bool(failed or point["silence"]["stalled"] or len(point["versions"]) > 1)
 
@@ -137,7 +137,7 @@ def scenario_result(point: Point, scenario: str) -> str:
 
 
 def few_arrivals(requests: int) -> str:
-    """Notes too few requests for a p99."""
+    """Returns a note if requests are too few for a p99."""
     needed = samples_needed(99.0)
     return f", from {requests} requests where a p99 takes {needed:,}" if requests < needed else ""
 
@@ -174,7 +174,7 @@ def search_result(search: Search) -> str:
 
 
 def point_remarks(point: Point) -> list[str]:
-    """Explains a verdict."""
+    """Explains a point's verdict, in sentences."""
     lines = []
     if point["in_process"]:
         lines += in_process_remarks(point["in_process"])
@@ -197,7 +197,7 @@ def point_remarks(point: Point) -> list[str]:
 
 
 def in_process_remarks(in_process: InProcessFigures) -> list[str]:
-    """Compares served answers with the model's."""
+    """Compares served and in-process answers, in sentences."""
     if in_process["differing_answers"]:
         return [f"{in_process['differing_answers']} served answers are not what the model says in process"]
     if in_process["differing_answers"] is None and in_process["served_versions"]:
@@ -245,7 +245,7 @@ def align(rows: list[list[str]]) -> str:
 
 
 def to_csv(report: BenchmarkReport) -> str:
-    """Returns a row per point."""
+    """Returns the report as CSV, a row per point."""
     rows = []
     for point in report["points"]:
         names = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate", "offered_per_second", "requests")

@@ -53,7 +53,7 @@ class Workload:
 
 
 class WorkloadMaker:
-    """Creates workloads of random rows or of a text file's."""
+    """Creates workloads of random rows, or of rows from a text file."""
 
     def __init__(self, client: Client, seed: int = 0, text_file: str | None = None, tokenizer: str | None = None):
         self._client, self._seed = client, seed

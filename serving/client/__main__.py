@@ -154,7 +154,7 @@ def _readable(value: Any) -> str:
 
 
 def run() -> None:
-    """The entry point of the console script."""
+    """Runs the command."""
     run_main(main, ClientSettings)
 
 

@@ -36,10 +36,10 @@ class Connection:
         root_certificates: PEM file to trust instead of the system's.
         client_certificate, client_key: PEM files for mutual TLS (client_verify).
         server_name: the name in the server's certificate, if not the host in `target`.
-        compression: None, "gzip" or "deflate", for requests only.
-        attempts: per call, 1 to 5; UNAVAILABLE and RESOURCE_EXHAUSTED are retried. A request lost with its connection
-            before a server received it is always sent again.
-        first_backoff_s: initial back-off in seconds; exponential, with jitter.
+        compression: of requests: None, "gzip" or "deflate".
+        attempts: per call, 1 to 5; UNAVAILABLE and RESOURCE_EXHAUSTED are retried. A request that no
+            server received is always sent again.
+        first_backoff_s: seconds before the first retry; exponential, with jitter.
     """
 
     target: str

@@ -66,7 +66,6 @@ class Client(ClientBase):
         self.close()
 
     def close(self) -> None:
-        """Closes the connection."""
         self._channel.close()
 
     def raw_stub(self, method: str) -> Callable:
@@ -125,7 +124,6 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection."""
         await self._channel.close()
 
     async def _run(self, steps: Steps[Result]) -> Result:

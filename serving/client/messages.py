@@ -96,7 +96,7 @@ def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:
 
 
 def fill_model_spec(spec: Message, model: str, version: int | None = None, label: str | None = None) -> None:
-    """Writes the model's name and version or label; UserError for both."""
+    """Writes a model's name and version or label to `spec`; raises UserError if given both."""
     if version is not None and label is not None:
         raise UserError(f"both version {version} and label '{label}' are given; choose one")
     spec.name = model
@@ -145,7 +145,7 @@ def ids_input(signature: Signature) -> str | None:
 
 
 def text_input(signature: Signature) -> str | None:
-    """Returns the name of the only input if it is a string, or None."""
+    """Returns the input's name if a signature takes only one input, of strings; else None."""
     names = list(signature.inputs)
     return names[0] if len(names) == 1 and signature.inputs[names[0]].dtype == DT_STRING else None
 
@@ -157,9 +157,10 @@ def ids_inputs(
     length_buckets: Sequence[int] = (),
     pad_id: int = 0,
 ) -> Arrays:
-    """Returns token-id rows as the signature's arrays: padded ids [batch, length], lengths, mask, segments.
+    """Converts rows of token ids to the signature's inputs: padded ids [batch, length], lengths, mask, segments.
 
-    Rows are padded to the longest or to the smallest of `length_buckets` that fits.
+    Rows are padded to the longest or to the smallest of `length_buckets` that fits. Raises UserError if the signature
+    has other inputs or a row is too long.
     """
     name = ids_input(signature)
     if name is None:
@@ -200,7 +201,7 @@ def _pad(rows: Sequence[Sequence[int]], width: int, value: int) -> np.ndarray:
 
 
 def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
-    """Returns texts as the signature's only input."""
+    """Returns texts as the signature's only input; raises UserError if it takes something else."""
     name = text_input(signature)
     if name is None:
         raise UserError(f"the model does not take text; it takes {signature}")
@@ -235,7 +236,7 @@ def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]
 
 
 def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
-    """Joins the answers of `batches`, in the caller's order; pads with zeros, b'' or the values in `_FILLS`."""
+    """Joins the answers to `batches` in the order of the rows; pads with zeros, b'' or the values in `_FILLS`."""
     order = np.concatenate(rows)
     joined = {}
     for name in parts[0]:

@@ -1,4 +1,4 @@
-"""The methods of both clients, each a generator of steps.
+"""The methods of both clients as generators of steps.
 
 A step yields a stub, its message and its time limit, and receives the answer or a ServingError.
 """
@@ -28,7 +28,7 @@ _MOST_REPEATS, _MOST_RESTARTS = 3, 3
 
 
 class ClientBase:
-    """One model of a server; method NAME of a client is `_NAME_steps`."""
+    """Calls one model of a server; a client's method NAME runs `_NAME_steps`."""
 
     def __init__(
         self,
@@ -50,8 +50,7 @@ class ClientBase:
             label: a version label instead of a version.
             signature: to call.
             timeout_s: seconds per call, retries included.
-            max_batch_rows: larger requests are sent in parts. None: the server's limit, learned when it refuses a
-                request.
+            max_batch_rows: larger requests are split. None: the limit that the server states when it refuses one.
 
         Raises:
             UserError: `max_batch_rows` is below 1.
@@ -110,13 +109,9 @@ class ClientBase:
     ) -> Steps[Arrays]:
         """Returns the output arrays by name for `inputs` by name (arrays, lists, scalars, str as UTF-8).
 
-        A request of too many rows is sent in parts, which one version answers.
+        Too many rows are sent in several requests, to one version.
 
-        Args:
-            inputs: of the signature.
-            outputs: names to compute, empty for all.
-            signature: replaces the client's.
-            timeout_s: seconds for the whole call.
+        `outputs`: names to compute, empty for all. `timeout_s` limits the whole call.
         """
         end = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         arrays = {name: as_array(value) for name, value in inputs.items()}
@@ -209,10 +204,10 @@ class ClientBase:
 
         Args:
             rows: token ids.
-            segments: of each row; default 0.
-            batch_size: rows per call, of similar length; None sends one call.
-            length_buckets: lengths to pad to; empty: that of the longest row.
-            outputs: as in `predict`.
+            segments: segment ids of each row, by default 0.
+            batch_size: rows per call, of similar length; None: all.
+            length_buckets: lengths to pad to; empty: the longest row's.
+            outputs: to compute, empty for all.
             timeout_s: seconds per call.
         """
         signature = yield from self._signature_steps()
@@ -231,7 +226,7 @@ class ClientBase:
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> Steps[Arrays]:
-        """Returns the answers to texts, in order; arguments as in `predict_ids`."""
+        """Returns the answers to texts, in order; arguments are those of `predict_ids`."""
         signature = yield from self._signature_steps()
         tasks.check_texts(texts)
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
@@ -265,8 +260,8 @@ class ClientBase:
 
         Args:
             texts: any number.
-            prompt_name: name of the exported prompt to put before each text; "": the default prompt.
-            truncate_left: whether too long texts are cut at their beginning.
+            prompt_name: of the exported prompt before each text; "": the default prompt.
+            truncate_left: cuts too long texts at their beginning.
             max_batch_tokens: per call, estimated; texts of similar length share a call.
             timeout_s: seconds per call.
 
@@ -287,10 +282,10 @@ class ClientBase:
         max_batch_tokens: int = 4096,
         timeout_s: float | None = None,
     ) -> Steps[np.ndarray]:
-        """Returns how well each text answers the query, float32 [texts] from 0 to 1, in order.
+        """Returns how well each text answers the query, float32 [texts] from 0 to 1, in order; for models of pairs.
 
-        The score is the probability of class 1 of two, or the logistic function of a regressor's value. Other arguments
-        are those of `embed`.
+        The score is a two-class classifier's probability of class 1, or the logistic function of a regressor's value.
+        Other arguments are those of `embed`.
         """
         pairs = [(query, text) for text in tasks.check_texts(texts)]
         _, answer = yield from self._task_steps(

@@ -41,10 +41,10 @@ KINDS: dict[type, type["Exportable"]] = {}
 
 
 def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | None = None) -> "Exportable":
-    """Returns the exportable of a model or AlbertEncoder, with its own copy of the weights.
+    """Returns the Exportable of a model or AlbertEncoder; copies the weights.
 
     Raises:
-        UserError: The model cannot be exported, or has no embeddings for `options.dimensions`.
+        UserError: The model cannot be exported, or `options.dimensions` is set for one without embeddings.
 
     >>> from albert_tf import AlbertConfig, AlbertRegressor
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
@@ -63,7 +63,7 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
 
 
 def exported_part(model):
-    """Returns the model, or its encoder if exports have no head for it."""
+    """Returns the part of a model that is exported: all, or only its encoder."""
     return getattr(model, "exported_part", model)
 
 
@@ -73,15 +73,15 @@ class _Solved:
 
 
 class Exportable(tf.Module, abc.ABC):
-    """The answers of one Keras model, by signature; each kind of model has a subclass.
+    """The signatures of an export of one Keras model; each kind of model has a subclass.
 
     Attributes:
-        exit_kind: The input of the exit heads; see `ExitRule`.
-        rows_are_answers: Whether each encoder row has an answer, unlike windows and choices.
+        exit_kind: The `ExitRule.kind` of early exit.
+        rows_are_answers: Whether each answer comes from one encoder row, not several windows or choices.
         has_dimensions: Whether an answer is a vector that may be shortened.
         for_litert: Whether LiteRT supports the kind.
-        sample_words: Words of a sample text for a row's number of tokens.
-        sample_numbers: Values of number inputs in a sample request.
+        sample_words: By text input, how many words a sample has, given a row's number of tokens.
+        sample_numbers: By numeric input, a function that returns sample values.
     """
 
     exit_kind: ClassVar[str] = "classification"
@@ -122,7 +122,7 @@ class Exportable(tf.Module, abc.ABC):
         self.add_head(model)
 
     def add_head(self, model) -> None:
-        """Adds the kind's layers after the encoder."""
+        """Adds the layers after the encoder."""
 
     def _exits(self, model) -> list:
         if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
@@ -142,14 +142,14 @@ class Exportable(tf.Module, abc.ABC):
 
     @abc.abstractmethod
     def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Returns the model's outputs, each with the batch first."""
+        """Returns the model's outputs by name; the batch is their first axis."""
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Returns the outputs from the logits of heads that can exit early."""
+        """Converts a head's logits, also of early exit, to the outputs of `answer`."""
         raise NotImplementedError
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs with early exit, and `steps` int32 [batch]."""
+        """Returns the outputs with early exit, and `steps` int32 [batch], the number of steps."""
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
@@ -173,7 +173,7 @@ class Exportable(tf.Module, abc.ABC):
         return outputs
 
     def pool(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns only pooled_output, float32 [batch, hidden_size], without most of the last step."""
+        """Returns only pooled_output, float32 [batch, hidden_size]; faster than `encode`."""
         if self.encoder.reports or isinstance(batch, FollowingBatch):
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
@@ -187,7 +187,7 @@ class Exportable(tf.Module, abc.ABC):
         return self._shared(self.encoder.pooled)
 
     def _shared(self, method):
-        """Returns a function that runs one graph for all signatures; a closure is not saved."""
+        """Returns a function that calls `method` in one graph for all signatures."""
 
         def call(input_ids, input_mask, segment_ids, lengths):
             return method(self._checked(input_ids), lengths, segment_ids, input_mask)
@@ -219,7 +219,7 @@ class Exportable(tf.Module, abc.ABC):
             return tf.identity(input_ids)
 
     def signatures(self) -> dict[str, ExportSignature]:
-        """Returns all signatures; in an export that takes strings, `ids` takes token ids."""
+        """Returns all signatures by name; if an export takes texts, `ids` takes token ids."""
         by_ids = self.ids_signatures()
         by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
         if self.framer is None:
@@ -268,9 +268,10 @@ class Exportable(tf.Module, abc.ABC):
     def with_options(
         self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]
     ) -> ExportSignature:
-        """Returns the signature of an answer with a request's options as further inputs.
+        """Returns a signature for `answer` with further inputs: a request's options.
 
-        `truncate_left`, bool [batch], cuts a too long text at its beginning. Outputs `lengths` and token counts too.
+        `truncate_left`, bool [batch], cuts too long texts at the beginning. Further outputs are `lengths` and token
+        counts.
         """
         format_ = InputFormat(format_.inputs | specs("truncate_left", dtype=tf.bool), format_.read)
         return format_.to(lambda batch: answer(batch) | {"lengths": batch.lengths})
@@ -279,7 +280,7 @@ class Exportable(tf.Module, abc.ABC):
         return {"text": self.decoder(**inputs)}
 
     def answers(self, formats: InputFormats) -> dict[str, ExportSignature]:
-        """Returns the signatures that ids and text share."""
+        """Returns the signatures that exist both for ids and for text."""
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
             table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)
@@ -287,26 +288,26 @@ class Exportable(tf.Module, abc.ABC):
 
     @staticmethod
     def keras_answers(model, features: Arrays) -> Arrays:
-        """Returns the Keras model's outputs by the export's names."""
+        """Returns the Keras model's outputs, named as in exports."""
         return {"logits": as_array(model(features, training=False))}
 
     def shortened(self, answers: Arrays) -> Arrays:
-        """Applies the options to the Keras model's answers."""
+        """Shortens the Keras model's embeddings to `options.dimensions`, as exports do."""
         return answers
 
     def check_tokens(self, texts: Sequence[str]) -> tf.RaggedTensor:
         return encode(self.options.tokenizer, texts)
 
     def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns what to compare of the model's answers for ids, and of the export's for texts."""
+        """Returns the arrays that a check of texts compares: the Keras model's and the export's."""
         return expected, answers
 
     def head_calls(self, rows: Arrays) -> dict[str, Arrays]:
-        """Returns the inputs of further signatures to check."""
+        """Returns inputs for further signatures that `serving.check` tests."""
         return {}
 
     def compared_head(self, model, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns what to compare of the model's answers, and of the export's."""
+        """Returns the arrays that a check of `head_calls` compares: the Keras model's and the export's."""
         raise NotImplementedError
 
     @property
@@ -337,7 +338,7 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _counting(self, signature: ExportSignature) -> ExportSignature:
-        """Adds token counts, unless there is a single output, which REST returns without a name."""
+        """Adds token counts to the outputs, unless there is only one, which REST returns without a name."""
         if signature.method != PREDICT:
             return signature
 
@@ -349,12 +350,12 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def note_counts(self, total: tf.Tensor, kept: tf.Tensor, unknown: tf.Tensor) -> None:
-        """Records token counts [batch]: all, those that the model reads, and the unknown ones."""
+        """Stores numbers of tokens [batch]: all, those that the model reads, and unknown ones."""
         total, kept, unknown = (tf.cast(count, tf.int32) for count in (total, kept, unknown))
         self._solved.counts = {"text_tokens": total, "truncated_tokens": total - kept, "unknown_tokens": unknown}
 
     def unknown(self, tokens: tf.RaggedTensor) -> tf.Tensor:
-        """Returns the number of unknown tokens in each row, int32 [batch]."""
+        """Counts the unknown tokens of each row, int32 [batch]."""
         is_unknown = tf.equal(tokens.to_tensor(-1), self.framer.tokenizer.unk_id)
         return tf.reduce_sum(tf.cast(is_unknown, tf.int32), axis=1)
 
@@ -365,7 +366,7 @@ class Exportable(tf.Module, abc.ABC):
         return rows.padded()
 
     def single(self, text: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
-        """Reads strings [batch]; `truncate_left`, bool [batch], cuts them at their beginning."""
+        """Converts strings [batch] to rows; `truncate_left`, bool [batch], cuts long ones at the beginning."""
         (tokens,) = self.framer.tokenize(text)
         return self.framed(self.framer.single(tokens, truncate_left), tokens)
 

@@ -1,4 +1,4 @@
-"""Vectors of rows and tokens."""
+"""Exports of encoders and sentence embedders."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ from tfrecords.framing import TokenBatch
 
 
 class EncoderExportable(Exportable, model=AlbertEncoder):
-    """An AlbertEncoder without a head: `embedding` float32 [batch, dimensions], the mean over tokens.
+    """Exports an AlbertEncoder: `embedding` float32 [batch, dimensions], the mean over tokens.
 
     With a pooler also `pooled_output`.
     """
@@ -41,7 +41,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def single(
         self, text: tf.Tensor, truncate_left: tf.Tensor | None = None, prompt_name: tf.Tensor | None = None
     ) -> TokenBatch:
-        """Reads strings [batch], each after the prompt of its `prompt_name`, or the default one."""
+        """Converts strings [batch] to rows, each after the prompt named by `prompt_name`, or the default prompt."""
         if prompt_name is not None:
             text = tf.strings.join([self._prompt(prompt_name), text])
         elif prompt := default_prompt(self.options.task):
@@ -60,7 +60,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return self.options.task.get("prompts", {})
 
     def with_options(self, format_: InputFormat, answer) -> ExportSignature:
-        """See `Exportable`; prompts add the input `prompt_name` and the output `prompt_names` [batch, prompts]."""
+        """If the model has prompts, adds the input `prompt_name` and the output `prompt_names` [batch, prompts]."""
         if not self.prompts or "text" not in format_.inputs:
             return super().with_options(format_, answer)
         format_ = InputFormat(format_.inputs | specs("prompt_name"), format_.read)
@@ -133,7 +133,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
 
 
 class EmbedderExportable(EncoderExportable, model=AlbertSentenceEmbedder):
-    """An AlbertSentenceEmbedder: `embedding` float32 [batch, dimensions], by default all."""
+    """Exports an AlbertSentenceEmbedder: `embedding` float32 [batch, dimensions]."""
 
     def add_head(self, model) -> None:
         super().add_head(model)

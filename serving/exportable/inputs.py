@@ -1,7 +1,7 @@
-"""Input formats: a signature's named tensors, and their conversion to a batch.
+"""Input formats of signatures: named tensors, and their conversion to a batch.
 
-A batching server pads a row with its first element, so a run of [CLS] at the end of ids is padding. Where [CLS] is
-last, rows may also be padded in front, and have segments.
+A batching server pads a row with its first element, so repeated [CLS] at the end of ids is padding. In models with
+[CLS] last, rows may also be padded in front, and always have segments.
 """
 
 import functools
@@ -18,14 +18,14 @@ REGRESS = "tensorflow/serving/regress"
 
 
 class ExportSignature(NamedTuple):
-    """A named function of a server; `method` is the RPC that may call it besides Predict."""
+    """A function that a server calls by name, with Predict or with the RPC named by `method`."""
 
     function: Callable[..., dict[str, tf.Tensor]]
     inputs: dict[str, tf.TensorSpec]
     method: str = PREDICT
 
     def describe(self) -> dict[str, str]:
-        """Returns each input's type as text, such as "int32 [any, any]"."""
+        """Returns the type of each input as text, such as "int32 [any, any]"."""
         return {
             name: f"{spec.dtype.name} [{', '.join(map(str, spec.shape.as_list()))}]".replace("None", "any")
             for name, spec in self.inputs.items()
@@ -36,7 +36,7 @@ class ExportSignature(NamedTuple):
 
 
 class InputFormat(NamedTuple):
-    """The tensors of a request; `read` makes an answer's input of them, usually a TokenBatch."""
+    """The inputs of a signature; `read` converts them to what an answer function takes, usually a TokenBatch."""
 
     inputs: dict[str, tf.TensorSpec]
     read: Callable[..., Any]
@@ -47,7 +47,7 @@ class InputFormat(NamedTuple):
         more: dict[str, tf.TensorSpec] | None = None,
         method: str = PREDICT,
     ) -> ExportSignature:
-        """Returns a signature: `answer` takes what `read` returns, and the inputs `more` by name."""
+        """Returns a signature that calls `answer` with the result of `read` and the inputs `more`."""
 
         def function(**inputs):
             batch = self.read(**{name: inputs.pop(name) for name in self.inputs})
@@ -57,7 +57,7 @@ class InputFormat(NamedTuple):
 
 
 class FollowingBatch(NamedTuple):
-    """A TokenBatch of rows that continue other rows; `features`: see `InferenceEncoder.specs`."""
+    """A TokenBatch of rows that continue other rows; `features` is their memory: see `InferenceEncoder.specs`."""
 
     input_ids: tf.Tensor
     mask: tf.Tensor
@@ -70,14 +70,14 @@ class FollowingBatch(NamedTuple):
 
 
 def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> dict[str, tf.TensorSpec]:
-    """Returns tensor specs of one dtype and shape, by name."""
+    """Returns tensor specs by name, all of one dtype and shape."""
     return {name: tf.TensorSpec(shape, dtype, name=name) for name in names}
 
 
 def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.Tensor | None = None) -> TokenBatch:
-    """Returns a batch of ids [batch, length] with int [batch] tokens per row.
+    """Converts ids [batch, length] and the rows' numbers of tokens, int [batch], to a batch.
 
-    It fails for a row without tokens, or with more than its columns.
+    It fails for a number below 1 or above `length`.
     """
     input_ids = _checked(input_ids, lengths=lengths, segment_ids=segment_ids)
     are_right = tf.reduce_all((lengths >= 1) & (lengths <= tf.shape(input_ids)[1]))
@@ -92,9 +92,9 @@ def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.T
 def batch_of_mask(
     input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, padded_in_front: bool = False
 ) -> TokenBatch:
-    """Returns a batch of ids with a mask that has no holes.
+    """Converts ids and a mask [batch, length] to a batch whose mask has no holes.
 
-    A row ends at its first 0, or before a run of its first id at its end. With `padded_in_front`, zeros may precede.
+    A row ends at its mask's first 0, or before repetitions of its first id. With `padded_in_front`, zeros may precede.
     """
     input_ids = _checked(input_ids, input_mask=input_mask, segment_ids=segment_ids)
     positions = tf.range(tf.shape(input_ids)[1])
@@ -105,7 +105,7 @@ def batch_of_mask(
 
 
 def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> TokenBatch:
-    """Reads tf.Examples with int64 lists input_ids and, optionally, input_mask and segment_ids."""
+    """Parses serialized tf.Examples with int64 lists input_ids and, optionally, input_mask and segment_ids."""
     names = ("input_ids", "input_mask", "segment_ids")
     features = tf.io.parse_example(inputs, {name: tf.io.RaggedFeature(tf.int64) for name in names})
     tf.debugging.assert_positive(features["input_ids"].row_lengths(), "a tf.Example has no input_ids")
@@ -118,7 +118,7 @@ def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> Token
 
 
 def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
-    """Returns the ids; fails if another input has another size."""
+    """Returns the ids; fails if another input differs in size."""
     sizes = tf.shape(input_ids)
     checks = [
         tf.debugging.assert_equal(tf.shape(other), sizes[: other.shape.rank], f"{name} and input_ids differ in size")
@@ -159,7 +159,7 @@ _STRING = tf.io.FixedLenFeature([], tf.string)
 
 
 class IdsFormats(NamedTuple):
-    """The input formats of token ids; `pair` has segments, `masked` is int32."""
+    """The input formats of token ids: `pair` has segments; `masked` (int32) and `int64` have a mask, not lengths."""
 
     single: InputFormat
     pair: InputFormat
@@ -169,7 +169,7 @@ class IdsFormats(NamedTuple):
 
 
 class InputFormats(NamedTuple):
-    """The input formats that ids and text share; `default` is as in training."""
+    """The input formats of both ids and text; `default` is `single` or `pair`, as in training."""
 
     default: InputFormat
     single: InputFormat
@@ -178,7 +178,7 @@ class InputFormats(NamedTuple):
 
 
 def ids_formats(last_token: bool) -> IdsFormats:
-    """Returns the formats of ids."""
+    """Returns the formats of token ids; `last_token`: [CLS] is last."""
     pair = InputFormat(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
     by_mask = functools.partial(batch_of_mask, padded_in_front=last_token)
     masked, int64 = (InputFormat(specs(*_MASK, dtype=dtype, shape=_MATRIX), by_mask) for dtype in (tf.int32, tf.int64))
@@ -188,7 +188,7 @@ def ids_formats(last_token: bool) -> IdsFormats:
 
 
 def examples_of_strings(strings: InputFormat) -> InputFormat:
-    """Returns the format of tf.Examples with the same strings."""
+    """Returns a format that reads the same strings from tf.Examples."""
 
     def read(inputs: tf.Tensor):
         return strings.read(**tf.io.parse_example(inputs, dict.fromkeys(strings.inputs, _STRING)))

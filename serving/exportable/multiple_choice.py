@@ -1,4 +1,4 @@
-"""Multiple choice: the best of several answers."""
+"""Exports of multiple-choice models."""
 
 from typing import NamedTuple
 
@@ -20,10 +20,10 @@ class Choices(NamedTuple):
 
 
 class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
-    """An AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices], `choice` int32 [batch], its number.
+    """Exports an AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices] and `choice` int32 [batch].
 
-    Over text also `answer` string [batch]. The number of choices is fixed, since a batching server would fill up others
-    with copies. Missing choices are empty and get probability 0 and the logit NO_ANSWER.
+    `choice` is the best one's number; over text, `answer` string [batch] is its text. The number of choices is fixed,
+    since a batching server would pad others with copies. Empty choices get probability 0 and the logit NO_ANSWER.
     """
 
     rows_are_answers = False
@@ -68,10 +68,10 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
         }
 
     def choices(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Choices:
-        """Reads strings [batch], [batch] and [batch, choices].
+        """Converts contexts, questions (strings [batch]) and choices (strings [batch, choices]) to rows.
 
         A row is [CLS] context [SEP] question and choice [SEP]; the choice replaces each "_" in the question, or follows
-        it (google-research/albert race_utils.py). The second part keeps its last 128 tokens.
+        it (google-research/albert race_utils.py). Question and choice keep their last 128 tokens.
         """
         contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
         contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
@@ -101,7 +101,7 @@ def _flat(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _fill_in(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-    """Returns each choice in its question's blanks, or after it."""
+    """Puts each choice into its question's blanks, or after the question: string [batch, choices]."""
     parts = tf.strings.split(question, "_")
     place = tf.range(parts.bounding_shape()[1])
     inserted = (place > 0) & (place < parts.row_lengths()[:, tf.newaxis])

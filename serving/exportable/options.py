@@ -11,8 +11,8 @@ from tfrecords.tokenizers.base import Tokenizer
 class ExportOptions:
     """The options of an export; most are flags of ExportSettings.
 
-    `tokenizer` is None for token ids. `task` has fine-tuning's "labels", "inputs" and "null_threshold". `calibration`,
-    for int8, is typical input_ids int32 [rows, length] and lengths int32 [rows].
+    `tokenizer` is None if texts are not accepted. `task` is fine-tuning's "labels", "inputs" and "null_threshold".
+    `calibration`, for int8, is typical input_ids int32 [rows, length] and lengths int32 [rows].
     """
 
     max_seq_length: int

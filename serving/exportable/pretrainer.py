@@ -1,4 +1,4 @@
-"""A pre-trained model's vectors, words for masks, term weights and sentence order."""
+"""Exports of pre-trained models: vectors, words for masks, term weights, sentence order."""
 
 import re
 
@@ -16,7 +16,7 @@ from tfrecords.framing import TokenBatch, encode
 
 
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
-    """An AlbertPretrainer: `embedding`, the mean over the tokens, and `pooled_output`, float32 [batch, hidden_size]."""
+    """Exports an AlbertPretrainer: `embedding` (mean over tokens), `pooled_output` float32 [batch, hidden_size]."""
 
     sample_numbers = {"masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2)}
 
@@ -44,11 +44,11 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"sparse": self.sparse}
 
     def sentence_order(self, batch: TokenBatch):
-        """Returns `probabilities` float32 [batch, 2] of the pair task's labels: 1 is swapped, or for NSP random."""
+        """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (NSP: random) sentences."""
         return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
 
     def fill_positions(self, batch: TokenBatch, masked_lm_positions: tf.Tensor):
-        """Returns the likeliest tokens at positions: `ids` int32 and `probabilities` [batch, positions, top_k]."""
+        """Returns the likeliest tokens at positions: `ids` int32, `probabilities` [batch, positions, top_k]."""
         # A position after its row means nothing, but must not fail the rest of the batch.
         positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
         vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)
@@ -56,9 +56,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"ids": ids, "probabilities": best}
 
     def fill_text(self, batch: TokenBatch):
-        """Returns the likeliest `ids`, `pieces`, `texts` and `probabilities` of each mask, [batch, masks, top_k].
+        """Returns each mask's likeliest tokens: `ids`, `pieces`, `texts`, `probabilities`, each [batch, masks, top_k].
 
-        `texts` are pieces without word marks. Rows with fewer masks are filled up with "", id 0 and probability 0.
+        `texts` are decoded pieces. Rows with fewer masks are filled up with "", id 0 and probability 0.
         """
         masked = tf.equal(batch.input_ids, self.framer.tokenizer.mask_id)
         columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
@@ -75,10 +75,10 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         }
 
     def sparse(self, batch: TokenBatch):
-        """Returns the weight of each vocabulary piece for a row: the tokens' maximum of log(1 + relu(logit)).
+        """Returns the weight of each vocabulary piece in a row: the maximum over tokens of log(1 + relu(logit)).
 
         Source: SPLADE's second version (arXiv:2109.10086, equation 2). `ids` int32, `weights` float32 and, for texts,
-        `terms` string, [batch, terms], heaviest first.
+        `terms` string, all [batch, terms], heaviest first.
         """
         sequence = self.encode(batch)["sequence_output"]
         # Row by row: the logits of a whole batch take its tokens times the vocabulary.
@@ -94,7 +94,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
 
     def masked_text(self, text: tf.Tensor) -> TokenBatch:
-        """Reads strings [batch] with "[MASK]" or the vocabulary's own mask."""
+        """Converts strings [batch] with "[MASK]" or the vocabulary's own mask token to rows."""
         mask, pattern = self.framer.mask, self.framer.mask_pattern
         if pattern != re.escape(mask):
             text = tf.strings.regex_replace(text, pattern, mask)
@@ -122,7 +122,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"fill_mask": {"text": np.array([f"{first} {self.framer.mask} {second}".encode()])}}
 
     def compared_head(self, model, inputs, answers):
-        """Returns log probabilities of the export's proposed words; probabilities are too small."""
+        """Returns log probabilities to compare; probabilities are too small."""
         if self.framer is not None:
             inputs = self._masked_rows(inputs["text"][0].decode())
         positions = {"masked_lm_positions": inputs["masked_lm_positions"]}

@@ -34,7 +34,7 @@ _NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
 def sample_inputs(
     exportable: "Exportable", signature: ExportSignature, length: int, batch: int = 1, seed: int = 0
 ) -> Arrays:
-    """Returns the inputs of a sample request; texts have about `length` tokens."""
+    """Returns the inputs of a sample request, with rows or texts of about `length` tokens."""
     random = np.random.default_rng((seed, length, batch))
     if signature.inputs == EXAMPLES:
         return {"inputs": _examples(exportable, length, batch, random)}
@@ -59,7 +59,7 @@ def sample_inputs(
 
 
 def model_features(inputs: Arrays) -> Arrays:
-    """Returns a Keras model's features from an export's ids and lengths."""
+    """Converts an export's ids and lengths to a Keras model's features."""
     ids = inputs["input_ids"]
     mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
     segments = inputs.get("segment_ids", np.zeros_like(ids))
@@ -72,7 +72,7 @@ def as_array(tensor) -> np.ndarray:
 
 
 def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
-    """Returns up to `count` words that are one token each after a blank."""
+    """Returns up to `count` words that the tokenizer encodes as one token each."""
     words = []
     for token_id in np.flatnonzero(tokenizer.word_starts):
         word = tokenizer.decode([token_id]).strip()
@@ -84,7 +84,7 @@ def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
 
 
 def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Writes requests of each signature with each length, and returns their number.
+    """Writes a warm-up request for each named signature and each length; returns their number.
 
     Raises UserError for an unknown signature.
     """

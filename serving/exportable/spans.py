@@ -1,4 +1,4 @@
-"""Answers to questions, as spans of a context."""
+"""Exports of span predictors, which answer questions from a context."""
 
 import tensorflow as tf
 
@@ -12,11 +12,11 @@ from tfrecords.framing import TokenBatch
 
 
 class SpanExportable(Exportable, model=AlbertSpanPredictor):
-    """An AlbertSpanPredictor, with either head.
+    """Exports an AlbertSpanPredictor, with a joint or plain head.
 
     Over ids: `start_log_probs` and, with the plain head, `end_log_probs`, float32 [batch, length], -1e30 where no
     answer may be; the best spans as `starts`, `ends` int32 (both included) and `scores` float32 [batch, spans], of
-    which the first `num_spans` int32 [batch] count; `no_answer_score` float32 [batch], above 0 for no answer (joint
+    which the first `num_spans` int32 [batch] are spans; `no_answer_score` float32 [batch], above 0 for no answer (joint
     head: a logit; plain head: log odds against the best span). Over texts: see `by_context`.
     """
 
@@ -55,10 +55,10 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         }
 
     def by_context(self, question, context):
-        """Returns the answers from contexts of any length.
+        """Answers questions from contexts of any length.
 
         Returns:
-            `answer` string [batch], without `edges()`, "" if `no_answer_score` is above fine-tuning's threshold;
+            `answer` string [batch], stripped of `edges()`, "" if `no_answer_score` is above fine-tuning's threshold;
             `start`, `end` int32 [batch], in characters, 0 for none; `score` and `no_answer_score` float32 [batch]; and
             the best, whatever the threshold: `answers`, `starts`, `ends`, `scores` and `probabilities`, [batch, top_k],
             filled up with "" of probability 0.
@@ -83,7 +83,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return best | chosen | {"probabilities": probabilities}
 
     def _search(self, rows: TokenBatch, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Searches spans with both ends `allowed`; log-probabilities are over those positions and [CLS]."""
+        """Searches spans that start and end at `allowed` positions; log-probabilities are over those and [CLS]."""
         hidden = self.encode(rows)["sequence_output"]
         scored, columns = allowed | self._is_summary(rows), self.summaries(rows)
         may_start = allowed if may_start is None else may_start
@@ -100,7 +100,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return outputs | found | {"null_score": null_score}
 
     def _is_summary(self, rows: TokenBatch) -> tf.Tensor:
-        """Returns where [CLS] is, bool [batch, length]; its score is that of no answer."""
+        """Returns the mask of [CLS], bool [batch, length], whose score stands for no answer."""
         return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

@@ -118,7 +118,7 @@ def _log_to_stderr() -> None:
 
 
 def run() -> None:
-    """The entry point of the console script."""
+    """Runs the command."""
     run_main(main, GatewaySettings)
 
 

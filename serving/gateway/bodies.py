@@ -21,7 +21,7 @@ WITHOUT_EFFECT = frozenset(
 
 
 def read_object(raw: bytes, kind: type["Body"]) -> Any:
-    """Reads a JSON body; Refusal for an unknown field that may change the answer."""
+    """Reads a JSON body as `kind`; raises Refusal for an unknown field that may change the answer."""
     try:
         values = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -36,7 +36,7 @@ def _other(error: Exception) -> Refusal:
 
 
 def read_values(values: Any, kind: type["Body"]) -> Any:
-    """Reads a decoded body; fields in `parameters` count as fields of the body."""
+    """Reads a decoded body as `kind`; fields in `parameters` count as fields of the body."""
     if isinstance(values, dict):
         if isinstance(values.get("parameters"), dict):
             values = values.pop("parameters") | values
@@ -52,13 +52,13 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """The common field: a model, by default the first that can answer."""
+    """The field of all bodies: the model, by default the first that can answer."""
 
     model: str | None = None
 
 
 class AnyBody(Body, kw_only=True):
-    """The body for the route of the model's first task."""
+    """A body for any of the model's tasks."""
 
     inputs: Any = None
 
@@ -75,7 +75,7 @@ class CohereRerankBody(Body, kw_only=True):
     """Cohere's rerank body, of both versions.
 
     Attributes:
-        max_tokens_per_doc, max_chunks_per_doc: at least the model's longest row, or more than 0 such parts.
+        max_tokens_per_doc: refused below the model's maximum row length.
     """
 
     query: str
@@ -91,9 +91,9 @@ class TruncatingBody(Body, kw_only=True):
     """The common fields of text-embeddings-inference's bodies.
 
     Attributes:
-        truncate: False makes a text that fills the model's longest row an error.
-        truncation_direction: "left" cuts the beginning, for models that can.
-        prompt_name: the prompt before each text, for models with prompts.
+        truncate: False refuses texts as long as the model's maximum.
+        truncation_direction: "left" cuts the beginning.
+        prompt_name: names the prompt before each text.
     """
 
     truncate: bool | None = None
@@ -111,14 +111,14 @@ class EmbedBody(TruncatingBody, kw_only=True):
 
 
 class Sentences(msgspec.Struct):
-    """A sentence, and others."""
+    """A sentence, and others to compare."""
 
     source_sentence: str
     sentences: list[str]
 
 
 class SimilarityBody(TruncatingBody, kw_only=True):
-    """Sentences to compare with one sentence."""
+    """The body of /similarity."""
 
     inputs: Sentences
 
@@ -141,7 +141,7 @@ class PredictBody(TruncatingBody, kw_only=True):
 
     Attributes:
         top_k: number of classes to return.
-        function_to_apply: replaces the model's own; raw_scores means "none".
+        function_to_apply: replaces the model's activation function; raw_scores means "none".
     """
 
     inputs: str | list[str | list[str]]
@@ -163,7 +163,7 @@ class MasksBody(TextsBody, kw_only=True):
 
 
 class EntitiesBody(TextsBody, kw_only=True):
-    """Texts to tag, word by word or with neighbours of one class joined."""
+    """Texts to tag; neighbouring words of one class may be joined."""
 
     aggregation_strategy: Literal["none", "first"] | None = None
     ignore_labels: list[str] | None = None
@@ -176,7 +176,7 @@ class PairsBody(TruncatingBody, kw_only=True):
 
 
 class ExitBody(TruncatingBody, kw_only=True):
-    """Rows as in /predict, and their early-exit threshold."""
+    """Rows like those of /predict, and a threshold for early exit."""
 
     inputs: str | list[str | list[str]]
     threshold: float
@@ -212,7 +212,7 @@ class CohereEmbedBody(Body, kw_only=True):
 
     Attributes:
         input_type: the prompt before each text; the default prompt if none has that name.
-        truncate: NONE makes a text that is too long an error; START or END is cut.
+        truncate: NONE refuses too long texts; START or END is cut.
     """
 
     texts: list[str]
@@ -247,7 +247,7 @@ def cuts(body: Body) -> bool:
 
 
 def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-    """Returns the body's (field, value) by model option (serving.client.tasks.OPTIONS)."""
+    """Returns the body's (field, value) for each model option (serving.client.tasks.OPTIONS)."""
     if isinstance(body, TruncatingBody):
         is_left = (body.truncation_direction or "").lower() == "left"
         return {"truncate_left": ("truncation_direction", is_left), "prompt_name": ("prompt_name", body.prompt_name)}
@@ -285,7 +285,7 @@ def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
 
 
 def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:
-    """Returns the rows of /predict, and whether the body had a single row, not in a list."""
+    """Returns the rows of /predict, and whether the body had one row, not in a list."""
     lone = isinstance(value, str) or (width > 1 and bool(value) and all(isinstance(one, str) for one in value))
     rows = [value] if lone else value
     read = [(row,) if isinstance(row, str) else tuple(row) for row in rows]

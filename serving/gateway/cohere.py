@@ -34,7 +34,7 @@ _TYPES: dict[str, Callable[[np.ndarray], list]] = {
 
 
 async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
-    """Answers as version 1 does: vectors alone unless types are requested."""
+    """Answers like version 1 of the API: only vectors unless types are requested."""
     found = await _embed(service, body, call, "1")
     if body.embedding_types:
         return found | {"response_type": "embeddings_by_type"}
@@ -42,7 +42,7 @@ async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -
 
 
 async def embed_v2(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
-    """Answers as version 2 does: unit vectors by type."""
+    """Answers like version 2 of the API: unit vectors of each type."""
     return await _embed(service, body, call, "2")
 
 

@@ -29,7 +29,7 @@ def bad_request(message: str) -> Refusal:
 
 
 def from_server(error: ServingError) -> Refusal:
-    """Converts a server error, without internal addresses."""
+    """Converts a server's error to a Refusal, without internal addresses."""
     if error.code in _TOO_BUSY:
         return Refusal(429, "the model server has too much to do", "overloaded", RETRY_S)
     if error.code in _GONE:

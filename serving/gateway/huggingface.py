@@ -8,7 +8,7 @@ from serving.gateway.service import Answer, Call, Service, best_first
 
 
 async def text_classification(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
-    """Answers as /predict, but always with a list of lists."""
+    """Answers like /predict, but wraps the classes of a single text in a list."""
     found = await understanding.predict(service, body, call)
     return [found] if found and isinstance(found[0], dict) else found
 

@@ -63,7 +63,7 @@ def find_model(service: Service, name: str, version: str = "") -> ServedModel:
 
 
 def described(model: ServedModel) -> dict[str, Any]:
-    """Returns a model's metadata, of its default signature."""
+    """Returns the metadata of a model's default signature."""
     signature = _signature(model, DEFAULT)
 
     def specs(tensors: Mapping) -> list[dict]:
@@ -79,7 +79,7 @@ def described(model: ServedModel) -> dict[str, Any]:
 async def infer(
     service: Service, model: ServedModel, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
 ) -> Answered:
-    """Returns a model's answer to tensors, without the queue for texts.
+    """Sends tensors to a model, bypassing the queue for texts, and returns its answer.
 
     No `outputs` means all. The parameter `signature_name` replaces serving_default.
 

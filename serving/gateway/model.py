@@ -39,7 +39,7 @@ _BEYOND = 1e9
 
 
 class TokenEstimate:
-    """Estimates the tokens of texts from counted ones.
+    """Estimates texts' numbers of tokens, from counts of other texts.
 
     >>> estimate = TokenEstimate()
     >>> estimate.of((b"twelve bytes",))
@@ -58,7 +58,7 @@ class TokenEstimate:
         self.longest: int | None = None
 
     def of(self, texts: tuple[bytes, ...]) -> int:
-        """Estimates a row's tokens, at most the longest row's."""
+        """Estimates a row's number of tokens, at most the model's maximum."""
         guess = estimated_tokens(texts, self._bytes / self._tokens)
         return guess if self.longest is None else min(guess, self.longest)
 
@@ -113,7 +113,7 @@ class ServedModel:
         return self.absence is not None and self.absence.status == 404
 
     async def watch(self) -> None:
-        """Checks for ever whether the model is available, and reads its tasks."""
+        """Keeps checking whether the model is available, and reads its tasks."""
         while True:
             self._wake.clear()
             await self._look()
@@ -249,7 +249,7 @@ class ServedModel:
         return sum(work.tokens or [self.estimate.of((text.encode(),)) for (text,) in rows])
 
     def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
-        """Returns whether a row may be truncated and only another call can tell."""
+        """Returns whether a row may be truncated, which only another call can tell."""
         counter, longest = self.tasks.get("tokenize"), self.estimate.longest
         if task.counts or counter is None or not counter.counts or longest is None:
             return False

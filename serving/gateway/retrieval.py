@@ -60,7 +60,7 @@ async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> 
 
 
 async def similarity(service: Service, body: bodies.SimilarityBody, call: Call) -> Answer:
-    """Returns each sentence's cosine to the first, as text-embeddings-inference does."""
+    """Returns the source sentence's cosine with each other sentence, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed")
     asked = body.inputs
     rows = [(text,) for text in (asked.source_sentence, *asked.sentences)]
@@ -123,7 +123,7 @@ def meta_of(version: str, **units: int) -> dict[str, Any]:
 
 
 async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answer:
-    """Ranks `texts` as text-embeddings-inference does, or `documents` as Cohere, Jina and vLLM do."""
+    """Ranks, best first, `texts` as text-embeddings-inference does, or `documents` as Cohere, Jina and vLLM do."""
     if (body.texts is None) == (body.documents is None):
         raise bad_request("give either texts or documents")
     texts = bodies.documents_of(body) if body.texts is None else body.texts

@@ -13,7 +13,7 @@ from serving.gateway.service import Answer, Call, Service
 class Route:
     """A route that takes a JSON body.
 
-    `family`, the clients, sets the form of errors. `task` "" means any.
+    `family` names the clients, which sets the form of errors. `task` "" means any.
     """
 
     path: str
@@ -29,7 +29,7 @@ class Route:
 
 
 async def first(service: Service, values: dict[str, Any], call: Call) -> Answer:
-    """Answers with the model's first task, or with the one whose fields the body has."""
+    """Answers with the model's first task, or with one whose fields the body has."""
     name = values.get("model")
     if not isinstance(name, str | None):
         raise bad_request("the body is not what this route takes: `$.model` is no string")

@@ -1,4 +1,4 @@
-"""Batches by tokens: whenever the model is free, the waiting rows that fit are sent."""
+"""Sends waiting rows in batches, limited in tokens, whenever the model is free."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ _LONGEST_RETRY_S = 60
 class Limits:
     """Limits of batches and queue.
 
-    A row above `max_batch_tokens` goes alone. Above `max_queued_tokens` requests are refused, unless the queue is
+    A row above `max_batch_tokens` is sent alone. Above `max_queued_tokens` requests are refused, unless the queue is
     empty.
     """
 
@@ -50,7 +50,6 @@ class ModelBatch:
 
     @property
     def request_id(self) -> str:
-        """The joined ids of its requests."""
         return joined([row.owner.request_id for row in self.rows])
 
     @property
@@ -60,14 +59,13 @@ class ModelBatch:
 
 @dataclass
 class BatchAnswer:
-    """The model's answer to a batch, with token counts per row, None if not counted.
+    """The model's answer to a batch; token counts are per row, None if not counted.
 
     Attributes:
-        outputs: arrays [rows, ...] by name.
-        tokens: that the model read.
+        tokens: read by the model.
         text_tokens: of the whole texts.
-        truncated_tokens: that the model did not read.
-        unknown_tokens: unknown ones among those read.
+        truncated_tokens: not read by the model.
+        unknown_tokens: read, but unknown.
     """
 
     outputs: dict[str, np.ndarray]
@@ -94,7 +92,7 @@ class QueuedRequest:
     request_id: str = field(default_factory=current)
 
     def output(self, name: str) -> np.ndarray:
-        """Returns an output [rows, ...], if all batches have the same size."""
+        """Returns an output [rows, ...], whose size must be the same in all batches."""
         return np.stack([answer.outputs[name][place] for answer, place in self.places])
 
     def rows(self, name: str) -> list[Any]:
@@ -108,10 +106,7 @@ class QueuedRequest:
 
     @functools.cached_property
     def truncated(self) -> list[bool] | None:
-        """Whether each row was truncated; None if unknown.
-
-        Counts made for another request are not used, since answers must not depend on neighbours.
-        """
+        """Whether each row was truncated, None if unknown; ignores counts made for another request."""
         found = []
         for answer, place in self.places:
             if answer.truncated_tokens is None or not (self.counts or TRUNCATED_TOKENS in answer.outputs):
@@ -126,7 +121,7 @@ class QueuedRequest:
 class Scheduler:
     """Sends waiting rows as soon as the model is free.
 
-    `run` answers a batch or raises ServingError. `on_batch` gets each answered batch, its answer and the seconds.
+    `run` answers a batch or raises ServingError. `on_batch` gets each batch, its answer and its seconds.
     """
 
     def __init__(
@@ -161,18 +156,13 @@ class Scheduler:
         counts: bool = False,
         context: Any = None,
     ) -> QueuedRequest:
-        """Returns the answers of rows; if cancelled, the waiting rows leave the queue.
+        """Returns the answers to rows; if cancelled, waiting rows leave the queue.
 
-        Args:
-            key: rows of one key share batches.
-            texts: the rows, UTF-8.
-            sizes: their estimated tokens.
-            timeout_s: for queue and model together.
-            counts: whether to count tokens.
-            context: the caller's trace context.
+        Rows of one `key` share batches. `sizes` are the rows' estimated tokens. `timeout_s` is for queue and model
+        together.
 
         Raises:
-            Refusal: 429 if too much waits.
+            Refusal: 429 if the queue is full.
             ServingError: a batch failed.
             TimeoutError: after `timeout_s`.
         """

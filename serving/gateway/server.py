@@ -20,7 +20,7 @@ def _check_free(grpc_address: str) -> None:
 
 
 class GatewayServer:
-    """Opens its port at once (0: a free one); answers after `run` or `start`.
+    """Opens its port at once (0: a free one), or raises UserError; answers after `run` or `start`.
 
     At the end it waits up to `drain_s` seconds for running requests.
     """
@@ -48,7 +48,6 @@ class GatewayServer:
         self._thread.start()
 
     def stop(self, drain_s: float | None = None) -> None:
-        """Refuses new connections, and waits up to `drain_s` for running requests."""
         if drain_s is not None:
             self._server.config.timeout_graceful_shutdown = drain_s
         self._server.should_exit = True

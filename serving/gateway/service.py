@@ -28,7 +28,7 @@ Answer = dict[str, Any] | list
 class GatewayOptions:
     """The settings of a gateway; see the flags in GatewaySettings.
 
-    `keys` None means that none is needed. `grpc_address` is HOST:PORT of KServe's gRPC service, "" for none.
+    `keys`: None if no key is needed. `grpc_address` is HOST:PORT of KServe's gRPC service, "" for none.
     """
 
     connection: Connection
@@ -52,12 +52,10 @@ class Call:
     """A request in progress.
 
     Attributes:
-        trace: its span's context, or None.
         queue_ns: time of its rows in the queue.
-        model_ns: their time at the model.
+        model_ns: time of its rows at the model.
         truncated: number of truncated inputs; None if unknown.
         share: of the memory for bodies; None outside of HTTP.
-        body: decompressed.
         code: of the error, or "".
     """
 
@@ -103,7 +101,7 @@ class Service:
     def model(self, name: str | None, *wanted: str) -> tuple[ServedModel, RowsTask]:
         """Returns the model that answers, and the first of the `wanted` tasks that it has.
 
-        Without a name, it is the first model with such a task.
+        Without a name, the first model with such a task answers.
 
         Raises:
             Refusal: 404 for an unknown model, 400 for one without the task, 503 if its tasks are not known yet.
@@ -230,7 +228,6 @@ def _check_whole(model: ServedModel, too_long: Iterable[bool]) -> None:
 
 
 def _check_numbers(model: ServedModel, work: QueuedRequest, task: RowsTask) -> None:
-    """Raises Refusal for NaN or infinity, which JSON lacks."""
     for name in task.outputs:
         for number, row in enumerate(work.rows(name)):
             if np.asarray(row).dtype.kind == "f" and not np.isfinite(row).all():

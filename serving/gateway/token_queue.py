@@ -19,8 +19,8 @@ class QueuedRow:
 class TokenQueue:
     """Waiting rows by key; rows of one key share batches.
 
-    A row's turn is the tokens taken before its request came, plus the request's tokens before it. So later requests
-    cannot starve a row, and small requests pass the later rows of a large one (Zhang, 1990, "Virtual Clock").
+    A row's turn is the tokens sent before its request came, plus the request's tokens before the row. So later requests
+    cannot starve a row, nor large requests a small one (Zhang, 1990, "Virtual Clock").
 
     >>> queue = TokenQueue()
     >>> rows = [QueuedRow("a", 0, (b"short",), 3), QueuedRow("a", 1, (b"long",), 90), QueuedRow("a", 2, (b"short",), 4)]
@@ -56,7 +56,7 @@ class TokenQueue:
             self._keep(key, [row for row in rows if row.owner is not owner])
 
     def take(self, max_tokens: int, max_rows: int) -> tuple[Hashable, list[QueuedRow]]:
-        """Removes and returns the next batch: its key, the row whose turn it is, and those nearest in length."""
+        """Removes and returns the next batch: its key, the row with the smallest turn and those nearest in length."""
         key, first = min(
             ((key, min(rows, key=_turn)) for key, rows in self._rows.items()), key=lambda pair: pair[1].turn
         )

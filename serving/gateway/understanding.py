@@ -59,7 +59,7 @@ def _classes(
 
 
 async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
-    """Answers as text-embeddings-inference does, without positions in the text."""
+    """Returns tokens as text-embeddings-inference does, but without positions in the text."""
     model, task = service.model(body.model, "tokenize")
     texts, _ = bodies.listed(body.inputs)
     # A model of pairs gets the text as its first one.
@@ -106,7 +106,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
 async def masks(
     service: Service, texts: list[str], body: bodies.MasksBody, call: Call
 ) -> tuple[ServedModel, QueuedRequest]:
-    """Returns the answers to texts with masks."""
+    """Returns the model, and its answers to texts with masks."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, [(text,) for text in texts], call, body)
     check_top_k(body.top_k, work.rows("pieces"))
@@ -114,7 +114,7 @@ async def masks(
 
 
 def check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
-    """Raises Refusal for more than the rows [..., top_k] have."""
+    """Raises Refusal if `wanted` is above the entries of rows [..., top_k]."""
     if wanted is not None and wanted > rows[0].shape[-1]:
         raise bad_request(f"top_k is {wanted}; the export gives {rows[0].shape[-1]} (its --top_k)")
 

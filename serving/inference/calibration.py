@@ -1,4 +1,4 @@
-"""Calibration of int8: the largest input of every product on typical rows."""
+"""Calibrates int8: measures the largest absolute input of every matrix product on typical rows."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 
 
 def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
-    """Quantizes the products of a float32 encoder and returns its 8-bit kernels.
+    """Quantizes the matrix products of a float32 encoder in place; returns kernels that use them.
 
-    The embeddings' projection is quantized too: without AVX-512 its float32 bits depend on the number of tokens.
+    The embeddings' projection is included: without AVX-512 its float32 result depends on the number of tokens.
     """
     config, embeddings = encoder.config, encoder.embeddings
     check_int8(config.hidden_act, config.feed_forward)

@@ -1,7 +1,4 @@
-"""The engine "xla": XLA compiles the steps of one short row, for a few lengths, when a server loads the export.
-
-Vectors stay [units, tokens], so that nothing is transposed.
-"""
+"""The engine "xla": when a server loads an export, XLA compiles the encoder for single rows of a few lengths."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -25,9 +22,9 @@ _WITH_FLAG = r"(?s).*\x00--?xla_cpu_compilation_enabled(=(true|1|t|yes|y))?\x00.
 
 
 class CompiledSteps(tf.Module):
-    """All steps of an encoder over one row, compiled for a few lengths when an export is loaded.
+    """Runs all steps of an encoder over one row, compiled for a few lengths.
 
-    A row is padded to the next of `lengths`, which ascend.
+    A row is padded to the smallest of the ascending `lengths` that holds it.
     """
 
     def __init__(
@@ -60,15 +57,15 @@ class CompiledSteps(tf.Module):
         self._graph, self.at_load = graph, _Compilation(lambda: graphs.values(), config.hidden_size, self.lengths)
 
     def fits(self, mask: Tensor) -> Tensor:
-        """Returns whether bool [batch, length] is one row of at most the longest length."""
+        """Returns whether a mask [batch, length] is of a single row that fits the longest compiled length."""
         return (tf.shape(mask)[0] == 1) & (_width(mask) <= self.lengths[-1])
 
     def __call__(
         self, embed: Callable, input_ids: Tensor, segment_ids: Tensor | None, mask: Tensor, only_summary: bool
     ) -> Tensor:
-        """Returns float32 [1, length, hidden_size]; with `only_summary`, [1, hidden_size].
+        """Returns float32 [1, length, hidden_size], or with `only_summary` the first token's [1, hidden_size].
 
-        `embed` is not compiled: XLA would read an id beyond the table as its last.
+        `embed` runs outside XLA, which would read an id beyond the vocabulary as the last one.
         """
         width, length = _width(mask), tf.shape(mask)[1]
         padded = tf.gather(self.lengths, tf.searchsorted(self.lengths, [width]))[0]
@@ -100,7 +97,7 @@ class CompiledSteps(tf.Module):
 
 
 class _Compilation(tf.saved_model.experimental.TrackableResource):
-    """Compiles all graphs when an export is loaded, which fails in tensorflow_model_server without FLAG."""
+    """Compiles all graphs when an export is loaded, which fails if tensorflow_model_server lacks FLAG."""
 
     def __init__(self, graphs: Callable, hidden_size: int, lengths: Sequence[int]):
         super().__init__()
@@ -136,7 +133,7 @@ def _width(mask: Tensor) -> Tensor:
 
 
 class _TurnedRow:
-    """One row of vectors [units, tokens], with some methods of `Rows`."""
+    """One row of vectors [units, tokens], with the methods of `Rows` that compiled steps call."""
 
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
         self.config, self.attention, self.length = config, attention, tf.shape(mask)[1]
@@ -191,10 +188,7 @@ class _TurnedLowRank:
 
 
 class _TurnedDense(tf.Module):
-    """A dense layer over [inputs, tokens].
-
-    Its kernel is transposed in advance: in each product this takes XLA 5 times as long.
-    """
+    """A dense layer over [inputs, tokens], with a transposed kernel, which makes XLA 5 times as fast."""
 
     def __init__(self, layer: ExportedDense | TransposedDense):
         super().__init__()

@@ -1,6 +1,6 @@
-"""Early exit in batches: a head answers after every step, and decided rows leave.
+"""Early exit in batches: a head answers after every step, and rows with a decided answer leave the batch.
 
-New attention tables are slow, so rows leave when decided ones have enough of the tokens.
+A smaller batch needs new index tables, which is slow. So rows leave only once 20 % of the tokens are decided.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,10 @@ OPEN_PART = 0.8
 
 
 class State(NamedTuple):
-    """The loop state: rows that are still computed, open or decided. Answers are rows or, for tagging, tokens."""
+    """The loop state: the rows still in the batch, open (undecided) or decided.
+
+    Answers are of rows or, for tagging, of tokens.
+    """
 
     depth: Any  # the encoder's, whose tensors are [tokens, ...]
     row: Tensor  # [rows], their numbers in the batch
@@ -38,7 +41,7 @@ class State(NamedTuple):
 
 
 class Gate(tf.Module):
-    """An ExitGate in float32."""
+    """A float32 ExitGate: scores, from vectors of two successive steps, whether a row may leave."""
 
     def __init__(self, gate):
         super().__init__()
@@ -54,7 +57,10 @@ class Gate(tf.Module):
 def exit_early(
     encoder: Any, runner: Runner, depth: Any, exit_heads: Sequence, threshold: Tensor, rule: ExitRule, features: dict
 ) -> dict[str, Tensor]:
-    """Runs the steps with early exit, from the runner's state `depth`; see `InferenceEncoder.early_exit`."""
+    """Runs the steps with early exit; see `InferenceEncoder.early_exit`.
+
+    `depth` is the runner's first state. Returns `logits` and `steps`.
+    """
     exits = _ExitRunner(encoder, runner, exit_heads, rule, features)
     return exits.results(DepthLoop("loop", stops=True)(exits, exits.start(depth, threshold)))
 
@@ -112,7 +118,6 @@ class _ExitRunner(Runner):
         return {"logits": logits, "steps": state.steps}
 
     def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
-        """Records the answers of open rows after a step, and closes decided rows."""
         row = self._rows(state)
         vectors = self._vectors(state, hidden)
         logits = self.answer(vectors, step)

@@ -29,8 +29,9 @@ def make_encoder(
 ) -> "InferenceEncoder":
     """Makes the inference encoder of a Keras model, with its own copy of the weights.
 
-    Call it in a tf.function: oneDNN's ops do not run eagerly. `calibration` is typical rows for int8, input_ids int32
-    [rows, length] and lengths int32 [rows]; by default random ids. `max_seq_length` is by default the model's.
+    Call the encoder in a tf.function: oneDNN's ops do not run eagerly. For int8, `calibration` is typical rows as a
+    pair: input_ids int32 [rows, length], lengths int32 [rows]; by default random ids. `max_seq_length` is by default
+    the model's.
 
     Raises:
         UserError: This encoder or this TensorFlow does not support the options.
@@ -53,7 +54,7 @@ def make_encoder(
 
 
 class SummaryLoop(DepthLoop):
-    """A depth loop whose last step computes summary tokens only."""
+    """A depth loop whose last step computes only the token that represents each row."""
 
     def segments(self, config: AlbertConfig) -> list[Segment]:
         *others, last = segments(config)
@@ -67,7 +68,7 @@ class SummaryLoop(DepthLoop):
 
 
 class InferenceEncoder(tf.Module):
-    """Encodes batches with the values of AlbertEncoder at every real token; made by `make_encoder`."""
+    """Computes the same values as AlbertEncoder at every real token of a batch; `make_encoder` creates it."""
 
     exit_gate: Gate | None = None
     # Whether extensions have no faster extensions, and what has the tokens of several rows.
@@ -118,11 +119,11 @@ class InferenceEncoder(tf.Module):
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
         """Encodes int32 input_ids [batch, length] with lengths [batch] or, if given, input_mask [batch, length].
 
-        `features` are the inputs in `specs`, for rows that continue other rows.
+        `features` are the inputs in `specs`, for rows that continue others.
 
         Returns:
             sequence_output float32 [batch, length, hidden_size]; with a pooler, pooled_output float32 [batch,
-            hidden_size]; outputs of extensions; with `features`, the `specs` for the next rows.
+            hidden_size]; outputs of extensions; with `features`, the memory for the next call.
         """
         return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask, features)
 
@@ -135,7 +136,7 @@ class InferenceEncoder(tf.Module):
         return outputs | runner.report(state)[0]
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> Tensor:
-        """Returns only `pooled_output`; without `reports` the last step computes summary tokens only."""
+        """Returns only `pooled_output`; without `reports` the last step computes one token per row."""
         if self.reports:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
@@ -146,12 +147,12 @@ class InferenceEncoder(tf.Module):
 
     @property
     def reports(self) -> set[str]:
-        """Names of the extensions' outputs; they require all tokens to be computed."""
+        """The names of the extensions' outputs; these need all tokens of the last step."""
         return {name for one in self.extensions for name in one.extension.outputs}
 
     @property
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """Inputs and outputs of rows that continue other rows, by name; {} without memory."""
+        """The memory that calls take and return for rows that continue others, by name; {} without memory."""
         return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
     @property
@@ -161,16 +162,17 @@ class InferenceEncoder(tf.Module):
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, Tensor]:
-        """Encodes with early exit: a head answers after every step, and rows that `rule` decides leave the batch.
+        """Encodes with early exit: a head answers after every step, and rows that `rule` finds decided leave the batch.
 
-        `exit_heads` are Keras dense layers, one per step; none for a rule of "states". `threshold` is float32 [batch].
+        `exit_heads` are Keras dense layers, one per step; none if the rule's kind is "states". `threshold` is float32
+        [batch], in the rule's unit.
 
         Returns:
-            steps int32 [batch]; logits float32 [batch, units] or, if the rule is for tokens, [batch, length, units];
-            for "states" the outputs of `__call__` instead.
+            steps int32 [batch]; logits float32 [batch, units] or, for tagging, [batch, length, units], 0
+            at padding; for "states", not logits but the outputs of `__call__`.
 
         Raises:
-            UserError: The number of heads is wrong, or the rule's gate is missing.
+            UserError: The number of heads is wrong, or a "learned" rule lacks its gate.
         """
         check_exits(self.config)
         count = self.config.num_steps

@@ -1,10 +1,10 @@
-"""Kernels with 8-bit products by oneDNN.
+"""Encoder kernels whose matrix products oneDNN computes in 8 bits.
 
-Weights have a scale per output channel. Activations have one per step and product, so a row's answer does not depend on
-other rows.
+Weights have a scale per output channel; activations have a fixed one per step and product, so rows do not influence
+each other.
 
-Without VNNI (measured from SSE4.1 to AVX-512), oneDNN makes activations unsigned and adds the products of inputs 2i and
-2i + 1 in 16 bits, with saturation. So weights 2i and 2i + 1 of one sign add up to at most 128: 255 * 128 fits.
+Without VNNI (measured from SSE4.1 to AVX-512), oneDNN adds the products of unsigned activations 2i and 2i + 1 in 16
+bits, with saturation. So weights 2i and 2i + 1 of one sign are scaled to a sum of at most 128: 255 * 128 fits.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ LOWEST = {"gelu": -0.171, "gelu_erf": -0.171, "relu": 0.0}
 class QuantizedDense(tf.Module):
     """A dense layer with kernel int8 [inputs, units] and scales float32 [units].
 
-    `lowest` is the value of an input of 0; None if 128 is 0, as in `quantize`.
+    `lowest` is the number that an input of 0 represents; None if 128 represents 0.0.
     """
 
     def __init__(self, kernel: np.ndarray, bias: np.ndarray, vnni: bool = False, lowest: float | None = None):
@@ -44,7 +44,7 @@ class QuantizedDense(tf.Module):
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
         """Multiplies quint8 [tokens, inputs], where 255 represents `largest`.
 
-        tf.quint8 results need `output_range`, the values of 0 and 255.
+        A result of tf.quint8 needs `output_range`: the numbers that its 0 and 255 represent.
         """
         bias, largest = self.of_inputs(largest)
         bounds = [-largest, largest, tf.constant(-self.range), tf.constant(self.range), *(output_range or ())]
@@ -52,7 +52,7 @@ class QuantizedDense(tf.Module):
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
     def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the bias and the value of 255 without the inputs' shift."""
+        """Returns the bias, corrected for the inputs' shift by 128, and the value of 255 without that shift."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
         return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest
@@ -73,7 +73,7 @@ class QuantizedProjection(tf.Module):
 class Int8Kernels(FloatKernels):
     """Kernels with 8-bit products; attention, norms and low-rank products stay float32.
 
-    Results of the activation function are unsigned, but signed with a gate or a low-rank product.
+    Results of the activation function become unsigned numbers, or signed with a gate or a low-rank product.
     """
 
     # What "intermediate" has read, and the gate after it reads.
@@ -88,7 +88,7 @@ class Int8Kernels(FloatKernels):
         return part.query_key_value(*self._round(part, 0, step, attended), tf.float32, residual=added)
 
     def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
-        """Returns quint8 if the activation function is fused into the product."""
+        """Computes a feed-forward product: quint8 if it includes the activation function, else float32."""
         part, hidden_act = self.half("feed_forward", step), self.config.hidden_act
         if not is_unsigned(part):
             if name == "intermediate":
@@ -118,12 +118,12 @@ class Int8Kernels(FloatKernels):
 
 
 def is_unsigned(half: FeedForwardHalf) -> bool:
-    """Returns whether a half's activation function is fused into its product."""
+    """Returns whether a feed-forward half's first product includes the activation function."""
     return half.gate is None and half.is_fused
 
 
 def of_step(values: np.ndarray, step: Step) -> Tensor:
-    """Returns a step's scalar of float32 [steps]."""
+    """Returns the element of float32 [steps] for a step."""
     number = step.number
     return tf.constant(values[number]) if isinstance(number, int) else tf.gather(values, number)
 
@@ -131,7 +131,7 @@ def of_step(values: np.ndarray, step: Step) -> Tensor:
 def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str, vnni: bool) -> None:
     """Replaces a half's float32 products by 8-bit ones.
 
-    `ranges` is float32 [steps, 2], the largest inputs of the first and the output product.
+    `ranges`, float32 [steps, 2], are the largest inputs of the half's first and last product.
     """
     for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, ExportedDense)]:
         is_last = name == "output" and isinstance(half, FeedForwardHalf)
@@ -141,13 +141,13 @@ def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hid
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:
-    """Returns each unit's largest sum of weights 2i and 2i + 1 of one sign, from [inputs, units]."""
+    """Returns for each unit of [inputs, units] the largest sum of weights 2i and 2i + 1 of one sign."""
     pairs = np.pad(kernel, ((0, len(kernel) % 2), (0, 0))).reshape(-1, 2, kernel.shape[1])
     return np.maximum(np.maximum(pairs, 0).sum(axis=1), np.maximum(-pairs, 0).sum(axis=1)).max(axis=0)
 
 
 def quantize(values: Tensor, largest: Tensor) -> Tensor:
-    """Rounds to quint8: 255 is `largest`, 128 is 0 and 1 is -`largest`; larger values are clipped."""
+    """Rounds to quint8: 255 represents `largest`, 128 is 0 and 1 is -`largest`; values beyond are clipped."""
     return tf.raw_ops.QuantizeV2(
         input=tf.cast(values, tf.float32),
         min_range=-(128 / 127) * largest,
@@ -167,7 +167,7 @@ _ACTIVATIONS = {fused: name for name, fused in onednn.FUSED_ACTIVATIONS.items()}
 
 
 class ExactDense:
-    """A QuantizedDense computed in float32, exact for sums up to 2**24."""
+    """Computes a QuantizedDense in float32, exactly for sums up to 2**24."""
 
     def __init__(self, layer: QuantizedDense):
         self.layer = layer
@@ -189,7 +189,7 @@ class ExactDense:
 
 @contextlib.contextmanager
 def exact_products(encoder: Any) -> Iterator[None]:
-    """Context in which an 8-bit InferenceEncoder is traced with ExactDense."""
+    """Context in which ExactDense replaces an InferenceEncoder's 8-bit layers, for tracing."""
     halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
     layers = [
         (half, name, layer)

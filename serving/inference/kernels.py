@@ -22,7 +22,10 @@ RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
 
 
 class KernelSettings(NamedTuple):
-    """Settings that extensions may depend on: `state_dtype` is of the vectors between steps, `longest` in tokens."""
+    """Settings that extensions may depend on.
+
+    `state_dtype` is the type of vectors between steps; `longest` is the maximum row length.
+    """
 
     dtype: tf.DType
     state_dtype: tf.DType
@@ -33,7 +36,7 @@ class KernelSettings(NamedTuple):
 class ExportedExtension(tf.Module):
     """An extension in an export, with its weights as constants; `serving/inference/extensions` has subclasses.
 
-    `has_one_row`: whether a batch of one row may run without index tables.
+    `has_one_row`: whether it supports OneRow.
     """
 
     has_one_row = True
@@ -44,7 +47,10 @@ class ExportedExtension(tf.Module):
         self.config, self.weights = encoder.config, encoder.extension_weights[extension.name].map(array)
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Folds constants into the arrays of queries, keys and values; `what`: "kernel", "bias" or "low_rank"."""
+        """Adds constants to the arrays of queries, keys and values.
+
+        `what` the arrays are: "kernel", "bias" or "low_rank".
+        """
         return parts
 
     def low_rank(self, half: tuple[str, int], product: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -55,25 +61,24 @@ class ExportedExtension(tf.Module):
         return {}
 
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the signature inputs of rows that continue other rows."""
+        """Returns the further inputs of a signature for rows that continue other rows."""
         return {}
 
     def rows_class(self, features: dict[str, Any]) -> Any:
-        """Returns the class of rows for these features, or None."""
+        """Returns the class of rows that these features require, or None."""
         return None
 
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
         return self.extension.rows(rows, features, self.weights)
 
     def hoist(self, rows: Any) -> None:
-        """Computes once what all steps share."""
+        """Stores in `rows.hoisted` what all steps share."""
 
     def attention(self, attention: Attention) -> Attention:
-        """Returns `attention` with the extension's functions."""
         return self.extension.attention(attention, self.weights)
 
     def compiled(self, attention: Attention) -> Attention:
-        """Returns `attention` for graphs that XLA compiles."""
+        """Does the same as `attention`, with functions that XLA compiles."""
         return self.attention(attention)
 
     def around(self, runner: Runner) -> Runner:
@@ -83,7 +88,7 @@ class ExportedExtension(tf.Module):
 def exported_extensions(
     encoder: AlbertEncoder, settings: KernelSettings, is_plain: bool = False
 ) -> list[ExportedExtension]:
-    """Returns an encoder's extensions; `is_plain` ignores the subclasses of ExportedExtension."""
+    """Returns an encoder's extensions for an export; with `is_plain`, none is of a subclass."""
     found = []
     for extension in encoder.config.extensions:
         cls, name = ExportedExtension, f"serving.inference.extensions.{extension.name}"
@@ -95,7 +100,7 @@ def exported_extensions(
 
 
 class AttentionHalf(tf.Module):
-    """The products and the norm of attention; queries, keys and values are one product."""
+    """The matrix products and the norm of attention; one product computes queries, keys and values."""
 
     def __init__(
         self,
@@ -125,7 +130,7 @@ class AttentionHalf(tf.Module):
 
 
 class FeedForwardHalf(tf.Module):
-    """The products and the norm of a feed-forward network."""
+    """The matrix products and the norm of a feed-forward network."""
 
     def __init__(
         self,
@@ -168,7 +173,7 @@ def _output(half: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], half: Any) -> dict[str, tuple]:
-    """Joins all extensions' factors: product -> a [visits, inputs, rank] and b [visits, rank, units]."""
+    """Joins all extensions' low-rank factors, by product: a [visits, inputs, rank] and b [visits, rank, units]."""
     every = {
         name: [pair for one in extensions if (pair := one.low_rank(owner, name)) is not None] for name in half.names
     }
@@ -182,7 +187,7 @@ def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], h
 
 
 class LowRank(tf.Module):
-    """The low-rank differences of a half's products between steps: inputs @ a[step] @ b[step].
+    """Low-rank terms, different in each step, of a half's products: inputs @ a[step] @ b[step].
 
     `products` maps names to a [visits, inputs, rank] and b [visits, rank, units]; a visit is a step that runs the half.
     """
@@ -201,7 +206,7 @@ class LowRank(tf.Module):
         return bool(self.factors)
 
     def get(self, name: str, inputs: Tensor, step: Step, residual: Tensor | None = None) -> Any:
-        """Returns a step's low-rank term plus `residual`; without a term, `residual`."""
+        """Returns a step's low-rank term, if any, plus `residual`."""
         if name not in self.factors:
             return residual
         a, b = self.of_step(name, step)
@@ -214,7 +219,7 @@ class LowRank(tf.Module):
 
 
 class FloatKernels(Kernels):
-    """Float kernels for the products of an encoder's halves."""
+    """Computes the matrix products of attention and feed-forward halves in floats."""
 
     def __init__(self, config: AlbertConfig, attentions: list[AttentionHalf], feed_forwards: list[FeedForwardHalf]):
         self.config, self.is_pre = config, config.norm_position == "pre"
@@ -229,7 +234,7 @@ class FloatKernels(Kernels):
         return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
-        """Returns [tokens, 3 * hidden_size], also queries of memory, which are not used."""
+        """Returns queries, keys and values [tokens, 3 * hidden_size]; the queries of memory are not used."""
         part = self.half("attention", step)
         return part.query_key_value(attended, part.low_rank.get("query_key_value", attended, step))
 

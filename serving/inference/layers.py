@@ -20,9 +20,9 @@ class ExportedDense(tf.Module):
         self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Returns [tokens, units] in the layer's dtype, from [tokens, inputs] in any float type.
+        """Returns [tokens, units] from [tokens, inputs] of any float type.
 
-        A `residual` is added in its own type, so float32 sums stay exact.
+        The result has the layer's dtype, or `residual`'s.
         """
         if residual is not None and residual.dtype != self.dtype:
             return residual + tf.cast(self(inputs), residual.dtype)
@@ -37,9 +37,9 @@ class ExportedDense(tf.Module):
 
 
 class TransposedDense(tf.Module):
-    """A float32 ExportedDense whose kernel is [units, inputs]: faster for short rows without AVX-512.
+    """A float32 ExportedDense with a kernel [units, inputs], faster for short rows without AVX-512.
 
-    `reads_transposed` and `returns_transposed`: inputs or results are [units, tokens].
+    With `reads_transposed` inputs are [inputs, tokens]; with `returns_transposed` results are [units, tokens].
     """
 
     def __init__(
@@ -80,8 +80,8 @@ def act(hidden_act: str, inputs: Tensor) -> Tensor:
 class ExportedLayerNorm:
     """A layer norm over the last axis, computed in float32.
 
-    A token's bits must not depend on other tokens: rounding to 8 bits or bfloat16 amplifies any difference. So rsqrt is
-    not used, whose vector instructions round differently from its scalar ones.
+    A token's bits must not depend on other tokens: rounding to 8 bits or bfloat16 amplifies any difference. So it
+    avoids rsqrt, whose vector and scalar instructions round differently.
     """
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
@@ -99,7 +99,7 @@ class ExportedLayerNorm:
 
 
 class OneDnnLayerNorm(ExportedLayerNorm):
-    """A layer norm in one pass over memory, in graphs only: faster for many tokens, slower for few."""
+    """A layer norm in one pass over memory; needs a graph, and is faster for many tokens, slower for few."""
 
     def __init__(self, plain: ExportedLayerNorm):
         self.dtype, self.epsilon = plain.dtype, plain.epsilon
@@ -136,7 +136,7 @@ def norm_in_one_pass(halves: Iterable) -> None:
 
 
 class ExportedEmbeddings(tf.Module):
-    """The embeddings [tokens, hidden_size], in float32 or, after a last projection, in `dtype`."""
+    """Computes embeddings [tokens, hidden_size]: in `dtype` if a projection comes last, else float32."""
 
     def __init__(self, layer, dtype: tf.DType):
         super().__init__()
@@ -196,17 +196,17 @@ def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = N
 
 
 def arrays(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the float32 kernel [inputs, units] and bias [units]; zeros for no bias."""
+    """Returns the float32 kernel [inputs, units] and bias [units], zeros if the layer has none."""
     kernel = array(layer.kernel)
     return kernel, np.zeros(kernel.shape[1], np.float32) if layer.bias is None else array(layer.bias)
 
 
 def array(value) -> np.ndarray:
-    """Returns a variable's values as a float32 array."""
+    """Returns a tensor's or variable's values as a float32 array."""
     with tf.init_scope():  # also while a graph is being built
         return keras.ops.convert_to_numpy(value).astype(np.float32)
 
 
 def variable(value, dtype: tf.DType, name: str) -> tf.Variable:
-    """Returns an untrainable variable."""
+    """Returns an untrainable variable of `dtype`."""
     return tf.Variable(tf.cast(array(value), dtype), trainable=False, name=name)

@@ -1,7 +1,7 @@
-"""oneDNN's fused kernels, called by the ops that TensorFlow's graph rewriter inserts.
+"""Calls oneDNN's fused kernels by the ops that TensorFlow's graph rewriter inserts.
 
-oneDNN packs constant weights once. The rewriter takes only a Const as constant, which loading copies for each
-signature; these ops take a variable that must not change.
+oneDNN packs constant weights once. The rewriter accepts only a Const, copied for each signature at loading; these
+functions take a variable, which must not change.
 """
 
 import re
@@ -21,7 +21,7 @@ _NATIVE = tf.compat.v1.AttrValue(s=b"MklNameChangeOp")
 def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> Tensor:
     """Computes function(inputs @ kernel + bias), or inputs @ kernel + bias + residual.
 
-    All are bfloat16 or all float32. `function` is a value of FUSED_ACTIVATIONS.
+    All arguments are bfloat16, or all float32. `function` is a value of FUSED_ACTIVATIONS.
     """
     others = [name for name in (function, None if residual is None else "Add") if name]
     product = op_def_library.apply_op(
@@ -42,7 +42,7 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
 
 
 def batch_matmul(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:
-    """Computes tf.matmul of float32, for which TensorFlow uses the slower Eigen without AVX-512."""
+    """Computes tf.matmul of float32 with oneDNN; without AVX-512 TensorFlow uses the slower Eigen."""
     product = op_def_library.apply_op(
         "_MklBatchMatMulV2", name="batch_matmul", x=a, y=b, adj_x=False, adj_y=transpose_b, grad_x=False, grad_y=False
     )
@@ -60,9 +60,10 @@ def layer_norm(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> T
 def quantized_matmul(
     inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None, is_bias_const=True
 ) -> Tensor:
-    """Computes what `matmul` does, with inputs quint8 and kernel qint8.
+    """Computes the same as `matmul` from quint8 inputs and a qint8 kernel.
 
-    `bounds` are the smallest and largest inputs, weights of each unit and, for quint8, results.
+    `bounds` are the smallest and largest numbers that can be represented: of inputs, each unit's weights and, if
+    quint8, results.
     """
     quantized = dtype == tf.quint8
     fused = ["BiasAdd", function or ("Add" if residual is not None else None)]
@@ -84,9 +85,9 @@ def quantized_matmul(
 
 
 def trial(compute: str, throughput: bool, hidden_act: str, zero: Tensor) -> Tensor:
-    """Returns whether every kernel of an export gives the expected result for a tiny call.
+    """Returns a bool tensor: whether every oneDNN kernel of an export computes a tiny product correctly.
 
-    `throughput` adds the layer norm. `zero` is 0.0, but not constant: TensorFlow computes constants first.
+    `throughput` adds the layer norm. `zero` is 0.0, but not a constant, which TensorFlow would fold.
     """
     function, eye = FUSED_ACTIVATIONS.get(hidden_act), tf.eye(8)
     inputs = tf.concat([4 * eye, 4 * eye[::-1]], axis=0) + zero
@@ -113,7 +114,7 @@ def trial(compute: str, throughput: bool, hidden_act: str, zero: Tensor) -> Tens
 
 
 def require(compute: str, throughput: bool, hidden_act: str) -> None:
-    """Raises UserError if this TensorFlow lacks a kernel, or a kernel gives other numbers."""
+    """Raises UserError if this TensorFlow lacks a kernel, or a kernel computes wrong numbers."""
     signature = [tf.TensorSpec([], tf.float32)]
     function = tf.function(lambda zero: trial(compute, throughput, hidden_act, zero), signature, autograph=False)
     cause = None

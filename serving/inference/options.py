@@ -26,9 +26,9 @@ _OTHER_CPU = ", or export with --other_cpu for one that can"
 class InferenceOptions:
     """Options of the inference encoder; the names are those of ExportSettings' flags.
 
-    "bfloat16", "int8" and "int8_vnni" need oneDNN. "int8" is right on every x86; "int8_vnni" has finer weights and
-    needs avx512_vnni or avx_vnni. "auto" depends on this machine's CPU. `other_cpu` saves an encoder for another CPU,
-    untested. An impossible choice raises UserError.
+    "bfloat16", "int8" and "int8_vnni" need oneDNN. "int8" is correct on every x86 CPU; "int8_vnni" rounds weights less,
+    but needs avx512_vnni or avx_vnni. "auto" chooses for this CPU. `other_cpu` skips the check that this CPU can run
+    the encoder. An impossible choice raises UserError.
     """
 
     compute: str = "float32"
@@ -51,7 +51,7 @@ class InferenceOptions:
             raise UserError("engine 'xla' is for compute 'float32' with padding 'skipped'")
 
     def resolved(self, config: AlbertConfig) -> Self:
-        """Decides "auto" for this CPU; raises UserError if "xla" does not run an extension of the encoder."""
+        """Replaces "auto" by the choice for this CPU; raises UserError if "xla" lacks an extension of the encoder."""
         compute, engine = self.compute, self.engine
         if compute == "auto":
             compute = "bfloat16" if has_bfloat16() else "float32"
@@ -67,7 +67,7 @@ class InferenceOptions:
 
     @property
     def dtype(self) -> tf.DType:
-        """The type of all that is not 8-bit: float32 for int8, as CPUs may lack bfloat16 products."""
+        """The type of everything that is not in 8 bits: float32 for int8, as CPUs may lack bfloat16 products."""
         return tf.float32 if self.is_quantized else tf.dtypes.as_dtype(self.compute)
 
     @property
@@ -78,7 +78,7 @@ class InferenceOptions:
 def check_runs_here(options: InferenceOptions, hidden_act: str) -> None:
     """Raises UserError if the options cannot run here, unless they are for another CPU.
 
-    The CPU comes first: without AVX-512 a bfloat16 product ends the process.
+    It checks the CPU first: without AVX-512 a bfloat16 product ends the process.
     """
     if options.compute == "float32" or options.other_cpu:
         return

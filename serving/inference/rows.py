@@ -13,16 +13,16 @@ from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, 
 
 
 class FlatBatch:
-    """Selects the tokens of a batch that are computed, by a mask bool [batch, length].
+    """Selects the tokens of a batch to compute, by a mask bool [batch, length].
 
-    If padding is skipped and the last token represents a row, a row's real tokens must be contiguous.
+    If padding is skipped and the last token represents a row, its real tokens must be contiguous.
 
     Attributes:
         masked: The mask if padding is computed, else None.
         order: int32 [batch], row numbers; by ascending length if padding is skipped.
         lengths: int32 [batch], computed tokens of each row, in `order`.
-        cells: int32 [tokens], the index of each token in the flat batch.
-        computed: `cells`; without padding also zeros up to the next size of products.
+        cells: int32 [tokens], the tokens' indices in the flattened batch.
+        computed: `cells`; if padding is skipped, zeros follow up to a size in SIZES.
     """
 
     lengths: Tensor
@@ -52,7 +52,7 @@ class FlatBatch:
         return tf.gather(of_rows, tf.math.invert_permutation(self.order))
 
     def rectangle(self, values: Tensor) -> Tensor:
-        """Scatters [computed tokens, ...] to float32 [batch, length, ...], with zeros elsewhere."""
+        """Converts [computed tokens, ...] to float32 [batch, length, ...], with zeros elsewhere."""
         width = values.shape[1:]
         if self.masked is not None:
             return tf.reshape(tf.cast(values, tf.float32), [self.size, self.length, *width])
@@ -62,13 +62,13 @@ class FlatBatch:
 
 
 def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
-    """Returns the tokens that always count as real: each row's first, or with `last_token` that of empty rows."""
+    """Returns the mask of tokens that count as real: each row's first, or with `last_token` each empty row's."""
     is_first = tf.range(tf.shape(mask)[1]) == 0
     return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if last_token else is_first
 
 
 class BatchRows(Rows):
-    """Rows of a FlatBatch. `hoisted` holds what extensions compute once for all steps."""
+    """The rows of a FlatBatch; `hoisted` holds values that extensions compute once for all steps."""
 
     def __init__(self, batch: FlatBatch, config: AlbertConfig, attention: Attention):
         self.batch, self.config, self.attention = batch, config, attention
@@ -79,7 +79,7 @@ class BatchRows(Rows):
         self.features[name] = values
 
     def of_batch(self, values: Tensor) -> Tensor:
-        """Converts [batch, length] values for `add_feature`."""
+        """Converts values [batch, length] for `add_feature`."""
         raise NotImplementedError
 
     def rectangle(self, values: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class BatchRows(Rows):
 
 
 class OneRow(BatchRows):
-    """A batch of one row, without index tables; its values are those of FlatRows."""
+    """A batch of one row, computed without index tables; values equal those of FlatRows."""
 
     def __init__(self, batch: FlatBatch, config: AlbertConfig, attention: Attention):
         super().__init__(batch, config, attention)
@@ -128,9 +128,9 @@ class OneRow(BatchRows):
 
 
 class FlatRows(BatchRows):
-    """Concatenated rows, by ascending length; by default all of the batch.
+    """Concatenated rows, sorted by ascending length; by default all rows of the batch.
 
-    `lengths` is [rows]; `cells` are the tokens' indices in the flat batch.
+    `lengths` is [rows]; `cells` are the tokens' indices in the flattened batch.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class FlatRows(BatchRows):
         return tf.reshape(self.attention(query, key, value, pairs, step), [-1, self.config.head_size])
 
     def find_rows(self) -> tuple[Tensor, Tensor]:
-        """Returns each computed token's row, int32 [tokens], and the same with -1 for tokens outside all sums."""
+        """Returns each computed token's row number, int32 [tokens], and the same with -1 where sums skip a token."""
         lengths = self.tables.lengths
         row = tf.repeat(tf.range(tf.size(lengths)), lengths)
         counts = tf.gather(tf.reshape(self.batch.mask, [-1]), self.cells)
@@ -246,9 +246,9 @@ class FlatRows(BatchRows):
 
 
 class RowPairs(TokenPairs):
-    """Token pairs of an export's rows.
+    """The token pairs of an export's rows.
 
-    `bias` returns float32 [rows, 1, 1, keys]; `is_masked`: whether it is not all 0 (None: unknown).
+    `bias` returns float32 [rows, 1, 1, keys]; `is_masked`: whether any of it is not 0 (None: unknown).
     """
 
     def __init__(

@@ -117,7 +117,7 @@ def _version() -> str:
 
 
 def run() -> None:
-    """Entry point of the console script."""
+    """Runs the command."""
     try:
         sys.exit(main(sys.argv[1:]))
     except BrokenPipeError:

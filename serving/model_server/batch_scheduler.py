@@ -25,7 +25,7 @@ class WaitingRows:
 
 
 class WaitingBatch:
-    """Tasks that run together."""
+    """Rows that run together."""
 
     def __init__(self):
         self.tasks: list[WaitingRows] = []
@@ -38,7 +38,7 @@ class WaitingBatch:
 
 
 class Queue:
-    """The waiting batches of one kind of request; only the last is open."""
+    """The waiting batches of one kind of request; only the last takes more rows."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Queue:
         timeout: float,
         max_enqueued_batches: int,
     ):
-        """`timeout` is in seconds from a batch's first task."""
+        """`timeout`: seconds that a batch waits after its first rows."""
         self._scheduler = scheduler
         self._max_batch_size = max_batch_size
         self._timeout = timeout
@@ -58,7 +58,7 @@ class Queue:
         self.users = 0
 
     def submit(self, tasks: list[WaitingRows]) -> None:
-        """Enqueues all tasks or none; StatusError UNAVAILABLE if the queue is full."""
+        """Enqueues all rows or none; raises StatusError UNAVAILABLE if the queue is full."""
         with self._scheduler.changed:
             opened = self._new_batches(tasks)
             if opened > self._max_enqueued_batches - len(self._batches):
@@ -79,7 +79,7 @@ class Queue:
             return self._max_batch_size - (self._batches[-1].size if self._batches else 0)
 
     def ready_at(self) -> float | None:
-        """Returns when the first batch may run (time.monotonic), or None. Needs the scheduler's lock."""
+        """Returns when the first batch may run (time.monotonic), or None. Hold the scheduler's lock."""
         if not self._batches:
             return None
         if len(self._batches) > 1 or self._batches[0].size >= self._max_batch_size:

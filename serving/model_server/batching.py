@@ -1,4 +1,4 @@
-"""Joins the tensors of requests and splits the outputs, as TF Serving's batching_session.cc."""
+"""Joins the tensors of requests and splits the outputs, like TF Serving's batching_session.cc."""
 
 import concurrent.futures
 import contextlib
@@ -28,7 +28,7 @@ _PER_MODEL_FILE = "batching_params.pbtxt"
 
 @dataclass(frozen=True)
 class BatchingOptions:
-    """BatchingParameters with defaults; times in seconds, sizes in rows."""
+    """The fields of BatchingParameters; times in seconds, sizes in rows."""
 
     max_batch_size: int
     timeout: float
@@ -163,7 +163,7 @@ class BatchingRunner:
                     self._scheduler.remove(queue)
 
     def _kind(self, name: str, value: np.ndarray) -> tuple:
-        """Returns what two requests must share, so that one's bad input cannot fail the other."""
+        """Returns what requests of a batch must share, so that one's bad input cannot fail the others."""
         fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
         return name, value.dtype, value.ndim, fixed, value.size > 0
 
@@ -225,7 +225,7 @@ class BatchingRunner:
 
 
 def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
-    """Pads every dimension but the first with each array's first element."""
+    """Pads arrays to one shape (except the first dimension), each with its first element."""
     if values[0].ndim > _MAX_PADDED_RANK:
         raise invalid_argument("Only tensors with rank from 1 to 6 can be padded.")
     largest = np.max([value.shape[1:] for value in values], axis=0).astype(int).tolist()
@@ -267,7 +267,7 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Batching:
-    """The server's batching, by its flags."""
+    """The server's batching, set by its flags."""
 
     def __init__(self, options: ServerOptions):
         self._per_model = options.enable_per_model_batching_parameters

@@ -56,7 +56,7 @@ def server_config(options: ServerOptions) -> ModelServerConfig:
 
 
 def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
-    """Returns configurations by model name; StatusError if one must not replace its `old` one."""
+    """Returns configurations by model name; StatusError if one may not replace the `old` one."""
     if old and config.WhichOneof("config") != "model_config_list":
         # An empty file, too: a writer that truncates it first must not unload every model.
         raise StatusError(
@@ -90,7 +90,7 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
 
 
 def platform_of(model: ModelConfig) -> str:
-    """Returns the platform, by its new field or the deprecated type."""
+    """Returns a model's platform, from `model_platform` or the deprecated `model_type`."""
     if model.model_type:
         if model.model_platform:
             raise invalid_argument(

@@ -1,4 +1,4 @@
-"""The models that gRPC and REST share, by name, version or label."""
+"""The models in service, found by name, version or label."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ServerCore:
-    """The models in service."""
+    """Loads models and finds them for requests."""
 
     def __init__(self, options: ServerOptions):
         self.options = options
@@ -70,7 +70,7 @@ class ServerCore:
         """Replaces the configuration and waits for its new models; loading goes on after `timeout` seconds.
 
         Raises:
-            StatusError: a bad configuration, a failed model, a timeout (DEADLINE_EXCEEDED) or a later call (ABORTED).
+            StatusError: a bad configuration, a failed model, a timeout (DEADLINE_EXCEEDED) or another reload (ABORTED).
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._reloading:
@@ -91,7 +91,6 @@ class ServerCore:
                 _raise_failed(failed, "model(s)")
 
     def reread(self) -> None:
-        """Applies the model config file without waiting for models."""
         config = configuration.server_config(self.options)
         with self._reloading:
             models = configuration.checked_models(config, self._models)

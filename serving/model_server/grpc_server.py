@@ -30,7 +30,7 @@ _HEALTH_NAMES = ("", "ModelService", "PredictionService")
 
 
 class _Health(health.HealthServicer):
-    """Lets watches of unknown names share one entry, since the library keeps every name."""
+    """A health service with one entry for all unknown names, since the library keeps every watched name."""
 
     def Watch(self, request, context, send_response_callback=None):
         known = request.service in _HEALTH_NAMES
@@ -80,7 +80,6 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace: float | None = None) -> None:
-        """Refuses new requests; waits up to `grace` seconds (None = no limit) for running ones."""
         if self._health:
             self._health.enter_graceful_shutdown()
         self._server.stop(grace=grace if grace is not None else 365 * 86400).wait()

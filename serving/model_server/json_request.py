@@ -161,7 +161,7 @@ def _slices(leaves: list) -> Iterator[list]:
 
 
 def _array(leaves: list, dtype: int) -> np.ndarray:
-    """Converts leaves to an array [n]; a string is not a number, 1.5 is not an integer."""
+    """Converts JSON values to an array [n]; refuses strings for numbers, and 1.5 for an integer."""
     if dtype not in _CONVERSIONS:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,

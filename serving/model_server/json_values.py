@@ -88,7 +88,7 @@ def _decoded(text: str, start: int, deadline: float) -> tuple[Any, int]:
 
 
 def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any, int]:
-    """Decodes as JSONDecoder.raw_decode, without recursion, and lets other threads run."""
+    """Decodes like JSONDecoder.raw_decode, but without recursion, and lets other threads run."""
     containers: list[list | dict] = []
     keys: list[str] = []
     check = position
@@ -194,7 +194,7 @@ def format_error(document: dict, complaint: str) -> StatusError:
 
 
 def json_type(value: Any) -> str:
-    """Returns the real server's name of a value's type."""
+    """Returns the name of a value's type in TF Serving's messages."""
     return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
 
 

@@ -73,7 +73,7 @@ class Manager:
 
     @contextlib.contextmanager
     def use(self, name: str, number: int | None = None) -> Iterator[Version]:
-        """Keeps an available version open within the context: `number`, or the latest."""
+        """Yields an available version, `number` or the latest, which stays loaded within the context."""
         with self._changed:
             version = self._find_available(name, number)
             version.references += 1
@@ -98,7 +98,7 @@ class Manager:
     def wait_until_available(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> list[Version]:
         """Waits until a version of each model is available or failed; returns the newest versions that failed.
 
-        `stop`, called several times a second, ends the wait by True or an exception.
+        `stop` is called often, and ends the wait by True or an exception.
         """
         for name in names:
             self._wait_while(lambda name=name: not self._decided(name), stop)
@@ -107,7 +107,7 @@ class Manager:
         return [version for version in newest if version.state == END]
 
     def wait_until_settled(self, name: str, numbers: Iterable[int], stop: Callable[[], bool]) -> bool:
-        """Waits while a wanted one of these versions loads; False if `stop` ended the wait."""
+        """Waits until none of these versions, if wanted, is loading; returns False if `stop` ended the wait."""
         return self._wait_while(
             lambda: any(v.number in numbers and v.state in (START, LOADING) for v in self._wanted(name)), stop
         )
@@ -127,7 +127,6 @@ class Manager:
         return [version for version in self._wanted(name) if version.state in (AVAILABLE, END)]
 
     def end_initial_load(self) -> None:
-        """Makes later loads use fewer threads."""
         with self._changed:
             initial, self._initial_pool = self._initial_pool, None
         if initial is not None:
@@ -240,9 +239,9 @@ class Manager:
 
 
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
-    """Returns the available versions to unload, as by TF Serving's AvailabilityPreservingPolicy.
+    """Returns the versions to unload, like TF Serving's AvailabilityPreservingPolicy.
 
-    These are all unwanted ones, but the highest stays while no wanted version is available yet.
+    These are all unwanted ones, but the highest stays while no wanted version is available.
     """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)

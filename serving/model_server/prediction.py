@@ -37,14 +37,10 @@ def predict(
 ) -> tuple[str, dict[str, np.ndarray]]:
     """Runs one signature; returns its resolved name and arrays by output alias.
 
-    Args:
-        servable: the model version.
-        signature_name: empty means serving_default.
-        inputs: by input alias.
-        output_filter: outputs to compute, all when empty.
-        timeout: seconds.
-        check_method: whether to refuse signatures whose method is not TF Serving's.
-        counts: whether to count truncated texts.
+    An empty `signature_name` means serving_default, an empty `output_filter` all outputs. `timeout` is in seconds.
+    `check_method` refuses signatures whose method is not TF Serving's; `counts` records token counts.
+
+    Raises StatusError, or tf.errors.OpError from the graph.
     """
     name = signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
@@ -65,7 +61,7 @@ def predict(
 
 
 def _counted(servable: Servable, name: str, aliases: Sequence[str]) -> tuple[str, ...]:
-    """Returns the outputs that count this request's tokens, unless another request counts them."""
+    """Returns the names of the token counts to record; none if another request for these texts records them."""
 
     def counts(key: str) -> tuple[str, ...]:
         outputs = servable.signatures[key].outputs if key in servable.signatures else {}
@@ -317,8 +313,6 @@ def _regression(signature: SignatureDef, count: int, values: Outputs) -> regress
 
 @dataclass(frozen=True)
 class _Head:
-    """How one kind of inference reads and answers tf.Examples."""
-
     api: str
     plan: Callable[[SignatureDef, bool], tuple[str, list[str]]]
     result: Callable[[SignatureDef, int, Outputs], object]

@@ -159,7 +159,7 @@ class RestApi:
     def _predict_inputs(
         self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, document: "_Document", deadline: float
     ):
-        """Returns the servable, the signature's name, the inputs, and whether they came in rows."""
+        """Returns the servable, the signature's name, the inputs, and whether the body is in row format."""
         with self._turn(document.size, deadline):
             values = document.parsed(deadline)
             name = json_values.signature_name(values)
@@ -186,7 +186,7 @@ class RestApi:
 
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
-        """Lets one large body or answer be converted at a time."""
+        """Context in which one large body or answer at a time is converted."""
         if size < LARGE_BODY_BYTES:
             yield
             return
@@ -258,7 +258,7 @@ def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
 class _Document:
     """The JSON of a request's body.
 
-    Only the first bytes of a compressed body are inflated at once.
+    At first only the beginning of a compressed body is inflated.
     """
 
     def __init__(self, headers: dict[str, str], body: bytes, limit: int):

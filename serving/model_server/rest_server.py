@@ -45,7 +45,6 @@ class RestServer:
                 self._loop.call_soon_threadsafe(self._stop_receiving)
 
     def stop(self, grace: float | None = None) -> None:
-        """Refuses new connections; waits up to `grace` seconds (None = no limit) for running requests."""
         self.refuse_new(grace)
         if self._thread.ident is not None:
             self._thread.join()

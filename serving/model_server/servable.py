@@ -27,7 +27,7 @@ _MAX_FETCH_SETS = 64
 
 
 class GraphRunner(Protocol):
-    """Runs a graph: a SavedModel, or a batching queue before one."""
+    """The interface to run a graph, directly or through a batching queue."""
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list: ...
 
@@ -35,7 +35,7 @@ class GraphRunner(Protocol):
 
 
 class WholeModel(GraphRunner, Protocol):
-    """A GraphRunner that is a whole model."""
+    """A GraphRunner with the signatures of a model."""
 
     signatures: Mapping[str, meta_graph_pb2.SignatureDef]
 
@@ -111,10 +111,8 @@ class SavedModel:
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """Runs the graph once and returns one array per fetch.
 
-        Args:
-            feeds: arrays by tensor name ("x:0"). Only the operations check shapes, as in the C++ server.
-            fetches: tensor names.
-            timeout: seconds, then DEADLINE_EXCEEDED.
+        Feeds and fetches are tensor names ("x:0"). Only the operations check shapes, as in the C++ server. After
+        `timeout` seconds it fails with DEADLINE_EXCEEDED.
         """
         options = config_pb2.RunOptions(timeout_in_ms=0 if timeout is None else max(1, int(timeout * 1000)))
         inputs = {self._element(name): value for name, value in feeds.items()}

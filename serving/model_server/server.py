@@ -1,4 +1,4 @@
-"""The whole server."""
+"""The model server: models, gRPC, REST."""
 
 import logging
 import socket
@@ -26,7 +26,7 @@ _MAX_PORT = 65535
 
 
 class ModelServer:
-    """The whole server; ports open once every configured model is available."""
+    """The model server; ports open once every configured model is available."""
 
     def __init__(self, options: ServerOptions):
         _check(options)
@@ -136,7 +136,6 @@ def _check(options: ServerOptions) -> None:
 
 
 def _check_ports(options: ServerOptions) -> None:
-    """Raises StatusError for a port that is taken, before models load."""
     family = socket.AF_INET6 if ":" in options.bind_address else socket.AF_INET
     # With arguments of its own, gRPC may share a port.
     ports = (0 if options.grpc_channel_arguments else options.port, options.rest_api_port, options.gateway_port)

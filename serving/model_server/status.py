@@ -34,7 +34,7 @@ def not_found(message: str) -> StatusError:
 
 
 def as_status_error(error: BaseException) -> StatusError:
-    """Converts any error, with TensorFlow's own code or INTERNAL."""
+    """Converts any error to a StatusError, with TensorFlow's own code or INTERNAL."""
     if isinstance(error, StatusError):
         return error
     if isinstance(error, tf.errors.OpError):

@@ -91,7 +91,7 @@ def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
 
 
 def total(path: str) -> int:
-    """Returns the counter's sum over all series; 0 without any."""
+    """Returns a counter's sum over all its labels; 0 without any."""
     metric = _METRICS.get(path)
     return int(sum(sample.value for sample in _samples(metric))) if isinstance(metric, Counter) else 0
 

@@ -26,8 +26,8 @@ _MAX_RANK = 6
 class TfLiteModel:
     """Interpreters of one model; each runs one request at a time.
 
-    As in the real server, signatures are those of the metadata entry `signature_defs_metadata`, else the model's own,
-    else a serving_default of all inputs and outputs.
+    Signatures are those of the metadata entry `signature_defs_metadata`, else the model's own, else a serving_default
+    of all inputs and outputs.
     """
 
     def __init__(self, path: str, interpreters: int):
@@ -53,7 +53,7 @@ class TfLiteModel:
             self._idle.put(interpreter)
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
-        """Runs as SavedModel.run, but ignores `timeout`: TensorFlow Lite cannot be stopped."""
+        """Runs like SavedModel.run, but ignores `timeout`: TensorFlow Lite cannot be stopped."""
         for name, value in feeds.items():
             self._check_shape(name, np.shape(value))
         interpreter = self._idle.get()
@@ -96,7 +96,6 @@ def _signatures(interpreter: tf.lite.Interpreter, inputs: list, outputs: list) -
 
 
 def _stored_signature(content: bytes) -> meta_graph_pb2.SignatureDef | None:
-    """Returns the signature that TensorFlow Lite's signature_def_util stored."""
     try:
         model = schema_py_generated.Model.GetRootAs(content, 0)
         entries = [model.Metadata(index) for index in range(model.MetadataLength())]

@@ -1,1 +1,1 @@
-"""Answers for files of rows, in order."""
+"""Runs a model on files of rows, in order."""

@@ -90,7 +90,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def run() -> None:
-    """The entry point of the console script."""
+    """Runs the command."""
     run_main(main, ScoringSettings)
 
 

@@ -1,4 +1,4 @@
-"""A scoring job: answers pieces of the input as parts, and joins the parts to tables.
+"""A scoring job: answers the input piece by piece, and joins the answers to a table per file.
 
 The same command resumes an interrupted job and writes the same bytes.
 """
@@ -53,20 +53,20 @@ def score(
     runner: str = "local",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Answers the rows of files: a table per file with a row per line.
+    """Runs a model on the rows of files, and writes a table of answers for each file.
 
     Args:
-        patterns: comma-separated globs: .jsonl of JSON objects, or plain text, one text per line.
+        patterns: comma-separated globs of .jsonl or plain text, a row per line.
         output_dir: for tables, manifest and the list of bad rows.
         source: the model.
-        fields: of JSON rows, in the order of the model's inputs; (): the inputs' names.
-        outputs: of the model; (): the default of its task.
+        fields: of JSON rows, one for each of the model's inputs; (): named like the inputs.
+        outputs: to write; (): the task's defaults.
         keep: fields of JSON rows to copy.
         format: "jsonl" or "parquet".
-        max_batch_tokens: estimated from the texts' lengths.
+        max_batch_tokens: estimated tokens per batch.
         workers: processes, each with the model.
         runner: "local" or "ray".
-        overwrite: whether to remove another job's answers in the folder.
+        overwrite: removes another job's answers.
 
     Returns:
         The manifest: counts of `rows` and `bad_rows`, `tables` by input file, model and request.
@@ -114,7 +114,6 @@ def score(
 
 
 def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
-    """Returns the source with the one version that answers all rows."""
     if not source.target:
         return dataclasses.replace(source, model=str(version_folder(source.model)))
     if begun and source.version is None:

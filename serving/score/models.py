@@ -20,7 +20,7 @@ STRING = 7
 
 
 class Refused(Exception):
-    """The model refused all rows because of some of them."""
+    """The model refused a batch because some of its rows are invalid."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class ModelSource:
         model: a SavedModel's folder, or a model's name at `target`.
         target: HOST:PORT of a gRPC port; "": load the model here.
         version: of a server's model.
-        signature: to call.
         threads: of a model loaded here; 0: TensorFlow's choice.
         options: see serving.client.tasks.OPTIONS.
         timeout_s: per batch.
@@ -47,10 +46,9 @@ class ModelSource:
 
 
 class ScoringModel(Protocol):
-    """The interface of both kinds of models.
+    """The interface of local and served models.
 
     Attributes:
-        inputs: names.
         outputs: (TensorFlow's type number, rank or -1) by name.
         wrong_inputs: inputs that are not strings [batch].
     """

@@ -1,4 +1,4 @@
-"""Reads rows, lines of JSON or plain text, in pieces of files."""
+"""Reads the rows of files, JSON or plain text, in pieces."""
 
 import glob
 import itertools
@@ -65,7 +65,7 @@ def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
 
 
 def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
-    """Raises UserError if none of the first rows can be answered."""
+    """Raises UserError if every one of the first rows is invalid."""
     rows = ((piece.path, row) for piece in pieces for row in read(piece, fields))
     first = None
     for path, row in itertools.islice(rows, _FIRST_ROWS):

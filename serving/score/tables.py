@@ -1,4 +1,4 @@
-"""Writes answers as JSON lines or Parquet: parts, then tables."""
+"""Writes answers as JSON lines or Parquet: parts of tables, then tables."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ BAD_SUFFIX = ".bad"
 
 
 class JsonLines:
-    """A JSON object per row; a bad row has only `error`."""
+    """Writes a JSON object per row; a bad row has only `error`."""
 
     suffix = ".jsonl"
 
@@ -29,7 +29,7 @@ class JsonLines:
         path.write_bytes(self._encode(rows))
 
     def join(self, parts: Sequence[Path], path: Path) -> list[int]:
-        """Joins parts to a table; returns the rows of each, 0 if unreadable."""
+        """Joins parts to a table; returns each part's number of rows, 0 if unreadable."""
         counts = []
         with open(path, "wb") as table:
             for part in parts:
@@ -42,7 +42,7 @@ class JsonLines:
 
 
 class Parquet:
-    """A column per output in its type, after the copied fields as strings and before `error`."""
+    """Writes columns: copied fields as strings, outputs in their types, `error`."""
 
     suffix = ".parquet"
 
@@ -108,7 +108,7 @@ def write_bad(path: Path, bad: Sequence[tuple[int, str, str]]) -> None:
 
 
 def read_bad(path: Path) -> list[tuple[int, str, str]]:
-    """Reads the file of `write_bad`; [] if unreadable."""
+    """Reads what `write_bad` wrote; [] if unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[tuple[int, str, str]])
     except (OSError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""Answers a piece in batches of rows of similar length."""
+"""Answers the rows of a piece in batches of similar length."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +61,7 @@ class ScoringWorker:
         return {"inputs": model.inputs, "outputs": outputs}
 
     def score(self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any]) -> dict[str, Any]:
-        """Writes a piece's part, its bad rows and, last, its report; returns counts of rows and tokens."""
+        """Writes a piece's answers, bad rows and, last, its report; returns counts of rows and tokens."""
         rows = list(read(piece, self.fields or inputs, self.keep))
         answers: list[dict[str, Any]] = [{} for _ in rows]
         places = [place for place, row in enumerate(rows) if not row.error]

@@ -1,10 +1,8 @@
 """TF Serving's messages, declared without TensorFlow, whose import takes seconds.
 
-They use the published field numbers in a separate descriptor pool: they are identical on the wire, and TensorFlow's own
-may be in the same process. Enums are int32 (the same varint).
-
-No wheel contains ssl_config.proto, monitoring_config.proto and session_bundle_config.proto; their messages are here for
-text files.
+Field numbers are the published ones, so the bytes are identical. The descriptor pool is separate, so TensorFlow's own
+messages may be in the same process. Enums are int32 (the same varint). ssl_config.proto, monitoring_config.proto and
+session_bundle_config.proto, which no wheel contains, serve to read text files.
 """
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2

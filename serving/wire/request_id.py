@@ -42,6 +42,6 @@ def current() -> str:
 
 
 def joined(ids: list[str]) -> str:
-    """Returns the id of a batch: the ids of its first 16 requests."""
+    """Returns the id of a batch: its first 16 requests' ids, joined."""
     text = ",".join(list(dict.fromkeys(ids))[:_MOST_IN_A_BATCH])
     return text[: text.rfind(",", 0, 1024)] if len(text) > 1024 else text

@@ -41,7 +41,7 @@ _LENGTH_DELIMITED = 2
 
 
 def base_type(number: int) -> int:
-    """Returns the DataType behind a *_REF type (variables of TF 1 graphs); others unchanged."""
+    """Returns the DataType without reference (*_REF, of variables in TF 1 graphs)."""
     return number - _REFERENCE_OFFSET if number > _REFERENCE_OFFSET else number
 
 
@@ -68,7 +68,7 @@ def has_numpy_type(number: int) -> bool:
 
 
 def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.ndarray:
-    """Reads a tensor as TensorFlow's Tensor::FromProto does: a list shorter than the shape repeats its last value.
+    """Converts a tensor like TensorFlow's Tensor::FromProto, which repeats the last value of a list that is too short.
 
     Strings become an object array of bytes; `bfloat16` is the two-byte type for bfloat16, which numpy lacks.
 
@@ -94,7 +94,7 @@ def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.n
 
 
 def read_tensor(tensor: TensorProto) -> np.ndarray:
-    """Reads a tensor as `to_numpy`; bfloat16 becomes float32."""
+    """Converts a tensor like `to_numpy`, but bfloat16 to float32."""
     array = to_numpy(tensor)
     return (array.astype(np.uint32) << 16).view(np.float32) if tensor.dtype == _DT_BFLOAT16 else array
 
@@ -113,7 +113,7 @@ def checked_shape(tensor: TensorProto) -> tuple[int, ...]:
 
 
 def _listed_values(tensor: TensorProto, dtype: np.dtype) -> np.ndarray:
-    """Returns the *_val field: half floats are stored as bits in integers, complex numbers as pairs."""
+    """Returns the values in the *_val field, which holds half floats as integers, complex numbers as pairs."""
     field = _VALUE_FIELDS[tensor.dtype]
     values = getattr(tensor, field)
     if field == "half_val":
@@ -132,7 +132,7 @@ def _strings(tensor: TensorProto, count: int) -> np.ndarray:
 
 
 def _packed_strings(content: bytes, count: int) -> list[bytes]:
-    """Returns strings as Tensor::AsProtoTensorContent packs them: all sizes, then all bytes."""
+    """Reads strings packed by Tensor::AsProtoTensorContent: first all sizes, then all bytes."""
     if count > len(content):
         raise ValueError("tensor_content has the wrong size")
     sizes, position = [], 0
@@ -223,10 +223,9 @@ def named_tensors(
     as_content: bool = False,
     other: Callable[[np.ndarray], TensorProto] | None = None,
 ) -> bytes:
-    """Serializes a `map<string, TensorProto>` field with one copy of the data; a filled message needs three.
+    """Serializes a `map<string, TensorProto>` field with one copy of the data; filling a message takes three.
 
-    `as_content`: numbers as tensor_content instead of *_val. `other` makes the message of an array whose type numpy
-    lacks.
+    `as_content` writes numbers as tensor_content, not *_val. `other` converts arrays of types unknown here.
     """
     pieces: list[bytes | memoryview] = []
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""numba with a disk cache that depends on all of its source files."""
+"""Compiles functions by numba, with a disk cache that depends on the source files of all compiled functions."""
 
 import contextlib
 import fcntl
@@ -12,10 +12,7 @@ import numba
 
 
 def compiled(function: Callable | None = None, **options) -> Callable:
-    """Applies `numba.njit` without the GIL, with a disk cache if possible.
-
-    The cache folder is named after all kernels' sources, since numba notices changes in a kernel's own file only.
-    """
+    """Compiles a function by `numba.njit`, without the GIL, and with a disk cache if a folder is writable."""
     if function is None:
         return functools.partial(compiled, **options)
     folder = _cache_folder()
@@ -30,7 +27,7 @@ def compiled(function: Callable | None = None, **options) -> Callable:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """Lets one process of this machine compile at a time, so that the others load the result."""
+    """Lets one process of this machine compile at a time; the others then load its result."""
     folder = _cache_folder()
     if folder is None:
         yield

@@ -9,7 +9,7 @@ OWN_CPU_INFO = Path(os.environ.get("ALBERT_TF_CPUINFO", CPU_INFO))
 
 
 def cpu_flags(cpu_info: Path = OWN_CPU_INFO) -> set[str]:
-    """Flags as Linux names them for x86, or none."""
+    """CPU features such as avx2, as Linux names them on x86; empty elsewhere."""
     lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
@@ -21,9 +21,9 @@ def has_only_avx2(cpu_info: Path = OWN_CPU_INFO) -> bool:
 
 
 def train_by_onednn(cpu_info: Path = OWN_CPU_INFO) -> None:
-    """Makes TensorFlow use oneDNN on CPUs with AVX2 only; call it before TensorFlow starts.
+    """Makes TensorFlow use oneDNN on CPUs with AVX2 and no AVX-512; call it before TensorFlow starts.
 
-    Eigen, its default there, is slow for attention's many small products: docs/results/training_speed.md.
+    See docs/results/training_speed.md. TF_ENABLE_ONEDNN_OPTS has priority.
     """
     if has_only_avx2(cpu_info):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

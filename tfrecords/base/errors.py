@@ -22,11 +22,11 @@ def check_truths(**values: Any) -> None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """End of a message that suggests the nearest of some names, or ""."""
+    """Returns "; did you mean 'seed'?" with the most similar name, or ""."""
     close = difflib.get_close_matches(str(name), list(names), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def first_line(error: Exception) -> str:
-    """First line of a library's error message, or the error's name."""
+    """First line of a library's error message, or the error's class name."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -21,9 +21,9 @@ from tfrecords.base.version import VERSION
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
-    """Yields a temporary path with the suffix of `path`, which replaces `path` on success.
+    """Yields a temporary path with the suffix of `path`; on success, its file replaces `path`.
 
-    If `durable`, `path` is a whole file even after a power cut.
+    If `durable`, `path` is never half-written, even after a power cut.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
@@ -39,7 +39,7 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
 
 
 def sync(path: str | os.PathLike) -> None:
-    """Waits until a file, or a folder's list of names, is on the disk."""
+    """Waits until a file's content, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -53,7 +53,7 @@ _UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp(?=.*\d)[a-z0-
 
 
 def remove_unfinished(folder: str | os.PathLike) -> None:
-    """Removes temporary files of processes that have ended."""
+    """Removes temporary files that ended processes left in a folder."""
     for path in Path(folder).iterdir():
         found = _UNFINISHED.fullmatch(path.name)
         if found and path.is_file() and not _is_other_process(found["pid"]):
@@ -74,9 +74,9 @@ class LockedError(UserError):
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Locks a folder; raises LockedError if another process has it, or with `wait` waits.
+    """Locks a folder; if another process holds the lock, raises LockedError, or waits if `wait`.
 
-    Nothing is locked on file systems without locks.
+    Has no effect on file systems without locks.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -97,7 +97,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> None:
-    """Writes indented JSON through `replacing`."""
+    """Writes an indented JSON file atomically."""
     with replacing(path, durable) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -110,7 +110,7 @@ MAX_BYTES = 2**26
 def read_limited(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
     """Reads a regular file of at most `most` bytes.
 
-    Raises OSError if it is unreadable, UserError if it is larger, no regular file, or a Git LFS pointer.
+    Raises OSError if it is unreadable, UserError if it is larger, not a regular file, or a Git LFS pointer.
     """
     # To open a pipe without a writer would wait for ever.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -125,7 +125,7 @@ def read_limited(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads JSON; raises UserError if it is missing, larger than MAX_BYTES, or not JSON."""
+    """Reads a JSON file; raises UserError if it is missing, larger than MAX_BYTES, or not JSON."""
     try:
         return parse_json(read_limited(path), path)
     except OSError as error:
@@ -133,7 +133,7 @@ def read_json(path: str | os.PathLike) -> Any:
 
 
 def parse_json(content: bytes, path: str | os.PathLike) -> Any:
-    """Parses the bytes of `path`; raises UserError if they are not JSON."""
+    """Parses the content of the file `path`; raises UserError if it is not JSON."""
     try:
         # Editors of Windows begin a file with a byte-order mark.
         return json.loads(content.decode("utf-8-sig"))
@@ -144,14 +144,14 @@ def parse_json(content: bytes, path: str | os.PathLike) -> Any:
 
 
 def inside(folder: Path, name: Any, listed_by: str | os.PathLike) -> Path:
-    """Path in `folder` that the file `listed_by` names; raises UserError if it leads outside."""
+    """Returns `folder`/`name`; raises UserError, which names `listed_by`, if that leads out of the folder."""
     if not isinstance(name, str) or "\0" in name or name.startswith("/") or ".." in name.split("/"):
         raise UserError(f"'{listed_by}' names {name!r}, which is no place in its folder; copy or download it again")
     return folder / name
 
 
 def read_object(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a JSON object, {} for a missing file; raises UserError for anything else."""
+    """Reads a JSON object, or returns {} for a missing file; raises UserError for other content."""
     values = read_json(path) if Path(path).is_file() else {}
     if not isinstance(values, dict):
         raise UserError(f"'{path}' holds no JSON object; copy it again, or remove it")
@@ -171,13 +171,13 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def check_content(path: str | os.PathLike, content: bytes) -> None:
-    """Raises UserError for a Git LFS pointer."""
+    """Raises UserError if `content` is a Git LFS pointer."""
     if content.startswith(_POINTER):
         raise UserError(f"'{path}' is a Git LFS pointer, not the file itself; run git lfs pull, or download it again")
 
 
 def folder_path(path: str | os.PathLike) -> Path:
-    """Path of a folder; raises UserError for "" or no path."""
+    """Converts to a Path; raises UserError for "" or no path."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise UserError(f"{path!r} is no path; name a folder")
     return Path(path)
@@ -197,7 +197,7 @@ def make_output_dir(path: str | os.PathLike) -> Path:
 
 @contextlib.contextmanager
 def output_folder(path: str | os.PathLike) -> Iterator[Path]:
-    """Makes an output folder; at the end removes new folders that are still empty."""
+    """Creates and yields a folder; at the end removes created folders that are still empty."""
     path = folder_path(path)
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
@@ -210,7 +210,7 @@ def output_folder(path: str | os.PathLike) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
-    """Yields a new folder, then removes it; raises UserError if it exists."""
+    """Creates and yields a folder, then removes it; raises UserError if it exists."""
     with output_folder(output_dir) as folder:
         path = folder / name
         try:
@@ -234,7 +234,7 @@ _HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 
 
 def download_hint(path: str | os.PathLike) -> str:
-    """How to download a missing file that looks like a hub model's name, or ""."""
+    """Advice to download a missing `path` that looks like a hub model's name, or ""."""
     if not _HUB_NAME.fullmatch(str(path)) or Path(path).exists():
         return ""
     name = Path(path).name

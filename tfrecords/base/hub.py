@@ -1,4 +1,4 @@
-"""Downloads the needed files of a Hugging Face hub repository by `huggingface_hub`, into its cache."""
+"""Downloads the needed files of a Hugging Face hub repository into the cache of `huggingface_hub`."""
 
 import contextlib
 import functools
@@ -27,9 +27,9 @@ Fetch = Callable[[str], Path]
 
 
 class RepositoryPart(NamedTuple):
-    """What is read of a repository: patterns of its small files, and the function that downloads it all.
+    """Which files of a repository are needed: patterns of the small ones, and a function that downloads all.
 
-    `fetch_all(name, listed, fetch)` gets the names of repository and files, and the download of one; it returns the
+    `fetch_all(name, listed, fetch)` calls `fetch` for the needed ones among the file names `listed`; it returns their
     folder.
     """
 
@@ -38,7 +38,7 @@ class RepositoryPart(NamedTuple):
 
 
 def read_modules(path: Path) -> list[dict[str, Any]]:
-    """Reads sentence-transformers' list of modules; raises UserError if it is damaged."""
+    """Reads sentence-transformers' modules.json; raises UserError if it is damaged."""
     modules = read_json(path)
     are_objects = isinstance(modules, list) and all(isinstance(module, dict) for module in modules)
     if not are_objects or not all(isinstance(module.get("path"), str) for module in modules):
@@ -47,17 +47,16 @@ def read_modules(path: Path) -> list[dict[str, Any]]:
 
 
 def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
-    """Folder of a repository's model: "", or from its list of modules such as "0_Transformer/"."""
+    """A model's folder in its repository: the first that modules.json lists, such as "0_Transformer/", or ""."""
     modules = read_modules(path := fetch(MODULES)) if MODULES in listed else []
     path_of_first = inside(Path(), modules[0]["path"], path) if modules else Path()
     return "" if path_of_first == Path() else f"{path_of_first}/"
 
 
 def find(path: str | os.PathLike, part: RepositoryPart, revision: str = "") -> Path:
-    """Returns `path`, or for a hub name such as "albert/albert-base-v2@REVISION" its downloaded folder.
+    """Returns `path`, or downloads a hub model such as "albert/albert-base-v2@REVISION" and returns its folder.
 
-    An existing path wins. Raises UserError if there is no such repository or revision, it needs a token, or the hub
-    cannot be reached.
+    An existing path has priority. Raises UserError if the model cannot be found or downloaded.
     """
     text = os.fspath(path)
     found = _NAME.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Starts TensorFlow without its C++ messages, which are shown if the start fails; import this first."""
+"""Starts TensorFlow, and shows its C++ messages only if that fails; import this module before TensorFlow."""
 
 import os
 import sys

@@ -29,8 +29,8 @@ flags.disclaim_key_flags()
 def run_main(main: Callable[..., None], settings_class: type | None = None) -> None:
     """Parses absl flags, runs `main`, and exits with a status.
 
-    UserError: one line on stderr, status 1. Wrong flags: status 2. Ctrl-C: status 130. The docstring of main's module
-    begins --help. The fields of `settings_class` become flags.
+    UserError: one line on stderr, status 1. Wrong flags: status 2. Ctrl-C: status 130. --help begins with the docstring
+    of main's module. The fields of `settings_class` become flags.
     """
     if settings_class is not None:
         define_flags(settings_class)
@@ -76,7 +76,7 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
 
 def leave_a_closed_pipe() -> NoReturn:
-    """Ends the process when its output's reader has gone, as in `| head`."""
+    """Ends the process quietly when its output's reader has gone, as `| head` does."""
     # The interpreter must not try to flush the rest.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
@@ -103,7 +103,7 @@ def progress_bar(iterable: Iterable | None = None, **options):
 
 
 def say_next(command: str) -> None:
-    """Prints the next command on stderr."""
+    """Prints on stderr which command to run next."""
     print(f"next: {_by_name(command)}", file=sys.stderr)
 
 
@@ -188,7 +188,7 @@ _OURS = ("albert_tf-", "albert_tf_client-")
 
 
 def find_collisions(folders: Iterable[str] | None = None) -> list[str]:
-    """Warnings for packages of ours in `folders` that several distributions own."""
+    """Warnings about this library's packages in `folders` that other distributions installed, too."""
     owners: dict[str, set[str]] = {name: set() for name in _PACKAGES}
     # Read as bytes: importlib.metadata.packages_distributions() takes 0.3 s where TensorFlow is installed, this 0.03 s.
     for folder in sys.path if folders is None else folders:

@@ -58,10 +58,10 @@ def setting(
 
 
 class CheckedSettings:
-    """Base class of settings that checks each field by its `setting`."""
+    """Base class of settings that checks each field's value against its `setting`."""
 
     def given(self, names: Iterable[str]) -> str | None:
-        """First of these settings that differs from its default, as --name=value, or None."""
+        """First of the settings `names` that differs from its default, as --name=value, or None."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return next(
             (f"--{name}={getattr(self, name)}" for name in names if getattr(self, name) != defaults[name]), None
@@ -115,7 +115,7 @@ def _range(at_least: str = "", above: str = "", at_most: str = "", below: str = 
 
 
 def settings_of(settings_class: type) -> list[dataclasses.Field]:
-    """Fields that are flags."""
+    """Fields that `setting` made: the flags."""
     return [field for field in dataclasses.fields(settings_class) if "help" in field.metadata]
 
 
@@ -140,7 +140,7 @@ def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLA
 
 
 def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = flags.FLAGS) -> Settings:
-    """Reads the parsed flags and the file of --settings; raises UserError for missing flags."""
+    """Makes settings from the parsed flags and the file of --settings; raises UserError for missing flags."""
     path = flag_values[_FILE].value
     from_file = read_settings_file(path, settings_class) if path else {}
     values, missing = {}, []
@@ -158,7 +158,7 @@ def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = f
 
 
 def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
-    """Reads a JSON object of settings by flag name; raises UserError for an unknown key or type."""
+    """Reads a JSON file of settings by flag name; raises UserError for an unknown name or a wrong type."""
     values, field_types = files.read_json(path), _types(settings_class)
     by_flag = {flag_name(field): field_types[field.name] for field in settings_of(settings_class)}
     if not isinstance(values, dict):

@@ -1,4 +1,4 @@
-"""Detects whether this process was started as one of our commands, and handles Ctrl-C."""
+"""Detects whether this process was started as one of this library's commands, and handles Ctrl-C."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ def is_our_command() -> bool:
 
 
 def end_quietly_when_interrupted() -> None:
-    """Makes Ctrl-C during a command's imports end it without a traceback."""
+    """Makes Ctrl-C end a command without a traceback, even during its imports."""
     shown = sys.excepthook
 
     def hook(kind, error, traceback):
@@ -30,7 +30,7 @@ def end_quietly_when_interrupted() -> None:
 
 
 def insist_when_interrupted() -> None:
-    """Makes Ctrl-C raise KeyboardInterrupt again every second, since TensorFlow swallows some."""
+    """Makes Ctrl-C raise KeyboardInterrupt, and again every second, since TensorFlow swallows some."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         shown = sys.unraisablehook
@@ -58,7 +58,7 @@ def is_interruption(error: BaseException | None) -> bool:
 
 
 def stop_insisting() -> None:
-    """Ends what `insist_when_interrupted` began."""
+    """Stops the repeated KeyboardInterrupts of `insist_when_interrupted`."""
     # Another's alarm stays, such as that of a test's time limit.
     if signal.getsignal(signal.SIGALRM) is _interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,4 +1,4 @@
-"""Detects kinds of text files by the ending of their names, their first bytes and their encoding.
+"""Detects kinds of text files by their names' endings, their first bytes and their encoding.
 
 >>> [is_json_lines(name) for name in ("a.jsonl", "B.NDJSON", "c.jl.gz", "d.txt")]
 [True, True, True, False]
@@ -106,7 +106,7 @@ def is_json_lines(path: str | os.PathLike) -> bool:
 
 
 def refuse_table(path: str | os.PathLike) -> None:
-    """Raises UserError for a name with one of the endings `TABLES`."""
+    """Raises UserError for a name with a table's ending, such as .csv."""
     if ending(path) in TABLES:
         raise UserError(
             f"'{path}' is a table, its lines are no texts; make JSON lines of it (.jsonl), as pandas does by "
@@ -115,7 +115,7 @@ def refuse_table(path: str | os.PathLike) -> None:
 
 
 def foreign_kind(head: bytes) -> str | None:
-    """Kind of a binary file or multi-byte encoding, or None."""
+    """Describes a binary, UTF-16 or UTF-32 file by its first bytes; else None."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
     # In texts of two bytes a character every other byte is NUL, where the text is English.
     is_odd = encoding_of(head) or _has_controls(head) or 4 * head.count(0) > len(head)
@@ -123,7 +123,7 @@ def foreign_kind(head: bytes) -> str | None:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Kind of a file in words; None if it may be UTF-8."""
+    """What a file is, such as "a PDF"; None if it may be UTF-8 text."""
     return foreign_kind(head) or ("a binary file" if _has_controls(head) else encoding_of(head))
 
 
@@ -154,7 +154,7 @@ def count_not_utf8(data: bytes) -> int:
 
 
 def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
-    """Encoding of a text in words; None for UTF-8, even if some bytes are damaged."""
+    """Describes the likely encoding of a text; None for UTF-8, even if some bytes are damaged."""
     text = data.decode("utf-8", "surrogateescape")
     bad = len(_NOT_UTF8.findall(text))
     # In UTF-8 most of what is not ASCII is well-formed, in any other encoding next to nothing.
@@ -169,7 +169,7 @@ def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
 
 
 def holds_json_lines(head: bytes) -> bool:
-    """Whether all lines are JSON objects; the last one may be cut off."""
+    """Whether all lines are JSON objects; the last line may be cut off."""
     lines = [line for line in head.removeprefix(codecs.BOM_UTF8).splitlines() if line.strip()]
     if len(head) >= HEAD_BYTES:
         lines = lines[:-1]
@@ -179,7 +179,7 @@ def holds_json_lines(head: bytes) -> bool:
 def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
     """Raises UserError for a file that is not UTF-8 text, or holds JSON lines under another ending.
 
-    head: its first HEAD_BYTES, unpacked. what: begins the message.
+    head: its first HEAD_BYTES, decompressed. what: begins the message.
     """
     if kind := kind_of(head):
         raise UserError(f"{what}'{path}' is {kind}, not UTF-8 text; give text or JSON lines, also .gz")
@@ -191,7 +191,7 @@ def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
 
 
 def read_head(path: str | os.PathLike) -> bytes:
-    """Reads the first HEAD_BYTES of a local file, unpacked. Raises OSError or EOFError."""
+    """Reads the first HEAD_BYTES of a local file, decompressed. Raises OSError or EOFError."""
     with gzip.open(path) if is_gzipped(path) else open(path, "rb") as file:
         try:
             return file.read(HEAD_BYTES)

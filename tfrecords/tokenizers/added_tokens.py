@@ -1,4 +1,4 @@
-"""Tokens that files add to a vocabulary, which are cut out of texts."""
+"""Tokens that files add to a vocabulary, found in texts before the rest is tokenized."""
 
 import dataclasses
 import json
@@ -8,10 +8,11 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A string that is one token wherever it occurs; it is cut out before the rest of a text is tokenized.
+    """A string that is one token wherever it occurs.
 
-    special: whether it is no text ([CLS]); its string in a user's text is ordinary text. lstrip, rstrip: whether it
-    includes white space before or after it. normalized: whether it is matched in normalized text; None: if not special.
+    special: whether it is a control token such as [CLS]; its string in a user's text is ordinary text. lstrip, rstrip:
+    whether it includes white space before or after it. normalized: whether it is matched in normalized text; by
+    default, unless it is special.
     """
 
     content: str
@@ -27,7 +28,6 @@ class AddedToken:
 
     @property
     def is_cut_first(self) -> bool:
-        """Whether it is matched in the original text."""
         return not self.normalized
 
 

@@ -1,4 +1,4 @@
-"""Adds words to a vocabulary, and finds the words that would save most tokens."""
+"""Adds words to a vocabulary, and finds the words whose addition would save most tokens."""
 
 import collections
 import dataclasses
@@ -31,13 +31,13 @@ _BATCH = 4096
 
 
 def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """Adds words, each as one piece after a blank or at the begin of a text.
+    """Returns a tokenizer with more words, each one piece after a blank or at the start of a text.
 
-    Former ids stay, but in WordPiece new words first replace `[unusedN]` lines. In byte-level BPE, a word is one piece
-    only after a blank, and the pieces that it is merged from are added too.
+    Former ids stay, but in WordPiece, new words first replace `[unusedN]` pieces. In byte-level BPE, a word is one
+    piece only after a blank, and the shorter pieces that merge to it are added too.
 
-    Raises UserError unless it is WordPiece, byte-level BPE or SentencePiece unigram, and for words that are always
-    split.
+    Raises UserError unless the tokenizer is WordPiece, byte-level BPE or SentencePiece unigram, and for words that are
+    always split.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "film"]
@@ -129,7 +129,7 @@ _ADDERS: dict[str, Callable[[Any, list[str]], Tokenizer]] = {
 def frequent_words(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> list[str]:
     """Finds the `count` words of a text that would save the most tokens as single pieces, best first.
 
-    A word is a run of letters that the tokenizer splits.
+    Only runs of letters that the tokenizer splits are considered.
     """
     letters = np.array([_is_of_letters(tokenizer, number) for number in range(tokenizer.vocab_size)])
     letters[tokenizer.special_ids] = False

@@ -41,13 +41,13 @@ class Tokenizer(abc.ABC):
         vocabulary: the vocabulary file; a SentencePiece file includes ALBERT's normalization.
         separators_between: number of `sep_id` between two texts: 2 in RoBERTa.
         second_segment_id: segment id of a pair's second text: 0 in RoBERTa.
-        word_prefix: prefix of a word that is tokenized alone: a blank in byte-level BPE.
-        cls_last: whether rows end with `cls_id`, in a segment of its own.
+        word_prefix: what precedes a word that is tokenized alone: a blank in byte-level BPE.
+        cls_last: whether rows end with `cls_id`, which then has another segment id.
         knows_case: whether the vocabulary file states if text is lower-cased.
-        cut_tokens: added tokens whose strings are cut out of a text first.
+        cut_tokens: added tokens that are found in a text before the rest is tokenized.
         added_ids: ids of added tokens, which a model's embedding table may lack.
-        table_rows: rows of a smaller embedding table, or 0.
-        lowers_first: whether text is lower-cased before all other steps.
+        table_rows: rows of a model's smaller embedding table; `check_ids` refuses higher ids. 0 for no limit.
+        lowers_first: whether text is lower-cased before all else.
     """
 
     kind: str
@@ -111,7 +111,7 @@ class Tokenizer(abc.ABC):
         return [text.lower() for text in texts] if self.lowers_first else texts
 
     def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Converts offsets in `as_read`'s result to offsets in `texts`; lower-casing makes İ two characters."""
+        """Converts offsets in lower-cased texts to offsets in `texts`, since lower-casing makes İ two characters."""
         for row, text in enumerate(texts if self.lowers_first else ()):
             if len(text.lower()) > len(text):
                 origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
@@ -127,7 +127,7 @@ class Tokenizer(abc.ABC):
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of kind, case and accent rules and vocabulary; equal exactly if the ids are."""
+        """Digest of kind, case and accent rules and vocabulary; equal exactly for tokenizers with equal ids."""
         # Digests from before `keep_accents` existed stay valid.
         rules = f"{self.kind} {self.lower_case}{' keep_accents' * self.keep_accents}"
         rules += f"{' lowers_first' * self.lowers_first}\n"
@@ -136,16 +136,16 @@ class Tokenizer(abc.ABC):
     @property
     @abc.abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Whether each piece begins a word by the published rule, bool [vocab_size]."""
+        """Whether each piece begins a word by the rule "published" of `words`, bool [vocab_size]."""
 
     @cached_property
     def script_word_starts(self) -> np.ndarray:
-        """`word_starts` for scripts with white space between words; see `words` for others."""
+        """Like `word_starts`, for scripts with white space between words; see `words` for others."""
         return self.word_starts
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """Each piece in UTF-8, possibly partial characters; the names of non-text tokens."""
+        """Each piece in UTF-8, possibly with partial characters; the name of each non-text token."""
         return [piece.encode() for piece in self.pieces]
 
     @property
@@ -162,8 +162,8 @@ class Tokenizer(abc.ABC):
         """Returns the ids and row_splits of `encode_batch`, and each token's span in its text, int32 [tokens, 2].
 
         Spans are text[begin:end], in characters; both columns never decrease within a text. White space before a word
-        may belong to its first token. If one character becomes several tokens, SentencePiece gives it to the last;
-        others are empty.
+        may belong to its first token. If one character becomes several tokens, SentencePiece gives it to the last one;
+        the others' spans are empty.
         """
 
     @abc.abstractmethod
@@ -171,10 +171,9 @@ class Tokenizer(abc.ABC):
         """Returns readable text, lower-cased if the tokenizer lower-cases."""
 
     def in_graph(self):
-        """Returns a tf.Module that maps strings [batch] to the same ids, ragged int32 [batch, None].
+        """Returns a tf.Module that converts strings [batch] to the ids of `encode_batch`, ragged int32 [batch, None].
 
-        Segmentations of equal score may differ. Texts that `check_ids` refuses fail. Its SavedModel needs no other
-        file.
+        A call fails for a text that `check_ids` refuses. A SavedModel of the module needs no other file.
         """
         from tfrecords.tokenizers.in_graph import CheckedInGraph, LoweredInGraph
 
@@ -185,10 +184,10 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _graph(self):
-        """The graph of `in_graph` without lower-casing and checks."""
+        """Returns the module of `in_graph` without lower-casing and checks."""
 
     def published_files(self) -> dict[str, bytes]:
-        """Returns the vocabulary's files by transformers' names."""
+        """Returns the contents of its files by transformers' file names."""
         return {self.file_name: self.vocabulary}
 
     def encode(self, text: str) -> list[int]:
@@ -225,9 +224,9 @@ def check_last_id(last: int, pieces: int, where: str | os.PathLike) -> None:
 
 
 def description_in(folder: str | os.PathLike) -> Path | None:
-    """Path of this library's tokenizer description in a folder, or None.
+    """Path of the file in a folder that describes this library's tokenizer, or None.
 
-    A tokenizer.json with "model" (`tokenizers` library) or "class_name" (keras-hub) is not one.
+    A tokenizer.json with "model" (`tokenizers` library) or "class_name" (keras-hub) is another library's.
     """
     path, former = (Path(folder) / name for name in (DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE))
     if path.is_file():

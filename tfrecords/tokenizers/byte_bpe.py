@@ -26,12 +26,12 @@ _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
 
 class ByteBPETokenizer(Tokenizer):
-    """A byte-level BPE `Tokenizer` of a tokenizer.json of the `tokenizers` library; text keeps its case and accents.
+    """A byte-level BPE `Tokenizer` from a tokenizer.json of the `tokenizers` library; text keeps its case and accents.
 
-    roles: strings of special tokens ("cls", "sep", "pad", "unk", "mask"), if not the post-processor's or the usual
-    ones. special_in_text: whether these in a text become tokens.
+    roles: strings of special tokens ("cls", "sep", "pad", "unk", "mask") where the file names none and the usual ones
+    are wrong. special_in_text: whether these strings in a text become special tokens.
 
-    Raises UserError if it is damaged, another tokenizer, or has a rule that the graph lacks.
+    Raises UserError if the file is damaged or unsupported.
     """
 
     kind = "bpe"
@@ -72,7 +72,6 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of all that decides ids and offsets."""
         values = json.dumps([self.rules.as_values(), self.special_in_text], sort_keys=True)
         values += " lowers_first" * self.lowers_first
         return hashlib.sha256(f"bpe\n{values}".encode()).hexdigest()
@@ -103,7 +102,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def merge_ranks(self) -> np.ndarray:
-        """Rank of each piece's merge: int64 [vocab_size]; -1 for a byte, -2 for no text."""
+        """Rank of the merge that makes each piece: int64 [vocab_size]; -1 for a byte, -2 if no text becomes it."""
         ranks = np.full(self.vocab_size, -2, np.int64)
         pieces = [(number, data) for piece, number in self.rules.ids.items() if (data := self._mergeable(piece))]
         numbers = np.array([number for number, _ in pieces])
@@ -154,9 +153,9 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def offset_trims(self) -> np.ndarray:
-        """White-space characters at each piece's ends, int32 [vocab_size, 2]; zeros if offsets include them.
+        """Number of white-space characters to trim from offsets at each piece's two ends, int32 [vocab_size, 2].
 
-        Of pieces written as bytes only blanks count, as in the `tokenizers` library.
+        In pieces written as bytes only blanks count, as in the `tokenizers` library.
         """
         if not self.rules.trim_offsets:
             return np.zeros((self.vocab_size, 2), np.int32)

@@ -30,12 +30,12 @@ class ByteBPERules:
     """All that decides a byte-level BPE's ids and offsets.
 
     Attributes:
-        ids: of each piece, in GPT-2's characters, and of the added tokens.
+        ids: of each piece, in GPT-2's characters, and of each added token.
         merges: pairs of pieces, in merge order.
         roles: strings of "cls", "sep", "pad", "unk" and "mask".
         add_prefix_space: whether a text without a leading blank gets one.
         trim_offsets: whether offsets leave out white space.
-        keep_first_space: whether offsets at a text's begin still include it.
+        keep_first_space: whether a text's first offsets still include a blank.
         compose: whether text is composed (NFC) first.
     """
 
@@ -69,7 +69,7 @@ ROBERTA: dict[str, tuple[str, Any]] = {
 
 @functools.cache
 def byte_characters() -> list[str]:
-    """The character for each byte in a piece: itself if visible, or one above U+00FF.
+    """The character that stands for each byte in pieces: its own if visible, else one above U+00FF.
 
     Source: openai/gpt-2:encoder.py, `bytes_to_unicode`.
 
@@ -82,7 +82,7 @@ def byte_characters() -> list[str]:
 
 
 def piece_bytes(piece: str) -> bytes | None:
-    """Bytes of a piece; None if it has other characters."""
+    """Converts a piece's `byte_characters` to bytes; None if it has other characters."""
     table = _bytes_of_characters()
     return bytes(table[character] for character in piece) if all(map(table.__contains__, piece)) else None
 
@@ -93,10 +93,7 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
-    """Reads a tokenizer.json's values; `roles` are other files' special tokens.
-
-    Raises UserError if it is damaged, UnknownTokenizer for another kind or a rule that the graph lacks.
-    """
+    """Reads the rules in a parsed tokenizer.json; `roles`: special tokens that other files name."""
     try:
         parting = other_files.steps_of(values, "pre_tokenizer")
         if not parting or parting[-1]["type"] != "ByteLevel":

@@ -1,8 +1,7 @@
-"""Byte-level BPE as a TensorFlow graph: marks between words, then SentencePiece's merges.
+"""Byte-level BPE as a TensorFlow graph: marks the ends of words, then merges bytes by SentencePiece.
 
 Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character for a SentencePiece BPE model.
-SentencePiece merges any two parts that make a piece, so the model omits pieces that are not themselves when tokenized
-alone.
+SentencePiece merges any two parts that make a piece, so the model omits pieces that BPE itself would split.
 """
 
 from typing import TYPE_CHECKING
@@ -28,8 +27,8 @@ _PIECE = model_pb2.ModelProto.SentencePiece
 class ByteBPEInGraph(tf.Module):
     """Tokenizes strings [batch] by byte-level BPE to ragged int32 [batch, tokens].
 
-    Custom ops: SentencepieceOp, SentencepieceTokenizeOp, and for composed text NormalizeUTF8
-    (NormalizeUTF8WithOffsetsMap).
+    Custom ops: SentencepieceOp, SentencepieceTokenizeOp, and for composed text NormalizeUTF8 (with offsets,
+    NormalizeUTF8WithOffsetsMap).
     """
 
     def __init__(self, tokenizer: "ByteBPETokenizer"):

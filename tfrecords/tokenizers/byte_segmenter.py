@@ -1,6 +1,6 @@
-"""Byte-level BPE over whole batches, compiled, with a cache of recent words.
+"""Byte-level BPE of whole batches, compiled, with a cache of recent words.
 
-As in the `tokenizers` library, a word's earliest merge comes first, of equal ones the leftmost.
+As in the `tokenizers` library, the merge of the lowest rank comes first, of equal ones the leftmost.
 """
 
 import threading
@@ -24,10 +24,10 @@ from tfrecords.tokenizers.word_cache import (
 
 
 class ByteSegmenter:
-    """Converts characters to ids; thread-safe.
+    """Converts characters to byte-level BPE ids; thread-safe.
 
-    byte_ids: id of each byte, int32 [256], or -1. merges: int32 [merges, 3], by rank: ids of two parts and of their
-    merge.
+    byte_ids: id of each byte, int32 [256], or -1. merges: int32 [merges, 3], by rank: ids of two parts and of the
+    merged piece.
     """
 
     def __init__(self, byte_ids: np.ndarray, merges: np.ndarray):
@@ -38,13 +38,13 @@ class ByteSegmenter:
     def encode(self, codes: np.ndarray, text_splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids int32 [tokens], and row_splits int64 [texts + 1].
 
-        codes: uint32, concatenated characters, or tokens from FIRST_TOKEN on.
+        codes: uint32, concatenated code points; FIRST_TOKEN + id for an added token.
         """
         with self._lock:
             return _encode(codes, text_splits, class_table(), *self._model, *self._cache)
 
     def last_merges(self, pieces: Sequence[bytes]) -> np.ndarray:
-        """Rank of each piece's last merge: int64 [pieces]; -1 for a byte, -2 for no token."""
+        """Rank of the last merge that makes each piece: int64 [pieces]; -1 for a byte, -2 if it is not one token."""
         splits = np.cumsum([0, *map(len, pieces)])
         return _last_merges(np.frombuffer(b"".join(pieces), np.uint8), splits, *self._model)
 

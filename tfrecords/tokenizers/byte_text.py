@@ -1,4 +1,4 @@
-"""Converts texts to the codes that `byte_words` reads, with added tokens cut out."""
+"""Converts texts to code points with one code for each added token, for `byte_words`."""
 
 import itertools
 import re
@@ -18,10 +18,10 @@ SPACES = re.escape(_SPACES)
 
 
 class TextReader:
-    """Converts texts to codes.
+    """Converts texts to code points, and added tokens to FIRST_TOKEN + id.
 
-    cut_tokens: longest first. add_prefix_space: whether text between them gets a leading blank. compose: whether texts
-    are composed first (NFC).
+    cut_tokens: longest first. add_prefix_space: whether text between them gets a leading blank if it has none. compose:
+    whether texts are composed first (NFC).
     """
 
     def __init__(self, cut_tokens: Sequence[AddedToken], add_prefix_space: bool, compose: bool):
@@ -40,7 +40,7 @@ class TextReader:
         return codes, np.cumsum([0, *(sum(map(len, row)) for row in rows)], dtype=np.int64)
 
     def read_with_places(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Codes and splits of `read`, codes' spans in texts, and cut-out tokens' outer blanks: int64 [codes, 2]."""
+        """Codes and splits of `read`, codes' spans in texts, and added tokens' outer blanks: int64 [codes, 2]."""
         rows, splits = [np.zeros(0, np.uint32)], [0]
         places, blanks = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
         for text in texts:
@@ -72,7 +72,7 @@ class TextReader:
 
 
 def parts_of(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match | None, int, int]]:
-    """Yields a pattern's matches and the text between them (None), each with its begin and end."""
+    """Yields (match, begin, end) of a pattern's matches, and (None, begin, end) of the text between them."""
     at = 0
     for found in pattern.finditer(text) if pattern else ():
         if found.start() > at:
@@ -84,7 +84,7 @@ def parts_of(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match |
 
 
 def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
-    """Regular expression of tokens' strings, for Python and RE2; each alternative's group is the string.
+    """Regular expression, for Python and RE2, that matches added tokens; its matching group is the token's string.
 
     Earlier tokens have priority. spaces: the content of a white-space character class.
     """
@@ -98,11 +98,7 @@ def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
 
 
 def check_cut_tokens(tokens: Sequence[AddedToken], where: str) -> None:
-    """Raises UnknownTokenizer if the `tokenizers` library could match other tokens than `cut_pattern` does.
-
-    The library first cuts out tokens that are not `normalized`, the longest string at a position, then widens them by
-    white space (lstrip, rstrip).
-    """
+    """Raises UnknownTokenizer if the `tokenizers` library could match other tokens than `cut_pattern` does."""
     has_later = any(not token.is_cut_first for token in tokens)
     first = [token for token in tokens if token.lstrip or token.rstrip or (token.is_cut_first and has_later)]
     for one, other in itertools.product(first, tokens):

@@ -1,4 +1,4 @@
-"""Maps each piece of a new vocabulary to the pieces of a former one that initialize it."""
+"""Maps each piece of a new vocabulary to the former vocabulary's pieces whose embeddings initialize it."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,9 +18,10 @@ _SUFFIX = "##"
 
 
 class Carried(NamedTuple):
-    """The former pieces of a new vocabulary's pieces, and numbers of pieces.
+    """The former pieces of a new vocabulary's pieces; `kept`, `new`, `dropped` and `unknown` count pieces.
 
-    ids: int64, all concatenated. row_splits: int64 [pieces + 1]. unknown: new pieces that begin as the unknown piece.
+    ids: former ids, int64, concatenated. row_splits: int64 [pieces + 1]. unknown: new pieces that begin as the unknown
+    piece.
     """
 
     ids: np.ndarray
@@ -42,8 +43,8 @@ class Carried(NamedTuple):
 def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
     """Finds the former pieces of every piece of a new vocabulary.
 
-    Special pieces are matched by role; others without an equal one are tokenized by the former tokenizer. Raises
-    UserError for different kinds.
+    Special pieces are matched by role, others by their string; pieces without a match are tokenized by the former
+    tokenizer. Raises UserError for different kinds.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hepat", "##itis"]

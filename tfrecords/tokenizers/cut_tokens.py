@@ -1,4 +1,4 @@
-"""Cuts added tokens out of a text before WordPiece reads the rest, as the `tokenizers` library does."""
+"""Finds added tokens in a text before WordPiece reads the rest, as the `tokenizers` library does."""
 
 import dataclasses
 import re
@@ -14,10 +14,10 @@ from tfrecords.tokenizers.characters import CharacterRules
 
 
 class TokenCutter:
-    """Cuts tokens out of texts, the longest first; `rules` normalize the rest.
+    """Finds added tokens in texts, the longest first; `rules` normalize the rest.
 
     `first` tokens are matched in the original text, `later` ones in normalized text. Raises UnknownTokenizer if the
-    `tokenizers` library may match other tokens in some text.
+    `tokenizers` library may match other tokens.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], rules: CharacterRules, where: str):
@@ -43,8 +43,8 @@ class TokenCutter:
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns (codes, splits, places) of texts.
 
-        codes: all characters and tokens, uint32, normalized if there are `later` tokens. splits: int64 [texts + 1].
-        places: spans in the texts, int32 [codes, 2].
+        codes: uint32 code points, normalized if there are `later` tokens; FIRST_TOKEN + id for added tokens. splits:
+        int64 [texts + 1]. places: codes' spans in the texts, int32 [codes, 2].
         """
         rows, splits = list[tuple[int, int, int]](), [0]
         for text in texts:

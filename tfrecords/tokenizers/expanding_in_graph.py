@@ -1,6 +1,6 @@
-"""WordPiece's expansion of characters as a TensorFlow graph, which leaves added tokens whole.
+"""Normalizes characters for WordPiece in a TensorFlow graph, and leaves added tokens whole.
 
-Cut-out tokens are between marks: code points that Unicode never assigns (from U+FDD0).
+Added tokens are between marks: code points that Unicode never assigns (from U+FDD0).
 """
 
 import re
@@ -24,7 +24,7 @@ def word_of(token: AddedToken) -> str:
 def characters_and_tokens(
     texts: tf.Tensor, tables: Sequence[tuple[tf.Tensor, ...]], first: Sequence[AddedToken], later: Sequence[AddedToken]
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Characters of words and of the blanks between them, and each one's span in its text.
+    """Returns the normalized characters of texts, with blanks between words, and each one's span in its text.
 
     Arguments are as in `WordPieceInGraph`. Returns (codes: ragged int32 [batch, None], begins, ends: int32 [codes]).
     """
@@ -78,12 +78,12 @@ def _is_in(codes: tf.Tensor, characters: str) -> tf.Tensor:
 def expand(
     codes: tf.RaggedTensor, table: tuple[tf.Tensor, ...], is_whole: tf.Tensor | None = None
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Expands every character, and returns each result's span.
+    """Replaces every character by its text in `table`, and returns each result's span.
 
     table: from `characters.character_table`. is_whole: bool [codes], characters to leave unchanged.
 
-    Returns (results: ragged int32 [batch, None], begins, ends: int64 [results]). A character without expansion belongs
-    to the result before it.
+    Returns (results: ragged int32 [batch, None], begins, ends: int64 [results]). A dropped character belongs to the
+    result before it.
     """
     pages, rows, expansions = table
     flat = codes.flat_values

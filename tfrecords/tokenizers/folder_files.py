@@ -42,12 +42,12 @@ _DEFAULTS = {"do_lower_case": True, "tokenize_chinese_chars": True, "clean_text"
 class FolderFiles:
     """The tokenizer settings in a vocabulary's folder.
 
-    described: a tokenizer.json's values; None for the folder's. where: that file's name, for errors.
+    described: a parsed tokenizer.json; None for the folder's. where: that file's name, for errors.
 
     Attributes:
         by_class: whether transformers reads tokenizer_config.json, not tokenizer.json.
         of_model: whether transformers infers BERT's, MPNet's or ALBERT's class from the model's type.
-        fairseq: the pieces before a SentencePiece model's own, if its ids are fairseq's.
+        fairseq: the pieces that fairseq puts before a SentencePiece model's own, or ().
         is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
 
@@ -85,7 +85,7 @@ class FolderFiles:
         return other_files.steps_of(self.described, part) if self.described else []
 
     def said(self, key: str) -> bool | None:
-        """A normalization rule of the files, or None; warns if they differ."""
+        """The files' value of a rule such as "do_lower_case", or None; warns if they differ."""
         of_bert, step_type = _RULES[key]
         steps = self.steps("normalizer")
         inside = steps[0].get(of_bert) if steps and "lowercase" in steps[0] else step_type in [s["type"] for s in steps]
@@ -99,7 +99,7 @@ class FolderFiles:
         return (_DEFAULTS | of_class).get(key)
 
     def choose(self, key: str, inside: Any, default: Any) -> Any:
-        """Chooses between tokenizer_config.json's value and `inside`, tokenizer.json's, as transformers does.
+        """Chooses the value that transformers would: tokenizer_config.json's, or tokenizer.json's (`inside`).
 
         Warns if they differ.
         """
@@ -117,18 +117,18 @@ class FolderFiles:
         return found
 
     def strips_accents(self) -> bool | None:
-        """Whether accents are dropped; None if that follows `lower_case`."""
+        """Whether accents are dropped; None if that depends on `lower_case`."""
         keeps = self.settings.get("keep_accents")
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
     def roles(self, others: bool = True) -> dict[str, str]:
-        """Strings of special tokens by role; with `others`, bos may be cls and eos sep."""
+        """Strings of special tokens by role; if `others`, bos may serve as cls and eos as sep."""
         found = {role: [self.settings.get(one) for one in names[: 1 + others]] for role, names in ROLES.items()}
         named = {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
         return other_files.CLASS_ROLES.get(self._class, {}) | named
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
-        """The tokens that the files add, by id; `ids` are the vocabulary's."""
+        """The tokens that the files add to the vocabulary `ids`, sorted by id."""
         listed = self.described.get("added_tokens") or []
         tokens = {token["content"]: added_token(token, token["id"]) for token in listed}
         for number, token in (self.settings.get("added_tokens_decoder") or {}).items():
@@ -163,7 +163,7 @@ def _content(token: str | dict[str, Any]) -> str:
 
 
 def tokenizer_files(names: Iterable[str]) -> list[str]:
-    """Chooses the files that a tokenizer is read from."""
+    """Chooses a tokenizer's files among the names in a published folder."""
     names = list(names)
     found = [name for name in names if _matches(name, (*FILES.split(), _OF_KERAS))]
     if not any(_matches(name, (*_VOCABULARIES, _OF_KERAS)) for name in found):

@@ -1,7 +1,4 @@
-"""Tokenizers as TensorFlow graphs with their vocabulary, and spans of words and characters in texts.
-
-Only this module and `byte_bpe_in_graph` need tensorflow-text.
-"""
+"""Tokenizers as TensorFlow modules with their vocabulary, and spans of words and characters in texts."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +15,7 @@ _SPACE = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACES) + "]"
 class SentencePieceInGraph(tf.Module):
     """Tokenizes strings [batch] by SentencePiece to ragged int32 [batch, tokens].
 
-    Custom ops: SentencepieceOp, SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp).
+    Custom ops: SentencepieceOp, SentencepieceTokenizeOp (with offsets, SentencepieceTokenizeWithOffsetsOp).
     """
 
     def __init__(
@@ -54,7 +51,6 @@ class SentencePieceInGraph(tf.Module):
         return tf.concat([rows, tf.RaggedTensor.from_row_lengths(values, tf.cast(more, tf.int64))], axis=1)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns ids, and tokens' starts and ends in characters, ragged int32 [batch, tokens]."""
         texts = valid(texts)
         longer = self._with_first_blanks(texts)
         ids, begins, ends = self._tokenizer.tokenize_with_offsets(longer)
@@ -82,11 +78,10 @@ class SentencePieceInGraph(tf.Module):
 class WordPieceInGraph(tf.Module):
     """Tokenizes strings [batch] by WordPiece to ragged int32 [batch, tokens].
 
-    Custom op: WordpieceTokenizeWithOffsets. tensorflow-text's BERT normalizer is not used: it folds full-width
-    punctuation.
+    Custom op: WordpieceTokenizeWithOffsets.
 
-    tables: of `characters.character_table`, for "all", or for "normal" and "split" if there are `later` tokens.
-    longest: characters of the longest known word. first, later: see `TokenCutter`.
+    tables: results of `characters.character_table` for "all", or for "normal" and "split" if there are `later` tokens.
+    longest: words of more characters are unknown. first, later: see `TokenCutter`.
     """
 
     def __init__(self, ids: dict[str, int], unknown: str, tables: list[tuple], longest: int, first: list, later: list):
@@ -138,7 +133,7 @@ class WordPieceInGraph(tf.Module):
 
 
 class LoweredInGraph(tf.Module):
-    """A tokenizer's graph after lower-casing; see `Tokenizer.with_lowers_first`."""
+    """Lower-cases texts, then tokenizes them by another module; see `Tokenizer.with_lowers_first`."""
 
     def __init__(self, graph: tf.Module):
         super().__init__()
@@ -163,7 +158,7 @@ class LoweredInGraph(tf.Module):
 
 
 class CheckedInGraph(tf.Module):
-    """A tokenizer's graph whose calls fail with `message` for an id of `rows` or more."""
+    """Tokenizes by another module; a call fails with `message` for an id of `rows` or more."""
 
     def __init__(self, graph: tf.Module, rows: int, message: str):
         super().__init__()
@@ -182,18 +177,18 @@ class CheckedInGraph(tf.Module):
 
 
 def stored_once(values: np.ndarray) -> tf.Tensor:
-    """A table that a SavedModel stores once, not once for each function."""
+    """A constant that a SavedModel stores once, not once for each function."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
 
 
 def valid(texts: tf.Tensor) -> tf.Tensor:
-    """Replaces bytes that are not UTF-8 as Python does."""
+    """Replaces bytes that are not UTF-8 by U+FFFD, as Python does."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
 
 
 def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Splits string [batch] as `str.split`: words, their starts and ends, int32 [batch, words]."""
+    """Splits string [batch] like `str.split`; returns words, their starts and ends, int32 [batch, words]."""
     codes = tf.strings.unicode_decode(texts, "UTF-8")
     inside = tf.logical_not(_is_in(codes.flat_values, _SPACES))
     columns = _columns(codes)
@@ -209,7 +204,7 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.
 
 
 class Characters:
-    """The characters of strings [batch], concatenated."""
+    """Converts byte spans in strings [batch] to spans in characters."""
 
     def __init__(self, texts: tf.Tensor):
         self.codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
@@ -238,7 +233,7 @@ class Characters:
         return tf.maximum(starts, 0), tf.maximum(starts, ends)
 
     def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """As `places`, without outer white space."""
+        """Like `places`, without white space at the ends."""
         starts, ends = self._touched(rows, begins, ends)
         # A span of only white space is unchanged.
         after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)

@@ -36,7 +36,7 @@ _BPE_VOCABULARIES = ("vocab.json", "assets/tokenizer/vocabulary.json")
 def load_tokenizer(
     path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer:
-    """Loads a SentencePiece .model, a WordPiece vocab .txt, a BPE's .json, a folder with one of them, or a hub's name.
+    """Loads a SentencePiece .model, WordPiece vocab .txt, BPE .json, a folder with one of these, or a model on the hub.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vocab.txt"
@@ -48,13 +48,14 @@ def load_tokenizer(
     'hello there'
 
     Args:
-        path: For byte-level BPE tokenizer.json, or vocab.json next to merges.txt.
-        lower_case: Whether text is lower-cased. None: as stored with the tokenizer, else True.
-        keep_accents: Whether accents stay. None: as stored, else False.
+        path: For byte-level BPE, a tokenizer.json, or a vocab.json next to merges.txt.
+        lower_case: Whether text is lower-cased. None: as stored with the tokenizer; else True, but False for a folder
+            with a cased vocabulary.
+        keep_accents: Whether accents stay. None: as stored; else False.
 
     Raises:
-        UserError: it is no tokenizer, the folder's vocabulary was changed, or case or accents differ from the stored
-            ones.
+        UserError: `path` is no tokenizer, the folder's vocabulary was changed, or case or accents differ from the
+            stored ones.
     """
     path = check_tokenizer(path)
     if path.is_dir():
@@ -74,7 +75,7 @@ def load_tokenizer(
 
 
 def check_tokenizer(path: str | os.PathLike) -> Path:
-    """Path of a tokenizer, downloaded for a hub's name; raises UserError if there is none."""
+    """Path of a tokenizer, after a download for a hub name; raises UserError if there is none."""
     found = find(path, _PART)
     if not found.exists():
         raise UserError(
@@ -133,10 +134,10 @@ def read_tokenizer(
 ) -> Tokenizer:
     """Reads the tokenizer of a vocabulary file or folder; see `load_tokenizer`.
 
-    If no file says otherwise, a vocabulary without capital letters is lower-cased, and accents are stripped.
+    If no file says otherwise, text is lower-cased unless the vocabulary `is_cased`, and accents are stripped.
 
-    Raises UserError if there is none or several, it is damaged, of an unknown kind (UnknownTokenizer), or stored with
-    another `lower_case`.
+    Raises UserError if there is no tokenizer or several, or it is damaged, unsupported or stored with another
+    `lower_case`.
     """
     path = check_tokenizer(path)
     if path.is_dir():
@@ -152,7 +153,7 @@ def read_tokenizer(
 def tokenizer_in(
     folder: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer | None:
-    """Reads a folder's tokenizer by `read_tokenizer`, or returns None."""
+    """Reads a folder's tokenizer like `read_tokenizer`, or returns None."""
     folder = Path(folder)
     if description_in(folder) is not None:
         return load_tokenizer(folder, lower_case, keep_accents)
@@ -168,7 +169,7 @@ def tokenizer_in(
 
 
 def own_sha256(folder: str | os.PathLike) -> str | None:
-    """SHA-256 of the tokenizer that this library saved in a folder, or None."""
+    """`Tokenizer.sha256` of the tokenizer that this library saved in a folder, or None."""
     path = description_in(folder)
     return None if path is None else files.read_json(path).get("sha256")
 

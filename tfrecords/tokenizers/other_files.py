@@ -1,7 +1,4 @@
-"""Table of the settings in other programs' tokenizer files: followed, without effect, or refused.
-
-An unknown key of a tokenizer_config.json only causes a warning.
-"""
+"""Lists which settings in other programs' tokenizer files are followed, without effect, or refused."""
 
 import json
 from collections.abc import Iterable
@@ -23,7 +20,7 @@ ANY = None
 
 
 class Known(NamedTuple):
-    """A supported key.
+    """A supported key of tokenizer_config.json.
 
     why: "followed", or why it has no effect. values: accepted values, besides a missing or null one; ANY for all.
     kinds: kinds of tokenizers to which `values` apply; empty for all.
@@ -202,7 +199,7 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
 
 def kind_of(values: dict[str, Any]) -> str:
-    """Kind of a tokenizer.json's model; early files do not name it."""
+    """Kind of a tokenizer.json's model; inferred for early files, which do not name it."""
     model = values["model"]
     unnamed = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
     return model.get("type") or unnamed
@@ -227,7 +224,7 @@ def check_file(values: dict[str, Any], where: str) -> None:
 
 
 def steps_of(values: dict[str, Any], part: str) -> list[dict[str, Any]]:
-    """Steps of a part of a tokenizer.json, without nesting."""
+    """Steps of a tokenizer.json's part such as "normalizer", without nesting."""
     if part == "model":
         return [{"type": kind_of(values)} | values["model"]]
     names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}

@@ -20,13 +20,13 @@ _TYPES = model_pb2.ModelProto.SentencePiece
 
 
 def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) -> tuple[Tokenizer, np.ndarray]:
-    """Keeps only the pieces that occur; returns the tokenizer, and their former ids, ascending: int64 [pieces].
+    """Returns a tokenizer with only the pieces that occur, and their former ids, ascending: int64 [pieces].
 
     Special pieces and single characters of used pieces (in byte-level BPE, all bytes and the parts of kept pieces)
-    stay. Text of remaining pieces keeps its pieces.
+    stay. Text whose pieces all stay is tokenized as before.
 
-    counts: of each piece. size: maximum number of pieces, the most frequent first; 0 for all. Raises UserError unless
-    it is WordPiece, byte-level BPE or SentencePiece unigram, or if the size is too small.
+    counts: how often each piece occurs. size: maximum number of pieces, the most frequent first; 0 for all. Raises
+    UserError unless the tokenizer is WordPiece, byte-level BPE or SentencePiece unigram, or if the size is too small.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] film fi ##lm f ##i ##l ##m dull".split()
@@ -66,7 +66,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
 
 
 def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
-    """Ids of a pruned tokenizer's pieces in the whole one, int64 [pieces], or None.
+    """Ids of a pruned tokenizer's pieces in the whole one, int64 [pieces]; None if not pruned from it.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> whole = WordPieceTokenizer(b"[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb\\n##b")

@@ -1,4 +1,4 @@
-"""Makes tokenizers from `tokenizers` files, and from vocabularies with transformers' settings."""
+"""Makes tokenizers from the `tokenizers` library's files, or vocabularies with transformers' settings."""
 
 import dataclasses
 from pathlib import Path
@@ -29,10 +29,7 @@ def is_cased(tokenizer: Tokenizer) -> bool:
 
 
 def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
-    """Reads a tokenizer.json, including its vocabulary.
-
-    Raises UserError if it is damaged, UnknownTokenizer if its kind or a step is unsupported.
-    """
+    """Makes a tokenizer from a tokenizer.json, which includes the vocabulary."""
     values = files.read_json(path)
     near, kind = FolderFiles(path.parent, values, str(path)), other_files.kind_of(values)
     if kind == "BPE":
@@ -65,9 +62,9 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
 
 
 def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
-    """Reads a byte-level BPE's vocab.json and merges.txt.
+    """Makes a byte-level BPE from vocab.json and merges.txt.
 
-    Raises UserError if one is missing or damaged, or they do not belong together.
+    Raises UserError if they are missing, damaged or inconsistent.
     """
     from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
     from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, rules_of_files
@@ -88,7 +85,7 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
 
 
 def refuse_lower_case(lower_case: bool | None, path: Path) -> None:
-    """Raises UserError for a byte-level BPE with `lower_case`."""
+    """Raises UserError if `lower_case` is asked of a byte-level BPE."""
     if lower_case:
         raise UserError(f"the byte-level BPE of '{path}' keeps text as it is; leave out --lower_case")
 
@@ -117,8 +114,8 @@ def wordpiece(
 ) -> Tokenizer:
     """Makes a WordPiece tokenizer with the settings in the files next to its vocabulary.
 
-    lower_case: None for theirs, else whether no piece has capital letters. keep_accents: None for theirs, else False.
-    Raises UserError if it is damaged, UnknownTokenizer for an unsupported setting.
+    If lower_case or keep_accents is None, these files decide; without any, text is lower-cased unless the vocabulary
+    `is_cased`, and lower-cased text loses its accents.
     """
     near.check("wordpiece")
     rules = _wordpiece_rules(near)
@@ -196,9 +193,9 @@ def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
 def sentencepiece(
     vocabulary: bytes, near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path
 ) -> Tokenizer:
-    """Makes a tokenizer of a SentencePiece model with the settings next to it; see `wordpiece`.
+    """Makes a tokenizer from a SentencePiece model with the settings next to it; see `wordpiece`.
 
-    A comma after a digit is a piece of its own, as in google-research/albert, not in ALBERT's tokenizer.json.
+    A comma after a digit is a piece of its own, as in google-research/albert, unlike in ALBERT's tokenizer.json.
     """
     near.check("sentencepiece")
     if near.described:
@@ -239,7 +236,6 @@ def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | No
 
 
 def _check_unigram(near: FolderFiles) -> bool:
-    """Checks the order of a Unigram file's steps; returns whether words end at all white space."""
     from tfrecords.tokenizers.unigram_file import is_step_of_blanks, is_step_of_quotes
 
     steps = near.steps("normalizer")

@@ -1,4 +1,4 @@
-"""SentencePiece as in ALBERT: its normalization, and commas after digits as separate pieces."""
+"""SentencePiece as in ALBERT, with its normalization, and commas after digits as separate pieces."""
 
 import itertools
 import os
@@ -27,9 +27,9 @@ _ENGLISH = frozenset(string.ascii_lowercase) | _PUNCTUATION
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """A SentencePiece `Tokenizer`. ALBERT's normalization is added to a published `vocabulary`.
+    """A SentencePiece `Tokenizer`; adds ALBERT's normalization to a published model.
 
-    If a model has it already, the model determines the case, and whether accents stay unless they are stripped here.
+    A model that has it already determines the case, and whether accents stay; accents can also be stripped here.
     """
 
     kind = "sentencepiece"
@@ -90,7 +90,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def script_word_starts(self) -> np.ndarray:
-        """As in `Tokenizer`; a non-English letter does not split a word."""
         return np.array([_starts_word(piece, is_spaced_letter) for piece in self.pieces])
 
     @cached_property
@@ -107,10 +106,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def digit_comma_splits(self) -> dict[int, list[int]]:
-        """The ids that replace each piece ending in a digit and a comma, as ALBERT's tokenization.py:53-88 intends.
+        """Ids that replace each piece ending in a digit and a comma, as ALBERT's tokenization.py:53-88 intends.
 
-        The piece without its comma is encoded with the same word boundary; the comma follows. (In Python 3 the original
-        adds a boundary.)
+        The piece without its comma is encoded with the same word boundary; the comma follows.
         """
         if self._blanks is not None:  # The `tokenizers` library has no such rule.
             return {}
@@ -141,7 +139,6 @@ class SentencePieceTokenizer(Tokenizer):
         return blanks_of(self.vocabulary)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As in `Tokenizer`; graph and offsets may choose another segmentation of equal score."""
         texts = self.as_read(texts)
         ids, splits = self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
         return self._with_last_blanks(texts, ids, splits)[:2]

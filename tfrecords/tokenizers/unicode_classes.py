@@ -1,6 +1,6 @@
-"""Tables of letters, numbers and white space as in the `tokenizers` library: Unicode 16.
+"""Lists letters, numbers and white space as the `tokenizers` library does, by Unicode 16.
 
-Written by `python -m scripts.unicode_classes`. Python and RE2 have other versions of Unicode.
+Written by `python -m scripts.unicode_classes`.
 """
 
 import functools
@@ -90,14 +90,14 @@ _TEXTS = {LETTER: _LETTERS, NUMBER: _NUMBERS, SPACE: _SPACES}
 
 @functools.cache
 def ranges(kind: int) -> list[tuple[int, int]]:
-    """First and last code points of all runs of characters of a kind, ascending."""
+    """First and last code points of all runs of characters of a kind such as LETTER, ascending."""
     parts = (part.partition("-") for part in _TEXTS[kind].split())
     return [(int(first, 16), int(last or first, 16)) for first, _, last in parts]
 
 
 @functools.cache
 def class_table() -> np.ndarray:
-    """Kind of every code point: uint8 [0x110000]."""
+    """Kind of every code point, such as LETTER: uint8 [0x110000]."""
     table = np.full(0x110000, OTHER, np.uint8)
     for kind in _TEXTS:
         for first, last in ranges(kind):
@@ -107,7 +107,7 @@ def class_table() -> np.ndarray:
 
 @functools.cache
 def re2_class(kind: int) -> str:
-    r"""Content of an RE2 character class for a kind.
+    r"""Content of an RE2 character class for characters of a kind.
 
     >>> re2_class(SPACE)[:11]
     '\\x{9}-\\x{d}'

@@ -1,8 +1,7 @@
-"""SentencePiece's unigram model over whole batches, compiled, with a cache of recent words.
+"""SentencePiece's unigram model on whole batches, compiled, with a cache of recent words.
 
-Words are segmented one by one with SentencePiece's arithmetic (unigram_model.cc, EncodeOptimized). SentencePiece sums
-scores from a text's start, so rounding may decide between equal scores (8|88 and 88|8): 6 of 47,557 paragraphs of
-Wikipedia differ.
+Words are segmented one by one with SentencePiece's arithmetic (unigram_model.cc, EncodeOptimized). SentencePiece itself
+sums scores from a text's start, so rounding may choose differently between equal scores (8|88 and 88|8).
 """
 
 import functools
@@ -36,7 +35,7 @@ _BOUNDARY = ord(WORD_BOUNDARY)
 class UnigramSegmenter:
     """Converts texts to ids; thread-safe.
 
-    expansions: every id's replacement, concatenated int32, and row_splits, int64 [vocab_size + 1].
+    expansions: the ids that replace each id, concatenated int32, and row_splits, int64 [vocab_size + 1].
     """
 
     def __init__(self, proto: model_pb2.ModelProto, expansions: tuple[np.ndarray, np.ndarray]):
@@ -69,7 +68,7 @@ class UnigramSegmenter:
 
 
 def can_segment(proto: model_pb2.ModelProto) -> bool:
-    """Whether every text's best segmentation is that of its words."""
+    """Whether a text's best segmentation always consists of its words' best ones."""
     spec, pieces = proto.normalizer_spec, proto.pieces
     own = {piece.piece for piece in pieces if piece.type == _PIECE.USER_DEFINED}
     normalizer = normalizer_of(spec.precompiled_charsmap)
@@ -93,7 +92,7 @@ def _replaced_characters(charsmap: bytes) -> frozenset[str]:
 
 @compiled
 def expand(ids, row_splits, values, table_splits):
-    """Replaces each id by its row of the table; returns values and new row_splits."""
+    """Replaces each id by its row of a ragged table; returns ids and new row_splits."""
     size = 0
     for token_id in ids:
         size += table_splits[token_id + 1] - table_splits[token_id]
@@ -157,7 +156,6 @@ def _encode(
 
 @compiled
 def _segment(codes, begin, length, edges, piece_ids, scores, is_single, unknown, best, origins, pieces, path):
-    """Writes a word's best path, the first of equal sums, into path[RESULT : length + 1]."""
     length += 1
     origins[: length + 1] = -1
     best[0] = 0

@@ -1,6 +1,6 @@
 """Converts a Unigram tokenizer.json to a SentencePiece model with the file's normalization.
 
-All steps become SentencePiece's rules; their name stores how a blank at the end of a text is handled.
+All its steps become SentencePiece's rules; the rules' name stores how blanks at the ends of a text are handled.
 """
 
 import base64
@@ -33,7 +33,7 @@ def is_step_of_blanks(step: dict[str, Any]) -> bool:
 
 
 def is_step_of_quotes(step: dict[str, Any]) -> bool:
-    """Whether a step replaces doubled quotes as ALBERT does."""
+    """Whether a step replaces doubled quotes (`` or '') like ALBERT."""
     return step["type"] == "Replace" and step["pattern"].get("String") in _QUOTES and step["content"] == '"'
 
 
@@ -45,10 +45,10 @@ def as_model(
     lower_case: bool | None,
     keep_accents: bool | None,
 ) -> bytes:
-    """Makes a serialized SentencePiece model of a file's "model" and normalization `steps`.
+    """Makes a serialized SentencePiece model from a tokenizer.json's "model" and normalization `steps`.
 
-    splits_at_white_space: whether words end at all white space, not at blanks only. special: pieces that are no text.
-    lower_case, keep_accents: None for the steps' own.
+    splits_at_white_space: whether any white space ends a word, not only blanks. special: pieces that are no text.
+    lower_case, keep_accents: None to leave that to the steps.
     """
     proto = model_pb2.ModelProto()
     special = special - _SCORES.keys()
@@ -85,7 +85,7 @@ _WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "
 
 
 def shifted(model: bytes, first: Sequence[str]) -> bytes:
-    """Converts a serialized SentencePiece model to fairseq's ids: `first`, its other pieces, <mask>."""
+    """Gives a serialized SentencePiece model fairseq's ids: pieces `first`, then the model's others, then <mask>."""
     proto = model_pb2.ModelProto.FromString(model)
     pieces = [(piece.piece, piece.score) for piece in proto.pieces if piece.piece not in first]
     vocab = [*((name, _SCORES.get(name, 0.0)) for name in first), *pieces, ("<mask>", 0.0)]

@@ -26,9 +26,9 @@ _MARK = b"\xef\xbb\xbf"
 
 
 class WordPieceTokenizer(Tokenizer):
-    """A WordPiece `Tokenizer` of a file with a piece a line, the line number its id.
+    """A WordPiece `Tokenizer` from a file with one piece per line; the line number is its id.
 
-    Raises UserError if it is damaged, UnknownTokenizer without special pieces or for an unsupported rule.
+    Raises UserError if it is damaged or unsupported.
     """
 
     kind = "wordpiece"
@@ -138,7 +138,7 @@ class WordPieceTokenizer(Tokenizer):
         return self.encode_with_offsets(texts)[:2]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As in `Tokenizer`; a dropped character belongs to the one before it."""
+        """Like `Tokenizer.encode_with_offsets`; a dropped character belongs to the one before it."""
         read = self.as_read(texts)
         if self._cutter is None:
             codes = np.frombuffer("".join(read).encode("utf-32-le", "surrogatepass"), np.uint32)

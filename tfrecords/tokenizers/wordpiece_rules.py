@@ -16,10 +16,11 @@ LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
 
 @dataclasses.dataclass(frozen=True)
 class WordPieceRules:
-    """All rules but the vocabulary, the case and the accents; see `CharacterRules` and `Tokenizer`.
+    """A WordPiece tokenizer's rules besides vocabulary, case and accents; see `CharacterRules` and `Tokenizer`.
 
-    strip_accents: whether accents are dropped though capitals stay. longest_word: characters of the longest known word.
-    names: (role, piece) of special pieces with unusual names. outside: added tokens that WordPiece itself ignores.
+    strip_accents: whether accents are dropped though capitals stay. longest_word: words of more characters are unknown.
+    names: (role, piece) of special pieces with unusual names. outside: added tokens in the vocabulary that WordPiece
+    itself ignores.
     """
 
     of_library: bool = False
@@ -35,7 +36,7 @@ class WordPieceRules:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "WordPieceRules":
-        """Reads the result of `values`.
+        """Makes rules from the result of `values`.
 
         >>> rules = WordPieceRules(longest_word=50, added=(AddedToken("[E1]", 7, True),))
         >>> WordPieceRules.from_values(json.loads(json.dumps(rules.values()))) == rules
@@ -46,15 +47,12 @@ class WordPieceRules:
         return cls(**values | {"names": names, "added": added, "outside": tuple(values.get("outside", ()))})
 
     def values(self) -> dict[str, Any]:
-        """Differences from google-research/bert's rules as JSON values."""
+        """The rules that differ from google-research/bert's, as JSON values."""
         values, plain = dataclasses.asdict(self), dataclasses.asdict(BERT_RULES)
         return {name: value for name, value in values.items() if value != plain[name]}
 
     def digest_text(self) -> str:
-        """The rules' part of a tokenizer's SHA-256, "" for the two usual sets of rules.
-
-        So a vocabulary has one digest with and without a tokenizer.json.
-        """
+        """The rules as text for a tokenizer's SHA-256; "" for the two usual sets of rules."""
         return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
 
 

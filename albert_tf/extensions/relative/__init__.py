@@ -32,15 +32,14 @@ OWN_WEIGHTS = (*BIASES, "segment_embeddings")
 
 @dataclasses.dataclass(frozen=True)
 class Relative(Extension):
-    """Scores distances and segments (XLNet). With a `memory_length` rows also attend to the previous rows.
+    """Adds scores of distances and segments (XLNet). With a `memory_length` rows also attend to the previous rows.
 
     There is no position table, so that rows may have any length. Embeddings have no layer norm, attention's dense
-    layers no biases. Weights are W_r [hidden_size, hidden_size], biases [heads, head_size] and segment embeddings [2,
-    heads, head_size].
+    layers no biases.
 
     Attributes:
         position_type: "relative".
-        attention_type: "bi": all attend to all, "uni": to no later token.
+        attention_type: "bi": tokens attend to all tokens, "uni": to no later one.
         clamp_length: largest distance that is distinguished; 0 for no limit.
         memory_length: positions of previous rows that tokens attend to; 0 for none. Otherwise the encoder returns the
             memory for the next rows.
@@ -141,15 +140,13 @@ class Relative(Extension):
 
 
 def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
-    """Returns W_r of encoded distances, [..., distances, hidden_size] to [..., heads, distances, head_size]."""
+    """Multiplies encoded distances [..., distances, hidden_size] by W_r: [..., heads, distances, head_size]."""
     projected = ops.matmul(distances, ops.cast(ops.convert_to_tensor(kernel), distances.dtype))
     shape = (-1, ops.shape(distances)[1], config.num_attention_heads, config.head_size)
     return ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
 
 
 class _Scores:
-    """An Attention's scores by content, distance and segments."""
-
     def __init__(self, extension: Relative, weights: Weights):
         self.extension, self.weights = extension, weights
 
@@ -183,7 +180,7 @@ class _Scores:
 
 
 class RelatedPairs(TokenPairs):
-    """Pairs with a batch's relations and precomputed W_r of distances."""
+    """TokenPairs with a batch's Relations and precomputed `position_keys`."""
 
     def __init__(self, relations: Relations):
         super().__init__(relations.bias, {})
@@ -191,7 +188,7 @@ class RelatedPairs(TokenPairs):
 
 
 class RelatedRows(PaddedRows):
-    """Padded rows with optional targets after and memory before them."""
+    """Padded rows, with optional memory before and prediction targets after their tokens."""
 
     def __init__(self, rows: PaddedRows, relations: Relations, mask_embedding: Any):
         super().__init__(rows.config, rows.features, rows.attention, rows.dtype, rows.seed, rows.draw_seed)

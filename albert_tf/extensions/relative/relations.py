@@ -1,6 +1,6 @@
 """A batch's distances, segments, masks, targets and memory for relative attention.
 
-Source: XLNet (Yang et al. 2019, arXiv:1906.08237, sections 2.3 to 2.5), zihangdai/xlnet modeling.py.
+Source: XLNet (arXiv:1906.08237, sections 2.3 to 2.5), zihangdai/xlnet modeling.py.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def sinusoids(distances: Tensor, width: int) -> Tensor:
 
 
 def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor:
-    """Encodes the distances of a query to keys, from `keys` down: float32 [distances, width] (modeling.py:222-243)."""
+    """Returns sinusoids of the distances keys, keys - 1, ...: float32 [distances, width] (modeling.py:222-243)."""
     count = keys + length if extension.attention_type == "bi" else keys + 1
     distances = keys - ops.arange(count)
     if extension.clamp_length:
@@ -40,7 +40,8 @@ def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor
 def shifted(scores: Tensor, keys: Any) -> Tensor:
     """Converts scores by distance [batch, heads, queries, distances] to scores by key [batch, heads, queries, keys].
 
-    Column j of query i was its column j + queries - i: Transformer-XL's relative shift (modeling.py:163-172).
+    For query i, key j comes from distance column j + queries - i: Transformer-XL's relative shift
+    (modeling.py:163-172).
     """
     batch, heads, queries, count = ops.shape(scores)
     flat = ops.reshape(scores, (batch * heads, queries * count))
@@ -50,7 +51,7 @@ def shifted(scores: Tensor, keys: Any) -> Tensor:
 
 
 def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
-    """Splits an axis after `first`, in TensorFlow faster than by slices."""
+    """Splits an axis after `first`; in TensorFlow the gradient of slices is slower."""
     if isinstance(first, int) and values.shape[axis] is not None:
         return ops.split(values, [first], axis=axis)
     sizes, parts = ops.shape(values), []
@@ -63,8 +64,8 @@ def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
 class Relations:
     """A batch's masks, segments and distances, the same at every step.
 
-    Content tokens may be followed by queries, which know a target's position but not its word. They attend to content,
-    and no token attends to them (XLNet's query stream, section 2.3).
+    Content tokens may be followed by queries, which know a target's position but not its word. Queries attend to
+    content; no token attends to queries (XLNet's query stream, section 2.3).
 
     Args:
         features: input_ids, input_mask and segment_ids as for every encoder, and optionally
@@ -160,7 +161,7 @@ class Relations:
         return ops.concatenate([of_content, self._of_targets(of_content)], axis=1)
 
     def _blocked(self, features: dict[str, Any], past: Any) -> Tensor | None:
-        """Content may attend to itself in any case, a query to its own position only where masks allow it."""
+        """Returns which pairs must not attend; content may attend to itself, a query to its position if masks allow."""
         batch, length = ops.shape(features["input_ids"])
         blocked = None
         if "input_mask" in features:

@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """A question's candidates, best first; `null_odds`: higher if an answer is less likely."""
+    """A question's candidates, best first; `null_odds` are the higher, the likelier there is no answer."""
 
     candidates: list[Candidate]
     null_odds: float
@@ -41,10 +41,10 @@ def find_answers(
     n_best: int = N_BEST,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> list[Answers]:
-    """Returns the `n_best` different texts of each question, best first, over all its windows.
+    """Returns each question's `n_best` different answers from all its windows, best first.
 
-    A start counts only in the window with the most context. `write_predictions_v2` (squad_utils.py of
-    google-research/albert) drops the others after the search.
+    A start counts only in the window that gives it the most context (write_predictions_v2 in squad_utils.py of
+    google-research/albert).
     """
     answers = []
     spans = _legal_spans(rows, outputs, max_answer_length)
@@ -58,9 +58,9 @@ def find_answers(
 
 
 def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray, bool]:
-    """Returns the score of "no answer" in a window, and whether to subtract the span's score from it.
+    """Returns the score of "no answer" in a window, and whether to subtract the best span's score.
 
-    A joint head has a logit for it; otherwise it is the span at [CLS].
+    The score is a joint head's logit, or that of the span at [CLS].
     """
     if "answerable_logits" in output:
         return np.atleast_1d(output["answerable_logits"]), False

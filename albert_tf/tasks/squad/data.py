@@ -14,7 +14,7 @@ from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 
 
 class GoldAnswer(NamedTuple):
-    """A right answer; `start`: its first character in the context, or None."""
+    """A right answer; `start`: its first character's index in the context, or None."""
 
     text: str
     start: int | None
@@ -49,12 +49,12 @@ def read_squad(path: str | os.PathLike, labelled: bool = True) -> list[SquadExam
 
 
 def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExample]:
-    """Returns the examples without those of the ids."""
+    """Returns the examples whose ids are not in `ids`."""
     return [example for example in examples if example.id not in ids]
 
 
 def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "") -> None:
-    """Raises UserError if first answers are not at their answer_start."""
+    """Raises UserError if an example's first answer is not at its answer_start."""
     wrong = [what for example in examples if (what := _misplaced(example))]
     if wrong:
         counted = f"{len(wrong)} answers are misplaced, " + "the first five: " * (len(wrong) > 5)
@@ -104,12 +104,12 @@ def read_json(path: str | os.PathLike) -> Any:
 
 
 def read_predictions(path: str) -> dict[str, str]:
-    """Reads the texts of a file by question id."""
+    """Reads a file's answer texts by question id."""
     return _read_answers(path, str, "texts")
 
 
 def read_null_odds(path: str) -> dict[str, float]:
-    """Reads the null odds of a file by question id."""
+    """Reads a file's odds of "no answer" by question id."""
     return {key: float(value) for key, value in _read_answers(path, (int, float), "numbers").items()}
 
 

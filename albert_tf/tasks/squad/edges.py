@@ -19,5 +19,5 @@ def edges() -> str:
 
 
 def edge_pattern() -> str:
-    """Returns an RE2 pattern for one of `edges()`."""
+    """Returns an RE2 pattern for one character of `edges()`."""
     return "[" + "".join(rf"\x{{{ord(one):x}}}" for one in edges()) + "]"

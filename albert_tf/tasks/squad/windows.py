@@ -23,13 +23,13 @@ class SpanRows(FeatureRows):
     """Rows that are windows, with the mapping from their tokens back to text.
 
     Attributes:
-        example: each row's example, ascending, int32 [rows] like the next four.
-        first_token: the window's first token, counted in the passage.
-        first_column: its column in the row.
-        size: tokens of the passage in the window.
-        null_column: of [CLS].
-        offsets: for each example int32 [passage tokens, 2], in characters.
-        unaligned: labelled examples whose answer has no token.
+        example: number of each row's example, ascending, int32 [rows] like the next four.
+        first_token: index of the window's first token in the passage.
+        first_column: that token's column in the row.
+        size: number of passage tokens in the window.
+        null_column: column of [CLS].
+        offsets: for each example int32 [passage tokens, 2]: each token's first and end character.
+        unaligned: number of labelled examples whose answer has no token.
     """
 
     example: np.ndarray
@@ -50,11 +50,11 @@ def make_rows(
     doc_stride: int = DOC_STRIDE,
     max_query_length: int = MAX_QUERY_LENGTH,
 ) -> SpanRows:
-    """Makes all windows of all examples, labelled by the first answer if `training`.
+    """Splits examples into windows, one a row, labelled by the first answer if `training`.
 
-    `p_mask` is 1 except at [CLS] and the passage (squad_utils.py:389-435 of google-research/albert); `start_mask` also
-    at [CLS] and at tokens with more context in another window. A window without the whole answer is labelled impossible
-    (squad_utils.py:446-468).
+    `p_mask` is 1 except at [CLS] and the passage (squad_utils.py:389-435 of google-research/albert); `start_mask` is 1
+    where `p_mask` is, at [CLS], and at tokens with more context in another window. A window without the whole answer is
+    labelled impossible (squad_utils.py:446-468).
     """
     if max_seq_length < 8:
         raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a passage; give 8 at least")
@@ -91,14 +91,14 @@ def make_rows(
 
 
 def token_span(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """Returns the first and last token with any of the characters [begin, end), or None."""
+    """Returns the first and last token that overlap the characters [begin, end), or None."""
     first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
     return (first, last) if first <= last else None
 
 
 def text_of(context: str, offsets: np.ndarray, first: int, last: int) -> str:
-    """Returns the raw text of tokens, stripped of `edges()`."""
+    """Returns the text of tokens `first` to `last`, stripped of `edges()`."""
     return context[offsets[first, 0] : offsets[last, 1]].strip(edges())
 
 

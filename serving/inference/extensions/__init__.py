@@ -1,1 +1,1 @@
-"""Exports' own code of some extensions, in modules of their names."""
+"""Export versions of some extensions; each module has the name of its extension."""

@@ -1,4 +1,4 @@
-"""The equilibrium's fixed point on concatenated rows."""
+"""The export version of the equilibrium extension."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedEquilibrium(ExportedExtension):
-    """Finds each token's row only once, and has no diagnostics."""
+    """Looks up each token's row once, not in each iteration."""
 
     has_one_row = False
 

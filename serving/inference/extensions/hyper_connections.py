@@ -1,4 +1,4 @@
-"""Hyper-connections with folded gates; several tokens' streams share one product."""
+"""The export version of hyper-connections."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +18,9 @@ _TOGETHER = 4
 
 
 class ExportedHyperConnections(ExportedExtension):
-    """Hyper-connections over [tokens, streams, hidden_size], with gates by step.
+    """Hyper-connections over states [tokens, streams, hidden_size]; each step has its own gates.
 
-    The kernel contains the gates' content weights and the square root of the norm's size.
+    The kernel includes the gates' `scale` weights and the square root of streams * hidden_size.
     """
 
     def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
@@ -85,10 +85,10 @@ class _ExportedConnections(Runner):
 
 
 class Sums:
-    """Sums of each token's vectors, weighted by its gates.
+    """Computes weighted sums of each token's vectors; weights are linear functions of its gates.
 
-    For speed `together` tokens share one product. `parts`, by kind of vectors: float32 [steps, gates, sums, vectors of
-    a token].
+    One matrix product serves `together` tokens. `parts` are the functions' coefficients, an array per kind of vectors:
+    float32 [steps, gates, sums, vectors of a token].
     """
 
     def __init__(self, parts: Sequence[np.ndarray], dtype: tf.DType, together: int):

@@ -1,6 +1,6 @@
-"""Attention scores by distance and segments, as in XLNet.
+"""The export version of XLNet's attention scores by distance and segments.
 
-W_r R is constant in an export and replaces W_r. Terms that are the same for all keys are left out.
+The keys of distances, W_r R, are stored instead of W_r. Terms that are equal for all keys are left out.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from serving.inference.tables import MASKED_SCORE, longest_block
 
 
 class ExportedRelative(ExportedExtension):
-    """Relative positions with constant distance scores; rows may continue other rows."""
+    """Relative positions with precomputed keys for all distances; rows may continue other rows."""
 
     def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
         super().__init__(extension, encoder, settings)
@@ -32,7 +32,7 @@ class ExportedRelative(ExportedExtension):
         self.scores = [RelativeScores(half, longest, extension.memory_length, settings.dtype) for half in halves]
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Adds the content bias of the half's first step to the queries."""
+        """Makes the content bias of the half's first step the bias of the queries."""
         if what != "bias":
             return parts
         content = self.weights.by_owner[half]["content_bias"]
@@ -90,7 +90,7 @@ class ExportedRelative(ExportedExtension):
 def _attend_backwards(
     attention: Attention, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
 ) -> Tensor:
-    """Attends to tokens not after the query; additional keys precede the first query."""
+    """Lets queries attend to themselves and earlier tokens; surplus keys precede the first query."""
     scores = attention.score(attention, query, key, pairs, step)
     if pairs.summary is None:
         queries, keys = tf.shape(query)[2], tf.shape(key)[2]
@@ -104,12 +104,12 @@ def _attend_backwards(
 
 
 def differing(segments: Tensor, of_keys: Tensor) -> Tensor:
-    """Returns float32 [rows, 1, queries, keys], 1 where the segments differ."""
+    """Returns float32 [rows, 1, queries, keys], 1 where query and key differ in segment."""
     return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
 
 
 class RelativeScores(tf.Module):
-    """Scores the token pairs of an attention half; at most `memory` positions precede a row."""
+    """Scores the token pairs of an attention layer; at most `memory` remembered tokens precede a row."""
 
     def __init__(self, half: Any, length: int, memory: int, dtype: tf.DType):
         super().__init__()
@@ -131,7 +131,7 @@ class RelativeScores(tf.Module):
         self.visits = [half.steps.index(step) if step in half.steps else 0 for step in range(config.num_steps)]
 
     def of_length(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Returns W_r R of all distances between so many queries and keys, [heads, distances, head_size]."""
+        """Returns W_r R for the distances between `queries` and `keys` tokens, [heads, distances, head_size]."""
         heads, distances, size = self.position_keys.shape
         first = self.longest - keys
         # "uni" attention has no negative ones.
@@ -141,7 +141,7 @@ class RelativeScores(tf.Module):
     def __call__(self, attention: Attention, query: Tensor, key: Tensor, pairs: Any, step: Step) -> Tensor:
         """Returns the scores [rows, heads, queries, keys].
 
-        `query` is scaled and has the first step's content bias. `pairs` has the feature "segments" if there are
+        `query` is scaled and includes the first step's content bias; `pairs` has the feature "segments" if there are
         several.
         """
         content = query + self._of_step(self.of_content, step, query) if self.is_untied else query
@@ -178,10 +178,10 @@ class RelativeScores(tf.Module):
 
 
 def shifted(scores: Tensor, keys: Tensor) -> Tensor:
-    """Converts scores by distance to [rows, heads, queries, keys]: column j is column j + queries - i of query i.
+    """Converts scores by distance to scores by key, [rows, heads, queries, keys].
 
-    Cut into rows that are one shorter, the numbers are aligned. TensorFlow copies slices by whole rows only of
-    matrices.
+    Column j of query i comes from column j + queries - i; reshaping to rows one column shorter aligns them. Slices are
+    of matrices, which TensorFlow copies by whole rows.
     """
     rows, heads, queries, count = tf.unstack(tf.shape(scores))
     each = rows * heads

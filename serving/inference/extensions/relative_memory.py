@@ -1,6 +1,6 @@
-"""Memory of a document: each row also attends to the step inputs of the rows before it.
+"""Memory of a document: each row also attends to the rows before it, whose inputs to every step are stored.
 
-Source: zihangdai/xlnet modeling.py:189-202. Padding at the end of a row is not remembered.
+Source: zihangdai/xlnet modeling.py:189-202.
 """
 
 from typing import Any
@@ -15,10 +15,10 @@ from serving.inference.tables import MASKED_SCORE
 
 
 class RowsWithMemory(BatchRows):
-    """A padded batch with memory before each row."""
+    """A padded batch in which a memory precedes each row."""
 
     def remember(self, extension: Any, memory: Tensor, memory_lengths: Tensor) -> None:
-        """Stores the memory [batch, steps, places, hidden_size]; the last `memory_lengths` places are in use."""
+        """Sets the memory [batch, steps, places, hidden_size]; only a row's last `memory_lengths` places are in use."""
         message = f"memory has more than the {extension.memory_length} places that this model remembers"
         fits = tf.debugging.assert_less_equal(tf.shape(memory)[2], extension.memory_length, message)
         with tf.control_dependencies([fits]):
@@ -63,7 +63,7 @@ class RowsWithMemory(BatchRows):
         return tf.gather(self.rectangle(hidden), self.summaries, axis=1, batch_dims=1)
 
     def remembered(self, entered: Tensor) -> dict[str, Tensor]:
-        """Returns the memory for the next rows, with leading zeros, and its lengths."""
+        """Returns `memory` for the next rows, padded in front with zeros, and `memory_lengths`."""
         config, most = self.config, self.extension.memory_length
         kept = tf.reduce_sum(tf.cast(self.batch.mask, tf.int32), axis=1)
         if self.extension.reuse_length:
@@ -79,7 +79,7 @@ class RowsWithMemory(BatchRows):
 
 
 class ArrayMemoryRunner(relative.RememberingRunner):
-    """Stores the inputs of all steps in one array, for steps in a loop."""
+    """Stores the inputs of all steps in a TensorArray, as steps in a loop require."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tf.TensorArray]:
         shape = [None, self.config.hidden_size]
