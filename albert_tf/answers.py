@@ -5,9 +5,9 @@
 | AlbertClassifier | {"label": name, "probabilities": {name: float}}; with `multi_label` "labels": [name] |
 | AlbertRegressor | float |
 | AlbertTokenClassifier | [(word, label)]; truncated words have None |
-| AlbertSpanPredictor, of question and context | {"answer": text, "" for none; "score": float; "null_odds": float} |
+| AlbertSpanPredictor | {"answer": text, "" for none; "score": float; "null_odds": float} |
 | AlbertSentenceEmbedder, AlbertEncoder | a row of a float32 array [texts, hidden_size] |
-| AlbertPretrainer | for each [MASK] (RoBERTa: <mask>) its likeliest tokens, [(token, probability)] |
+| AlbertPretrainer | for each [MASK] (RoBERTa: <mask>) the likeliest tokens, [(token, probability)] |
 
 Classes without names are called by their numbers, as strings.
 """
@@ -47,7 +47,7 @@ _MOST_LOGITS = 2**27
 
 
 def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, batch_size: int):
-    """Returns a loaded model's predictions; see `Loaded.predict`."""
+    """Implements `Loaded.predict`."""
     kind = next((kind for kind in _ANSWERS if isinstance(loaded.model, kind)), None)
     if kind is None:
         name = type(loaded.model).__name__
@@ -58,7 +58,7 @@ def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, ba
 def embed(
     loaded: "Loaded", texts: Any, batch_size: int, show_progress: bool = False, prompt_name: str = ""
 ) -> np.ndarray:
-    """Returns vectors, float32 [texts, dimensions]; see `Loaded.encode`."""
+    """Implements `Loaded.encode` without `normalize`: float32 [texts, dimensions]."""
     model = loaded.embedder
     if not isinstance(model, AlbertSentenceEmbedder):
         raise UserError(f"an {type(model).__name__} makes no vectors; call predict, or load an encoder or embedder")
@@ -82,7 +82,7 @@ _SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Compares vectors [n, dimensions] with vectors [m, dimensions]: float32 [n, m]."""
+    """Returns the similarities, float32 [n, m], of two arrays' vectors."""
     if name not in _SIMILARITIES:
         raise UserError(f"similarity '{name}' is not known; known are {', '.join(_SIMILARITIES)}")
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
@@ -91,7 +91,7 @@ def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors of length 1 in the same directions; zeros stay."""
+    """Scales vectors to length 1; zero vectors stay zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
@@ -109,7 +109,6 @@ def _outputs(
 
 
 def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
-    """Returns the model's outputs [texts, ...]."""
     inputs = loaded.task.get("inputs")
     if inputs is not None and (len(inputs) == 2) != (seconds is not None):
         expected = "pairs: predict(firsts, seconds)" if len(inputs) == 2 else "single texts: predict(texts)"
@@ -214,7 +213,6 @@ def _words(loaded, preprocess, texts, seconds, batch_size) -> list[list[list[tup
 
 @on_host
 def _masked_rows(tokenizer: Tokenizer, texts: Sequence[str], max_seq_length: int) -> FeatureRows:
-    """Makes rows [CLS] text [SEP], with the mask's id for [MASK] (RoBERTa's: <mask>)."""
     framer = Framer(tokenizer, max_seq_length)
     parts = [re.split(framer.mask_pattern, text) for text in texts]
     tokens = encode(tokenizer, [part for text in parts for part in text])

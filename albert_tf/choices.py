@@ -1,4 +1,4 @@
-"""Choices of settings, in a module that imports no TensorFlow, so that --help is fast."""
+"""Values of settings, without TensorFlow, so that --help is fast."""
 
 from typing import NamedTuple
 
@@ -21,13 +21,13 @@ LONGEST_PERIOD = 12
 
 
 class PairRule(NamedTuple):
-    """What a loss on pairs reads.
+    """The settings and texts of a loss on pairs.
 
     Attributes:
-        options: settings that change it.
-        documents: the fewest texts that a row needs besides its anchor.
-        most: the most of them; 0 for any number.
-        compares: whether it compares the rows of a batch.
+        options: settings that change the loss.
+        documents: fewest texts of a row besides its anchor.
+        most: most such texts; 0: any number.
+        compares: whether the loss compares a batch's rows with each other.
     """
 
     options: tuple[str, ...]

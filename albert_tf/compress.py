@@ -1,7 +1,7 @@
 """Compresses a model, and trains the small model to reproduce the answers of the large one.
 
-It narrows the word embeddings, shares blocks between layers, and removes unused pieces of the vocabulary. Then it
-trains the small model by distillation, on plain text and on a task.
+It narrows the word embeddings, shares blocks between layers, and removes unused pieces of the vocabulary. The small
+model then learns by distillation, on text and on a task.
 
 python -m albert_tf.compress --model=all-MiniLM-L6-v2 --text='corpus/*.txt' --output_dir=small
 python -m albert_tf.compress --model=sst2 --task=sst2 --data_dir=glue/SST-2 --output_dir=sst2_small

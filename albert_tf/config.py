@@ -1,4 +1,4 @@
-"""The configuration of an encoder: the fields of ALBERT and BERT, and the keys of extensions."""
+"""The configuration of an encoder."""
 
 import dataclasses
 import functools
@@ -21,37 +21,31 @@ if TYPE_CHECKING:
 class AlbertConfig:
     """Describes one encoder; the fields' names are those of the published `albert_config.json`.
 
-    `hidden_act` "gelu" is ALBERT's tanh approximation (modeling.py:299), "gelu_erf" the exact one that HuggingFace
-    calls "gelu".
-
     Args:
-        **values: the attributes below, and the keys of extensions (albert_tf/extensions), such as `halting="act"`.
-            Both can be read as attributes. A configuration file is one flat JSON object of all of them.
+        **values: fields, and keys of extensions, such as `halting="act"`. A file is one flat JSON object of them.
 
     Attributes:
-        sharing: which half of a block is shared over depth: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
-        num_hidden_groups: groups of layers, within which weights are shared.
-        inner_group_num: blocks in a row, each with its own weights, that make one depth step.
-        factorization: "all" normalizes the summed embeddings at `embedding_size` and projects them with a bias
-            (google-research/albert); "word" projects the word embeddings alone, without a bias (brightmart/albert_zh).
-            Without effect where the two sizes are equal.
-        always_project: project also where the two sizes are equal, as HuggingFace and keras-hub do.
-        position_offset: the position table's row for a text's first token: 0, or 2 for RoBERTa, whose positions start
-            after the padding's id (transformers modeling_roberta.py:142).
-        depth_plan: which blocks run in which order, in the syntax of `read_depth_plan`, instead of groups: "1+1x10+1"
-            is a first block, one that runs ten times, and a last one. It must run num_hidden_layers blocks. `sharing`
-            selects the halves that follow it; every step has its own other half.
-        norm_position: "post" normalizes each half's sum with its input (ALBERT, BERT); "pre" each half's input, and
-            once the result of the last step (Xiong et al. 2020, section 3).
+        hidden_act: "gelu" is ALBERT's tanh approximation (modeling.py:299), "gelu_erf" HuggingFace's exact "gelu".
+        sharing: the part of a block that layers share: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
+        num_hidden_groups: number of groups; layers of a group share weights.
+        inner_group_num: blocks with their own weights that make one layer.
+        factorization: "all" normalizes the summed embeddings and projects them with a bias (google-research/albert);
+            "word" projects only word embeddings, without a bias (brightmart/albert_zh). Ignored if sizes are equal.
+        always_project: project even if `embedding_size` is `hidden_size`, as HuggingFace and keras-hub do.
+        position_offset: the first token's position: 0, or 2 for RoBERTa (transformers modeling_roberta.py:142).
+        depth_plan: which blocks run in which order, instead of groups; see `read_depth_plan`. "1+1x10+1" is a first
+            block, one that runs ten times, and a last one: num_hidden_layers runs in all. It applies to what `sharing`
+            shares; each step has its own other half.
+        norm_position: "post" normalizes the sum of each half block's input and output (ALBERT, BERT); "pre" each half
+            block's input, and the last step's result (Xiong et al. 2020, section 3).
         norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
         feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
-            with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020). `intermediate_size` is the width of both products.
+            with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020).
         use_bias: whether dense layers and norms of embeddings and blocks have biases; pooler and heads always do.
-        extensions: the requested extensions.
-        unused: keys and values of extensions that are not requested.
+        unused: keys and values of extensions that are off.
 
     Raises:
-        UserError: a value is impossible, or two conflict; the message names them.
+        UserError: a value is impossible, or two conflict.
 
     >>> config = AlbertConfig.named("albert_base_v2").replace(num_hidden_layers=6, sharing="ffn", halting="act")
     >>> config.num_steps, config.head_size, config.is_projected, config.halting
@@ -112,7 +106,6 @@ class AlbertConfig:
 
     @functools.cached_property
     def spec(self) -> Spec:
-        """Returns the components of embeddings and blocks."""
         spec = Spec()
         for one in self.extensions:
             spec = one.spec(spec)
@@ -120,34 +113,34 @@ class AlbertConfig:
 
     @functools.cached_property
     def head_size(self) -> int:
-        """Returns the width of an attention head."""
+        """The width of an attention head."""
         return self.hidden_size // self.num_attention_heads
 
     @functools.cached_property
     def max_seq_length(self) -> int:
-        """Returns the longest row in tokens: the position table's rows from `position_offset` on."""
+        """The most tokens of a row: position embeddings from `position_offset` on."""
         return self.max_position_embeddings - self.position_offset
 
     @property
     def num_steps(self) -> int:
-        """Returns how many blocks run in sequence: layers times inner groups."""
+        """How many blocks run in sequence: layers times inner groups."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
     def unpublished(self) -> list[str]:
-        """Returns the keys that request features of no published model."""
+        """The keys set here that no published model sets."""
         names = [name for name in _LATER if name != "position_offset" and getattr(self, name) != _CORE[name].default]
         published = {key for one in self.extensions for key in one.published}
         return names + [key for key in self._of_extensions() if key not in published]
 
     @property
     def is_projected(self) -> bool:
-        """Returns whether a matrix maps embeddings to `hidden_size`."""
+        """Whether a matrix maps embeddings to `hidden_size`."""
         return self.always_project or self.embedding_size != self.hidden_size
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Returns the published configuration called `name`; UserError for an unknown name.
+        """Returns the published configuration called `name`, or raises UserError.
 
         >>> AlbertConfig.named("bert_base_uncased").sharing
         'none'
@@ -158,13 +151,13 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Reads our own fields, or those of a published file: google-research's, other official code's, HuggingFace's.
+        """Reads a dictionary with the keys of this library's, official or HuggingFace's files.
 
         >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
         'gelu_erf'
 
         Raises:
-            UserError: an unknown key, a key whose value asks for another architecture, or an impossible value.
+            UserError: an unknown key, or a value that is impossible or asks for another architecture.
         """
         from albert_tf.config_reading import read_values
 
@@ -172,16 +165,16 @@ class AlbertConfig:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
-        """Reads a configuration file; see `from_dict`. Errors name the file; a missing size is an error.
+        """Reads a configuration file like `from_dict`; a missing size is an error.
 
-        `model_type` ("albert", "bert", "roberta") applies to a HuggingFace file that does not name one itself.
+        `model_type` ("albert", "bert", "roberta") applies to a HuggingFace file that names none.
         """
         from albert_tf.config_reading import read_file
 
         return read_file(cls, path, model_type)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the keys that `from_dict` reads; later additions only where they differ from their defaults."""
+        """Returns a dictionary that `from_dict` reads."""
         later = [name for name in _LATER if getattr(self, name) != _CORE[name].default]
         return {name: getattr(self, name) for name in [*_FIRST, *later]} | self._of_extensions()
 
@@ -193,7 +186,7 @@ class AlbertConfig:
         return {key: values[key] for key in KEYS if key in values}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
-        """Returns the JSON text that `from_json` reads; also writes it to `path` if given."""
+        """Returns the JSON text that `from_json` reads; also writes it to `path`."""
         if path is not None:
             write_json(Path(path), self.to_dict())
         return json.dumps(self.to_dict(), indent=2) + "\n"
@@ -203,15 +196,13 @@ class AlbertConfig:
         return type(self)(**(self.to_dict() | changes))
 
     def differing(self, other: "AlbertConfig") -> list[str]:
-        """Returns the keys that differ from another configuration."""
+        """Returns the keys whose values differ."""
         keys = dict.fromkeys([*self.to_dict(), *other.to_dict()])
         return [key for key in keys if getattr(self, key) != getattr(other, key)]
 
 
 def read_config(name: str) -> AlbertConfig:
-    """Reads a .json file or a model's folder, or returns the published configuration of that name.
-
-    The name may also be one of the Hugging Face hub, such as "google-bert/bert-base-uncased".
+    """Reads the configuration of a .json file, a model's folder, or a published or Hugging Face model's name.
 
     >>> read_config("albert_base_v2").hidden_size
     768

@@ -1,4 +1,4 @@
-"""Reads configuration files of other code bases as fields of an AlbertConfig."""
+"""Reads configuration files of other code bases."""
 
 import dataclasses
 import difflib
@@ -45,7 +45,7 @@ _HUGGINGFACE_ACTIVATIONS = {
 
 
 def read_name(make: Callable[..., Config], name: str) -> Config:
-    """See `AlbertConfig.named`."""
+    """Implements `AlbertConfig.named`."""
     name = OTHER_NAMES.get(name, name)
     if name not in NAMED:
         # A short name resembles more words than the intended long one.
@@ -56,7 +56,7 @@ def read_name(make: Callable[..., Config], name: str) -> Config:
 
 
 def find_config(name: str) -> Path | None:
-    """Returns the configuration file of a path or, once downloaded, of a model of the hub; None for any other name."""
+    """Returns the configuration file of a path or hub model; None for other names."""
     found = find(name, _PART)
     if name.endswith(".json") or not found.is_dir():
         return found if name.endswith(".json") else None
@@ -68,7 +68,6 @@ def find_config(name: str) -> Path | None:
 
 
 def _of_config(names: Sequence[str]) -> list[str]:
-    """Returns the names of configuration files, by precedence."""
     return [name for pattern in CONFIG_FILES.split() for name in sorted(fnmatch.filter(names, pattern))]
 
 
@@ -84,14 +83,14 @@ _PART = RepositoryPart((MODULES, *CONFIG_FILES.split()), _fetch_all)
 
 
 def read_values(make: Callable[..., Config], values: Mapping[str, Any], where: str = "") -> Config:
-    """See `AlbertConfig.from_dict`; `where` names the file in warnings."""
+    """Implements `AlbertConfig.from_dict`; `where` names the file in warnings."""
     own = [field for field in dataclasses.fields(make) if field.name not in ("extensions", "unused")]
     defaults = {field.name: field.default for field in own} | dict.fromkeys(KEYS)
     return make(**read_fields(values, defaults, where))
 
 
 def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: str | None) -> Config:
-    """See `AlbertConfig.from_json`."""
+    """Implements `AlbertConfig.from_json`."""
     values = read_json(path)
     if not isinstance(values, dict):
         raise UserError(f"'{path}' holds no JSON object")
@@ -111,12 +110,9 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Returns the fields in a configuration of ours, of official code or of HuggingFace.
+    """Translates an official or HuggingFace configuration to AlbertConfig's fields.
 
-    `defaults` are of all fields; `where` is the file's name, for warnings.
-
-    Raises:
-        UserError: an unknown key, or one whose value requests another architecture.
+    `defaults` maps every field to its default.
     """
     check_kind(values)
     from_huggingface = "model_type" in values or "transformers_version" in values
@@ -157,7 +153,7 @@ def _known(
 
 
 def check_kind(values: Mapping[str, Any]) -> None:
-    """Raises UserError for a configuration of an unsupported model."""
+    """Raises UserError if a configuration's model_type is not supported."""
     kind = values.get("model_type")
     if not isinstance(kind, str | None):
         raise UserError(f"model_type must be a text, not {kind!r}")
@@ -173,11 +169,6 @@ def check_kind(values: Mapping[str, Any]) -> None:
 def _check_keys(
     values: Mapping[str, Any], names: Iterable[str], fixed: Mapping[str, tuple], is_theirs: bool, where: str
 ) -> None:
-    """Raises UserError for a key outside `names`, ignored keys and `fixed`, or another value of a fixed key.
-
-    transformers ignores unknown keys, so in its files (`is_theirs`) such a key only causes a warning, unless it names
-    custom code or is a misspelled known key.
-    """
     unknown = list[str]()
     for key, value in values.items():
         if key in names:

@@ -53,19 +53,10 @@ class ConvertSettings(CheckedSettings):
 def convert(
     source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None, **rows: int
 ) -> "keras.Model":
-    """Reads a model and writes it in another format, with its class names, tokenizer and task; returns the model.
+    """Reads a model and writes it in another format, with class names, tokenizer and task; returns the model.
 
-    A folder of sentence-transformers becomes an AlbertSentenceEmbedder; formats but Keras's contain only its encoder.
-
-    Args:
-        source: what `formats.load` takes, or a name of the hub.
-        target: what `formats.save` takes.
-        to: one of FORMATS.
-        form: the source's; None detects it.
-        **rows: arguments of `long_rows.for_long_rows`.
-
-    Raises:
-        UserError: as `formats.load`, `formats.save` and `for_long_rows`.
+    A sentence-transformers folder becomes an AlbertSentenceEmbedder, which only Keras's format keeps whole; others keep
+    its encoder. `rows` are arguments of `long_rows.for_long_rows`.
     """
     from albert_tf import loading
     from albert_tf.checkpoints.formats import check_tokenizer_fits, load, save, save_tokenizer
@@ -111,7 +102,7 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def main(settings: ConvertSettings) -> None:
-    """Converts as the flags specify, and prints what was written."""
+    """Converts as the flags specify."""
     if Path(settings.output).resolve() == Path(settings.input).resolve():
         raise UserError(f"--output={settings.output} is --input, whose files would be replaced; choose another")
     if settings.form != "keras_hub":  # It may be a preset's name.

@@ -1,4 +1,4 @@
-"""The syntax of depth plans, such as "1+1x10+1": which blocks run, in which order, how often."""
+"""The syntax of depth plans, such as "1+1x10+1"."""
 
 import re
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,13 +12,7 @@ _PART = re.compile(r"([1-9]\d*)(?:x([1-9]\d*)(r?))?")
 
 
 class PlanPart(NamedTuple):
-    """A part of a plan: blocks of its own that run in sequence, repeatedly.
-
-    Attributes:
-        blocks: number of blocks.
-        repeats: number of passes.
-        is_reversed: whether the last pass is in reversed order.
-    """
+    """Blocks that run in sequence, `repeats` times; if `is_reversed`, the last time in reverse."""
 
     blocks: int
     repeats: int
@@ -26,7 +20,7 @@ class PlanPart(NamedTuple):
 
 
 def read_depth_plan(text: str) -> list[PlanPart]:
-    """Reads parts joined by "+": "A" or "AxB" for A blocks run B times, "AxBr" for the last time in reversed order.
+    """Reads parts joined by "+": "A" is A blocks, "AxB" runs them B times, "AxBr" the last time in reverse.
 
     "3x4" is the "cycle" of Takase and Kiyono (arXiv:2104.06022) over three blocks, "3x4r" their "cycle (rev)".
 
@@ -50,7 +44,7 @@ def read_depth_plan(text: str) -> list[PlanPart]:
 
 
 def plan_cycles(text: str) -> list[range]:
-    """Returns the numbers of the blocks that run in each pass of a plan, over all of its parts.
+    """Returns the numbers of the blocks that run in each pass through a part of the plan.
 
     >>> [list(cycle) for cycle in plan_cycles("1+3x3r")]
     [[0], [1, 2, 3], [1, 2, 3], [3, 2, 1]]
@@ -64,7 +58,7 @@ def plan_cycles(text: str) -> list[range]:
 
 
 def check_depth_plan(config: "AlbertConfig") -> None:
-    """Raises UserError if a configuration's depth plan is none, or conflicts with its other fields."""
+    """Raises UserError if a configuration's depth plan is invalid or conflicts with its other fields."""
     runs = sum(part.blocks * part.repeats for part in read_depth_plan(config.depth_plan))
     if runs != config.num_hidden_layers:
         raise UserError(

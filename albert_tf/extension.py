@@ -1,4 +1,4 @@
-"""The base class of encoder extensions: frozen dataclasses whose fields are configuration keys."""
+"""The base class of encoder extensions."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -16,14 +16,12 @@ GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
 
 
 class Weight(NamedTuple):
-    """Describes a weight.
+    """A weight of an extension.
 
     Attributes:
-        shape: its shape.
-        initializer: a Keras initializer, or "normal" for the configuration's own.
-        per_step: whether axis 0 counts the steps that use it; optional for a half that runs once.
-        autocast: whether Keras casts it to the computation's dtype.
-        constraint: applied by the optimizer after an update.
+        initializer: a Keras initializer, or "normal" with the configuration's `initializer_range`.
+        per_step: whether axis 0 counts the steps that use it; optional for a half block that runs once.
+        autocast: whether Keras casts it to the compute dtype.
     """
 
     shape: tuple[int, ...]
@@ -34,13 +32,12 @@ class Weight(NamedTuple):
 
 
 class WeightLayer(NamedTuple):
-    """Describes a layer that holds an extension's weights. Files and optimizers use its names: never change them.
+    """A layer that holds weights of an extension. Files and optimizers use its names: never change them.
 
     Attributes:
-        attribute: its name in its owner. Optimizers number variables in the order of these layers.
-        layer: the layer's name, part of its variables' paths.
+        attribute: the owner's attribute that holds it; optimizers number variables in the order of layers.
+        layer: its name in variables' paths.
         disk: its path in a `.keras` file, below its owner; "" if the owner itself has the weights.
-        weights: by name.
     """
 
     attribute: str
@@ -53,13 +50,13 @@ class RowCost(NamedTuple):
     """The cost of a row; see `albert_tf.analysis.cost`.
 
     Attributes:
-        length: tokens, with those that an extension adds.
-        steps: maximal number of blocks that it runs through.
+        length: tokens, with any that an extension adds.
+        steps: the most blocks that a row runs through.
         stored_steps: blocks whose results the backward pass stores.
-        pairs: pairs of tokens whose scores are computed, in all steps of the plan.
+        pairs: pairs of tokens with an attention score, over all steps.
         stored_pairs: pairs whose scores the backward pass stores.
-        products: further multiplications per token, in all steps of the plan.
-        streams: vectors per token between steps if more than one, else 0.
+        products: additional multiplications per token.
+        streams: residual vectors per token between steps; 0 means one.
     """
 
     length: int
@@ -73,7 +70,7 @@ class RowCost(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """A feature of the encoder, whose fields are configuration keys. By default, each method changes nothing."""
+    """An optional feature of the encoder; fields are configuration keys; methods by default change nothing."""
 
     name: ClassVar[str] = ""  # as in the registry
     choices: ClassVar[dict[str, tuple]] = {}  # the values that a key may have
@@ -98,92 +95,88 @@ class Extension:
     )
 
     def check(self, config: Any) -> None:
-        """Raises UserError if its values are impossible, or conflict with the configuration."""
+        """Raises UserError for values that are impossible or conflict."""
 
     def conflicts(self) -> dict[str, str]:
-        """Returns keys that must not be set with it, with the reasons."""
+        """Returns configuration keys that exclude this extension, with reasons."""
         return {}
 
     def spec(self, spec: Spec) -> Spec:
-        """Returns the changed components of embeddings and blocks."""
+        """Returns `spec` with the extension's changes."""
         return spec
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
-        """Returns its layers in an owner: "encoder", "embeddings", or "attention" or "feed_forward" run at `steps`."""
+        """Returns its layers in "encoder", "embeddings", or the "attention" or "feed_forward" run at `steps`."""
         return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        """Returns a batch's rows, with any changes."""
+        """Returns a batch's rows with the extension's changes."""
         return rows
 
     def attention(self, attention: Any, weights: Weights) -> Any:
-        """Returns the Attention with some functions replaced."""
+        """Returns `attention`, perhaps with some functions replaced."""
         return attention
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        """Precomputes what depends on weights but not on the step. Not called when steps are recomputed."""
+        """Precomputes what is equal in all steps; not called if steps are recomputed."""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
-        """Returns a dense layer's low-rank addition: a [visits, inputs, rank] and b [visits, rank, units]."""
+        """Returns matrices whose product adds to a dense kernel: [steps, inputs, rank], [steps, rank, units]."""
         return None
 
     def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
-        """Returns the residual factor of a half that `steps` run."""
+        """Returns the factor of a half block's output, before it is added to its input."""
         return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
-        """Returns the step runner, optionally wrapped in another."""
+        """Returns the object that runs steps, perhaps wrapped in another."""
         return runner
 
     def period(self) -> int:
-        """Returns the number of steps after which its behaviour, as known at graph construction, repeats."""
+        """Returns the number of steps after which its behaviour repeats."""
         return 1
 
     def check_features(self, features: dict[str, Any]) -> None:
-        """Raises UserError if it does not allow a batch's features."""
+        """Raises UserError if the extension does not allow a batch's features."""
 
     def check_outputs(self, hidden_states: bool, attentions: bool) -> None:
-        """Raises UserError if hidden states or attentions are requested that it does not have."""
+        """Raises UserError if the extension cannot return these outputs."""
 
     def at_depth(self, depth: int) -> dict[str, Any]:
-        """Returns the keys to change for another number of layers."""
+        """Returns configuration keys to change for another number of layers."""
         return {}
 
     def unshared(self) -> dict[str, Any]:
-        """Returns the keys to change where each step gets weights of its own, which include what it adds to them."""
+        """Returns configuration keys to change if each step gets its own weights."""
         return {}
 
     def metrics(self) -> tuple[str, ...]:
-        """Returns the names of the metrics in its runner's `report`."""
+        """Returns the names of metrics that steps with this extension report."""
         return ()
 
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
-        """Returns the addition to an evaluation's loss, computed from its metrics."""
+        """Returns what to add to the loss in evaluation."""
         return 0.0
 
     def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        """Returns columns of a run's history, computed from some training rows."""
+        """Returns columns for a run's history, computed from a few training rows."""
         return {}
 
     def warning(self, figures: Mapping[str, float], step: int) -> str:
-        """Returns a warning about a run's figures at a step, or ""."""
+        """Returns a warning about a run's figures, or ""."""
         return ""
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        """Returns a row's cost with this extension; `targets` tokens follow a row whose words are predicted."""
+        """Returns a row's cost with this extension."""
         return cost
 
     def head_weights(self, config: Any) -> int | None:
-        """Returns the number of weights in its pre-training heads; None for ALBERT's heads."""
+        """Returns the number of weights in pre-training heads; None if as in ALBERT."""
         return None
 
 
 def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> None:
-    """Validates the extensions' keys and their combinations; `defaults` are those of the core's keys.
-
-    Raises:
-        UserError: a value is impossible, needs an extension that is not requested, or excludes another.
-    """
+    """Raises UserError for impossible values or combinations."""
     for key, value in config.unused:
         entry, cls = owner_of(key)
         check_value(cls.__dataclass_fields__[key], value, cls.choices, cls.limits)
@@ -202,22 +195,18 @@ def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> Non
 
 
 def begins_plain(key: str) -> bool:
-    """Returns whether a new model with this key set computes the same as one without it."""
+    """Returns whether a new model with this key computes the same as one without it."""
     return key == "depth_plan" or (key in KEYS and owner_of(key)[1].begins_plain)
 
 
 def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
-    """Returns the key that requests a configuration's extension, and its value, for messages."""
+    """Returns the key that requests an extension, with its value, as text."""
     key = REGISTRY[extension.name].keys[0]
     return f"{key} {getattr(config, key)!r}"
 
 
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns a consistent configuration and walk, where an extension has its own walk.
-
-    Raises:
-        UserError: the configuration requests such an extension, and `walk` explicitly another.
-    """
+    """Returns configuration and `walk`, the mode of the depth loop; either may set the other."""
     for name, entry in REGISTRY.items():
         if entry.walk and entry.walk == walk and config.extension(name) is None:
             config = config.replace(**{entry.keys[0]: entry.values[0]})

@@ -1,4 +1,4 @@
-"""Checks the values of features, which are known before `fit`, `evaluate` and `predict`, but not in a graph."""
+"""Checks the values of features."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 def check_values(features: Any, config: AlbertConfig) -> None:
-    """Raises UserError for known ids or positions out of range."""
+    """Raises UserError for ids or positions out of range; symbolic tensors are not checked."""
     features = by_name(features)
     for name, (least, most) in _ranges(config, features["input_ids"].shape[-1]).items():
         if name in features:
@@ -19,7 +19,6 @@ def check_values(features: Any, config: AlbertConfig) -> None:
 
 
 def _ranges(config: AlbertConfig, length: int) -> dict[str, tuple[int, int]]:
-    """Returns each feature's least value and exclusive upper limit."""
     ranges = dict.fromkeys(("input_ids", "masked_lm_ids"), (0, config.vocab_size)) | {"next_sentence_labels": (0, 2)}
     positions = ("masked_lm_positions", "query_positions", "sequence_starts", "start_positions", "end_positions")
     ranges |= dict.fromkeys(positions, (0, length))

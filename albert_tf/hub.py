@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub by name: the files that are read, downloaded by `tfrecords.base.hub`."""
+"""Finds and downloads models of the Hugging Face hub."""
 
 import fnmatch
 import functools
@@ -30,33 +30,27 @@ _permitted: set[str] = set()
 
 
 def is_preset(path: Any) -> bool:
-    """Returns whether `path` names a preset that keras-hub downloads: kaggle://... or hf://..."""
+    """Returns whether `path` names a preset of keras-hub: kaggle://... or hf://..."""
     return str(path).startswith(PRESETS)
 
 
 def check_model(path: str | os.PathLike, allow_pickle: bool = False) -> None:
-    """Raises UserError where there is nothing at `path` that could be a model; what is there may still be damaged.
-
-    A name of the hub is downloaded; for `allow_pickle` see `find_model`. A preset's name is left to keras-hub.
-    """
+    """Raises UserError if `path` holds no model; downloads a hub model."""
     if not is_preset(path) and not (found := find_model(path, allow_pickle=allow_pickle)).exists():
         detect(found)
 
 
 def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool = False) -> Path:
-    """Returns where a model is on this machine: `path` itself, or the folder of a model of the hub, once downloaded.
-
-    What exists wins over a name. In a process, a name is looked up once.
+    """Returns the path of a model: `path` itself if it exists, else the folder of a downloaded model of the hub.
 
     Args:
-        path: a folder or file, or a name such as "albert/albert-base-v2", or "albert/albert-base-v2@REVISION".
-        revision: the branch, tag or commit of a name; empty: the main branch.
-        allow_pickle: whether weights of a name or folder may be a PyTorch pickle where there are no safetensors; so it
-            stays for this model in this process.
+        path: a folder, a file, or a name such as "albert/albert-base-v2" or "albert/albert-base-v2@REVISION".
+        revision: branch, tag or commit of a name; empty: the main branch.
+        allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors; remembered for this model.
 
     Raises:
-        UserError: there is no such model or revision, it needs a token, holds nothing that is read here or a pickle
-            alone, or the hub cannot be reached.
+        UserError: there is no such model, it needs a token, cannot be read or is a pickle alone, or the hub cannot be
+            reached.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -73,7 +67,6 @@ def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool =
 
 
 def _pickle_in(folder: Path) -> str:
-    """Names a pickle of weights that would be read of a folder; "" where there is none."""
     modules = read_modules(folder / MODULES) if (folder / MODULES).is_file() else []
     places = [folder / module["path"] for module in modules] or [folder]
     read = (weights_file(place) for place in places if not (place / MODEL_FILE).is_file())
@@ -88,7 +81,7 @@ def _not_permitted(name: str | os.PathLike, file: str) -> str:
 
 
 def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool = False) -> Path:
-    """Downloads what is read, the weights last: a folder of the cache that has them is whole."""
+    """Downloads the weights last: a cached folder that has them is complete."""
     if _ADAPTER in listed:
         raise UserError(
             f"'{name}' is a PEFT adapter ({_ADAPTER}), which is not read here; merge it into its base model"
@@ -114,7 +107,6 @@ def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: boo
 
 
 def _weights(name: str, listed: Sequence[str], inside: str, fetch: Fetch, allow_pickle: bool) -> list[str]:
-    """Names the files of the weights; of weights in several files the index comes last."""
     names = (*_WHOLE, _KERAS_HUB[0], *_PICKLES)
     file = next((file for one in names if (file := f"{inside}{one}") in listed), None)
     if file is None:
@@ -132,7 +124,6 @@ def _weights(name: str, listed: Sequence[str], inside: str, fetch: Fetch, allow_
 
 
 def _check_type(name: str, values: Any) -> None:
-    """Raises UserError for a model of another family before its weights are downloaded."""
     kind = values.get("model_type") if isinstance(values, dict) else None
     if kind is not None and kind not in MODEL_TYPES:
         raise UserError(f"'{name}' is a model of type '{kind}'; those that are read here are {', '.join(MODEL_TYPES)}")

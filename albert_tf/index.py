@@ -1,12 +1,7 @@
-"""Search in texts by their vectors: exact, or by usearch with rescoring.
+"""Search in texts by their vectors.
 
-| vectors | search | memory per number |
-|---|---|---|
-| float32 | exact up to EXACT_UP_TO texts, above by usearch's graph | 4 bytes |
-| int8 | usearch's graph of int8 vectors, the best rescored in float32 | 1 byte |
-| binary | all signs compared, the best rescored in float32 | 1 bit |
-
-The float32 vectors for rescoring stay on disk in a saved index.
+float32 vectors are compared exactly, above EXACT_UP_TO texts by usearch's graph; int8 vectors by that graph, binary
+ones by all signs. Inexact results are rescored with float32 vectors, which a saved index keeps on disk.
 """
 
 import hashlib
@@ -45,7 +40,7 @@ _PROGRESS = "progress.json"
 
 
 class Hit(NamedTuple):
-    """A text that a search found: its number in the index, the similarity, and the text."""
+    """A text that a search found, with its number in the index and its similarity."""
 
     number: int
     score: float
@@ -55,16 +50,11 @@ class Hit(NamedTuple):
 class Index:
     """Texts with their vectors; `Loaded.index` makes one, and `open_index` opens a saved one.
 
-    Args:
-        loaded: the model that encodes queries.
-        texts: in their order.
-        vectors: float32 [texts, dimensions], of length 1 where the model compares by the cosine.
-        kind: "float32", "int8" or "binary".
-        graph: usearch's; None to build it where `kind` and the number of texts need one.
-        model: the identity of the model that made the vectors; "" for `loaded`'s.
+    `vectors` are float32 [texts, dimensions], of length 1 for the cosine; `kind` is "float32", "int8" or "binary".
+    `graph` is a usearch index. `model` is the `identity` of the model that made the vectors, by default of `loaded`.
 
     Raises:
-        UserError: an unknown kind, one that the model's similarity does not allow, or usearch is missing.
+        UserError: the kind is unknown or does not fit the model's similarity, or usearch is missing.
     """
 
     def __init__(
@@ -82,12 +72,9 @@ class Index:
             self.graph = self._build()
 
     def search(self, queries: Any, top: int = 10, exact: bool = False) -> list:
-        """Returns the best texts for each query, the best first: lists of Hit; for one string its list.
+        """Returns a list of the `top` best Hits, the best first, for each query; for one string, one list.
 
-        Args:
-            queries: strings, as of `Loaded.predict`; the model's prompt for queries goes before them.
-            top: number of texts.
-            exact: whether every float32 vector is compared.
+        The model's prompt for queries is prepended. `exact` compares every float32 vector.
         """
         asked = [queries] if is_one(queries) else strings(queries, "queries")
         vectors = _encoded(self.loaded.encode_query, self.similarity, asked) if asked else []
@@ -99,13 +86,7 @@ class Index:
         return found[0] if is_one(queries) else found
 
     def nearest(self, vectors: np.ndarray, top: int = 10, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Returns similarities, float32 [queries, top], and numbers of the texts, int64, the best first.
-
-        Args:
-            vectors: float32 [queries, dimensions], as the model makes them of queries.
-            top: number of texts; of fewer texts all.
-            exact: whether every float32 vector is compared.
-        """
+        """Returns similarities, float32 [queries, top], and text numbers, int64 [queries, top], the best first."""
         if not isinstance(top, (int, np.integer)) or top < 1:
             raise UserError(f"top={top!r} must be a whole number of 1 or more")
         vectors = np.asarray(vectors, "float32")
@@ -158,11 +139,7 @@ class Index:
         )
 
     def save(self, folder: Any) -> Path:
-        """Writes a folder that `open_index` reads: texts, vectors, the graph and the model's identity.
-
-        Raises:
-            UserError: the folder cannot be written, holds another index, or another process writes to it.
-        """
+        """Writes a folder that `open_index` reads; raises UserError if it holds another index."""
         folder = files.make_output_dir(folder)
         with files.locked(folder):
             self._write(folder)
@@ -192,10 +169,7 @@ class Index:
 def exact_nearest(
     queries: np.ndarray, vectors: np.ndarray, top: int, compare: Callable[[Any, Any], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the highest similarities, float32 [queries, top], and the numbers of their vectors, the best first.
-
-    Equal ones come by their number. `compare` gives the similarities of two arrays of vectors.
-    """
+    """Returns the highest similarities and the numbers of their vectors, both [queries, top]."""
     scores, numbers = [np.zeros((0, top), "float32")], [np.zeros((0, top), "int64")]
     size = max(1, _BLOCK // max(len(vectors), 1))
     for start in range(0, len(queries), size):
@@ -218,7 +192,6 @@ def _compared_by(loaded: "Loaded") -> str:
 
 
 def _needs_graph(loaded: "Loaded", count: int, kind: str) -> bool:
-    """Returns whether usearch's graph is needed. Asked before a text is encoded, since that may take hours."""
     name = _compared_by(loaded)
     if kind not in VECTORS:
         raise UserError(f"vectors '{kind}' are unknown; choose one of {', '.join(VECTORS)}")
@@ -233,7 +206,7 @@ def _needs_graph(loaded: "Loaded", count: int, kind: str) -> bool:
 
 
 def make_index(loaded: "Loaded", texts: Any, kind: str, batch_size: int, show_progress: bool) -> Index:
-    """Encodes texts and returns their index; see `Loaded.index`."""
+    """Implements `Loaded.index`."""
     texts = strings(texts, "texts")
     if not texts:
         raise UserError("there are no texts to search in; give some")
@@ -244,13 +217,7 @@ def make_index(loaded: "Loaded", texts: Any, kind: str, batch_size: int, show_pr
 
 
 def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, batch_size: int) -> Index:
-    """Encodes texts into a folder, a part at a time, and saves their index there.
-
-    A call that was interrupted goes on after its last part.
-
-    Raises:
-        UserError: the folder holds another index, or another process writes to it.
-    """
+    """Encodes texts part by part, resuming after an interruption, and saves their index in a folder."""
     _needs_graph(loaded, len(texts), kind)
     folder = files.make_output_dir(folder)
     with files.locked(folder):
@@ -292,10 +259,10 @@ def _check_folder(folder: Path, key: str) -> None:
 
 
 def open_index(folder: Any, loaded: "Loaded") -> Index:
-    """Opens a saved index, to be asked by the model that built it or by one that was distilled from it.
+    """Opens a saved index, to be searched with the model that built it or one distilled from it.
 
     Raises:
-        UserError: there is no index, it is damaged, or the model is another one.
+        UserError: there is no index, it is damaged, or the model is another.
     """
     folder = Path(folder)
     about = about_index(folder)
@@ -332,11 +299,7 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
 
 
 def identity(loaded: "Loaded") -> str:
-    """Returns a SHA-256 of all that makes a model's vectors of a text: weights, depth, pooling, tokenizer, prompts.
-
-    Raises:
-        UserError: it makes no vectors, or has no tokenizer.
-    """
+    """Returns a SHA-256 of all that determines a model's vectors: weights, depth, pooling, tokenizer, prompts."""
     model, preprocess = loaded.embedder, loaded.preprocessor()
     if not hasattr(model, "dimensions"):
         raise UserError(f"an {type(model).__name__} makes no vectors; load an encoder or embedder")

@@ -1,4 +1,4 @@
-"""What a saved index says of itself, without TensorFlow."""
+"""Reads the descriptions of saved indexes, without TensorFlow."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ _SAID = {"key", "model", "source", "texts", "vectors", "has_graph", "files_sha25
 
 
 def about_index(folder: Path) -> dict[str, Any]:
-    """Returns the description of a finished index; {} without one; raises UserError if it is damaged."""
+    """Returns the description of a finished index, or {}."""
     path = folder / ABOUT
     about = files.read_json(path) if path.is_file() else {}
     if not isinstance(about, dict) or (about and not about.keys() >= _SAID):
@@ -20,7 +20,7 @@ def about_index(folder: Path) -> dict[str, Any]:
 
 
 def saved_source(folder: str) -> str:
-    """Returns the model that built a saved index; raises UserError without an index, or a model on the disk."""
+    """Returns the name of the model that built a saved index; raises UserError if unknown."""
     if not (about := about_index(Path(folder))):
         raise UserError(f"--index_dir={folder} holds no finished index; build it by --model=... and --text_file=...")
     if not about["source"]:

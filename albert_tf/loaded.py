@@ -1,4 +1,4 @@
-"""What `albert_tf.load` returns: a model with its tokenizer and task, and what one does with them."""
+"""The result of `albert_tf.load`."""
 
 import dataclasses
 import functools
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Loaded:
-    """Holds a model and what lies next to it.
+    """A model with its tokenizer and task.
 
     Attributes:
         model: a model of this library, not compiled; `fit` trains it.
-        tokenizer: the one that the model was trained with; None where there is none.
-        task: what fine-tuning wrote of it, with its "metrics"; the labels alone where a published checkpoint names
-            its classes; {} where nothing is said.
-        source: the path or name that it was loaded from; "" where there is none.
+        tokenizer: the one that the model was trained with, or None.
+        task: task.json of fine-tuning, with "metrics"; labels or prompts of a published checkpoint; or {}.
+        source: the path or name that it was loaded from, or "".
     """
 
     model: keras.Model
@@ -43,20 +42,17 @@ class Loaded:
 
     @functools.cached_property
     def embedder(self) -> keras.Model:
-        """The model that makes vectors: itself, or of an encoder or pre-trainer the mean of its tokens' states.
-
-        It is one for all calls: its graph goes with it, and to trace an encoder takes seconds.
-        """
+        """The model itself; for an encoder or pre-trainer, an embedder with mean pooling."""
         if isinstance(self.model, (AlbertEncoder, AlbertPretrainer)):
             return AlbertSentenceEmbedder(encoder_of(self.model), normalize=False)
         return self.model
 
     def preprocessor(self, max_seq_length: int = 0, features: Sequence[str] = FEATURES) -> Preprocessor:
-        """Makes what turns texts into the model's features.
+        """Makes the preprocessor that turns texts into the model's features.
 
         Args:
-            max_seq_length: of the longest row, in tokens; 0: the task's, or else all that the encoder takes.
-            features: names of those to give, for a head of your own that takes fewer.
+            max_seq_length: most tokens of a row; 0: the task's number, or else the encoder's.
+            features: names of features to return, for heads that take fewer.
 
         Raises:
             UserError: there is no tokenizer, or the encoder takes no rows of that length.
@@ -72,19 +68,19 @@ class Loaded:
         return Preprocessor(self.tokenizer, length, features)
 
     def predict(self, texts: Any, seconds: Any = None, batch_size: int = 32) -> Any:
-        """Answers texts, as the kind of the model does; see `albert_tf.answers`.
+        """Returns predictions for texts, in the forms that `albert_tf.answers` lists.
 
         Args:
-            texts: one string, or a list, array, pandas Series or pyarrow column of strings; of a tagger the words of
-                each, or a text whose words spaces separate; of a span predictor the questions.
-            seconds: where the task is on pairs the other text of each; of a span predictor the contexts.
+            texts: one string, or a list, array, pandas Series or pyarrow column of strings. A tagger takes lists of
+                words, or texts that it splits at spaces; a span predictor takes questions.
+            seconds: the second texts of pairs; for a span predictor the contexts.
             batch_size: rows that the model sees at a time.
 
         Returns:
-            An answer for each text, in their order, as a list or an array; of one string its answer.
+            A list or array with one prediction per text; for one string, its prediction.
 
         Raises:
-            UserError: without a tokenizer, or for texts that are not what the model was trained on.
+            UserError: without a tokenizer, or for texts of another form than in training.
         """
         if not is_one(texts) and not is_one(seconds):
             return answers.predict(self, texts, seconds, batch_size)
@@ -100,22 +96,16 @@ class Loaded:
         show_progress: bool = False,
         prompt_name: str = "",
     ) -> np.ndarray:
-        """Makes a vector of each text.
+        """Returns a vector for each text; an encoder's is the mean of its last hidden states.
 
-        Args:
-            texts: strings, as of `predict`.
-            normalize: whether vectors have length 1; otherwise they are as the model gives them.
-            batch_size: rows that the model sees at a time.
-            show_progress: whether a bar on stderr counts the texts.
-            prompt_name: which of the model's prompts goes before each text; empty: its default, if it has one.
+        `texts` are strings, as in `predict`. `normalize` scales vectors to length 1. `prompt_name` names the model's
+        prompt to put before each text; empty: the default.
 
         Returns:
-            float32 [texts, dimensions]; of one string [dimensions].
+            float32 [texts, dimensions]; for one string [dimensions].
 
         Raises:
-            UserError: without a tokenizer, for a model that makes no vectors, or for what is no text.
-
-        An encoder gives the mean of its tokens' last hidden states, as sentence-transformers does for such a model.
+            UserError: without a tokenizer, for a model that makes no vectors, or for anything but texts.
         """
         check_truths(normalize=normalize, show_progress=show_progress)
         listed = [texts] if is_one(texts) else texts
@@ -125,45 +115,33 @@ class Loaded:
         return vectors[0] if is_one(texts) else vectors
 
     def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
-        """Makes a vector of each query: `encode` with the model's prompt for queries, if it has one."""
+        """Calls `encode` with the model's prompt for queries."""
         return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "query"), **options)
 
     def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
-        """Makes a vector of each document: `encode` with the model's prompt for documents or passages."""
+        """Calls `encode` with the model's prompt for documents."""
         return self.encode(texts, prompt_name=prompt_name_of(self.task.get("prompts", {}), "document"), **options)
 
     def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> "Index":
-        """Makes an index of texts, to search in; `albert_tf.open_index` opens one that its `save` wrote.
+        """Makes an index of texts; its `search(query)` returns the nearest texts with their similarities.
 
-        Args:
-            texts: strings, as of `predict`; the model's prompt for documents goes before them.
-            vectors: "float32", "int8" or "binary"; the latter two take less memory and are rescored in float32.
-            batch_size: rows that the model sees at a time.
-            show_progress: whether a bar on stderr counts the texts.
-
-        Returns:
-            An `albert_tf.index.Index`; its `search(query)` returns the nearest texts with their similarities.
+        `vectors` is "float32", or "int8" or "binary", which take less memory; their best results are rescored in
+        float32. The model's prompt for documents is prepended. `albert_tf.open_index` opens a saved index.
 
         Raises:
-            UserError: as `encode`; without usearch for int8, or for many texts.
+            UserError: as for `encode`; or int8 or over 20,000 float32 vectors without usearch.
         """
         from albert_tf.index import make_index
 
         return make_index(self, texts, vectors, batch_size, show_progress)
 
     def similarity(self, first: Any, second: Any, batch_size: int = 32) -> Any:
-        """Compares texts, or vectors of `encode`, by the cosine, or by what the model's own files name.
+        """Compares texts or vectors by cosine, or by the measure that the model's files name.
 
-        Args:
-            first: strings as of `predict`, or vectors [n, dimensions].
-            second: likewise, [m, dimensions].
-            batch_size: rows that the model sees at a time.
+        `first` and `second` are strings, as in `predict`, or vectors, [n, dimensions] and [m, dimensions].
 
         Returns:
-            float32 [n, m]; of two single texts one float.
-
-        Raises:
-            UserError: as `encode`, or vectors of different lengths.
+            float32 [n, m]; for two single texts, one float.
         """
         sides = [self._as_vectors(side, batch_size) for side in (first, second)]
         scores = answers.similarity(self.task.get("similarity_fn_name", "cosine"), *(np.atleast_2d(s) for s in sides))
@@ -174,35 +152,25 @@ class Loaded:
         return np.asarray(side, "float32") if is_numeric else self.encode(side, False, batch_size)
 
     def save(self, folder: str | os.PathLike, overwrite: bool = False) -> Path:
-        """Writes a folder that `albert_tf.load`, `serving.export` and `--init_from` read: the same model to the bit.
+        """Writes a folder that `albert_tf.load`, `serving.export` and `--init_from` read as the same model, to the bit.
 
-        It holds the weights, the tokenizer, the task with its labels, and a model card (README.md).
-
-        Args:
-            folder: to write, whole or not at all.
-            overwrite: whether a folder that holds a model is replaced.
-
-        Returns:
-            The folder.
+        It holds weights, tokenizer, task with labels, and a model card (README.md), and is written whole or not at all.
 
         Raises:
-            UserError: it cannot be written, or holds something already.
+            UserError: the folder cannot be written, or is not empty; `overwrite` replaces a model in it.
         """
         return saving.save_folder(self, folder, overwrite)
 
     def export(self, folder: str | os.PathLike, **options: Any) -> Path:
-        """Writes a SavedModel for TensorFlow Serving, as the command `serving.export` does.
+        """Writes a SavedModel for TensorFlow Serving, as the command `serving.export` does; returns its folder.
 
         Args:
-            folder: base path of the servable; the version becomes a numbered folder in it.
-            **options: flags of the command, such as `compute`, `version` or `check`; `inputs` is "text" where there is
-                a tokenizer.
-
-        Returns:
-            The folder of the version.
+            folder: base path, in which each version is a numbered folder.
+            **options: flags of the command, such as `compute`, `version` or `check`; `inputs` is "text" if there is a
+                tokenizer.
 
         Raises:
-            UserError: an option that the command does not have, or whatever the command refuses.
+            UserError: an option is unknown, or the command fails.
         """
         # The one import upward, which a test allows: whoever calls this wants `serving`, and nobody else loads it.
         from serving.export import export_loaded

@@ -1,4 +1,4 @@
-"""A model with its tokenizer and the description of its task, from anything on disk that holds one."""
+"""Loads a model with its tokenizer and task."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -50,28 +50,26 @@ def load(
     allow_pickle: bool = False,
     labels: Sequence[str] | None = None,
 ) -> Loaded:
-    """Loads a folder that training wrote, a .keras file, or a published checkpoint in any format that converts.
+    """Loads a folder that training wrote, a .keras file, or a published checkpoint in any supported format.
 
-    A folder of sentence-transformers gives an AlbertSentenceEmbedder that pools as the folder says.
+    A folder of sentence-transformers becomes an AlbertSentenceEmbedder with its pooling.
 
     Args:
-        path: the folder, the .keras or .safetensors file, or a TensorFlow checkpoint's prefix; or the name of a model
-            of the Hugging Face hub, such as "sentence-transformers/all-MiniLM-L6-v2", which is downloaded once; or a
-            preset of keras-hub, kaggle://... or hf://...; or a model in memory: of this library, or a classifier or
-            backbone of keras-hub, whose weights are copied. What exists on the disk wins over a name.
-        tokenizer: to use in place of the one beside the model: a vocabulary, a folder, a name of the hub, or the
-            `tokenizer` of another loaded model.
-        lower_case: as a published vocabulary was made; None: see `read_tokenizer`.
-        keep_accents: likewise.
-        depth: layers to run its blocks through, more or fewer than it has; 0: those it has.
-        other_tokenizer: whether `tokenizer` may be another than the model's own.
-        revision: of a name: the branch, tag or commit; empty: the main branch.
-        allow_pickle: whether weights of a name or folder may be a PyTorch pickle where there are no safetensors.
-        labels: names of the classes, in the order of their numbers, in place of those that the files name.
+        path: a folder, a .keras or .safetensors file, or a TensorFlow checkpoint's prefix; a Hugging Face hub name,
+            such as "sentence-transformers/all-MiniLM-L6-v2", unless a file has that name; a keras-hub preset,
+            kaggle://... or hf://...; or a model in memory: of this library, or a keras-hub classifier or backbone.
+        tokenizer: replaces the model's: a vocabulary file, a folder, a hub name, or another loaded model's `tokenizer`.
+        lower_case: whether a published vocabulary is lower-cased; None: see `read_tokenizer`.
+        keep_accents: whether it has accents; None: see `read_tokenizer`.
+        depth: layers to run the model's blocks through; 0: as many as it has.
+        other_tokenizer: whether `tokenizer` may differ from the model's own.
+        revision: branch, tag or commit of a hub model; empty: the main branch.
+        allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors.
+        labels: names of the classes, in order, instead of those in the files.
 
     Raises:
-        UserError: there is no model, it is damaged or has no such depth, the tokenizer is another than its own, or
-            the hub has no such model or cannot be reached.
+        UserError: there is no such model or depth, a file is damaged, the tokenizer is not the model's own, or the hub
+            cannot be reached.
 
     >>> import tempfile
     >>> from albert_tf import AlbertClassifier, AlbertConfig
@@ -140,7 +138,6 @@ def _named(tokenizer: Given) -> str | os.PathLike:
 
 
 def _in_memory(model: Any, tokenizer: Given, depth: int, other_tokenizer: bool, *rules: bool | None) -> Loaded:
-    """Takes a model of this library, or of keras-hub, with its tokenizer."""
     own = _given(tokenizer, *rules) if tokenizer else None
     task: dict[str, Any] = {}
     if not isinstance(model, (AlbertEncoder, EncoderModel)):
@@ -206,7 +203,6 @@ def _from_disk(
 
 
 def _of_keras_hub(folder: Path) -> Any:
-    """The preprocessor or tokenizer of a keras-hub preset's folder; None of any other folder."""
     is_preset = (folder / "metadata.json").is_file() and not (folder / MODEL_FILE).is_file()
     return folder_preprocessor(folder) if is_preset else None
 
@@ -220,7 +216,6 @@ def _tokenizer_beside(folder: Path, *rules: bool | None) -> Tokenizer | None:
 
 
 def _warn_of_limit(model: keras.Model, folder: Path) -> None:
-    """Warns of a classifier's limit of length, which sentence-transformers follows, and transformers' pipelines not."""
     limit, most = tokenizer_limit(folder), getattr(model, "encoder", model).config.max_seq_length
     if 0 < limit < most and isinstance(model, (ClassesModel, AlbertRegressor)):
         logging.warning(
@@ -231,7 +226,6 @@ def _warn_of_limit(model: keras.Model, folder: Path) -> None:
 
 
 def _named_classes(model: keras.Model, folder: Path) -> dict[str, Any]:
-    """The names of the classes, where the configuration beside a checkpoint has them."""
     path = folder / "config.json"
     values = files.read_json(path) if path.is_file() and isinstance(model, ClassesModel) else {}
     names = model.labels or class_names(values, path, model.num_classes) if values else None

@@ -1,6 +1,6 @@
 """Finds hard negatives: passages that a model ranks high for an anchor, and that are none of its positives.
 
-It writes the rows of `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on.
+It writes rows for `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on.
 
 python -m albert_tf.mine_negatives --model=all-MiniLM-L6-v2 --data_file=pairs.csv --output_file=mined.csv
 python -m albert_tf.mine_negatives --model=run --data_file=pairs.csv --passages=corpus.jsonl --output_file=mined.csv
@@ -24,7 +24,7 @@ _ENDINGS = (".csv", ".tsv")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MiningSettings(CheckedSettings):
-    """The model, the pairs and the passages of a search for negatives."""
+    """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
         "Your data": "data_file text_column second_text_column encoding passages passage_column",

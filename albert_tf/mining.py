@@ -1,4 +1,4 @@
-"""Hard negatives of pairs, by exact search among passages."""
+"""Finds hard negatives for pairs by exact search."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -26,13 +26,7 @@ _CHUNK, _ROWS, _MORE = 2048, 4096, 4
 
 
 def mine(settings: "MiningSettings", pairs: PairData) -> Path:
-    """Writes each pair with its hard negatives and returns the file; prints how many pairs have too few.
-
-    Vectors are kept in files next to the output until it is written: a run that was killed goes on from there.
-
-    Raises:
-        UserError: for unusable passages, a model that makes no vectors, or no pair with enough negatives.
-    """
+    """Writes a table of pairs with hard negatives and returns its path; a killed run resumes."""
     output = Path(settings.output_file)
     files.make_output_dir(output.parent)
     examples = list(pairs.examples("train") or ())
@@ -80,17 +74,11 @@ def hard_negatives(
     range_min: int = 0,
     range_max: int = 100,
 ) -> list[list[int] | None]:
-    """Returns the numbers of each anchor's hardest passages below the margin, the hardest first; None for too few.
+    """Returns each anchor's hard negatives as passage numbers, the most similar first; None if too few.
 
-    Args:
-        anchors: float32 [rows, dimensions], of length 1.
-        positives: likewise.
-        passages: float32 [passages, dimensions], of length 1.
-        own: the passages that belong to each anchor.
-        number: of negatives.
-        relative_margin: a negative's cosine is at most the positive's less this share of it.
-        range_min: the hardest ones to pass over.
-        range_max: the hardest ones to choose from.
+    Vectors are float32 [rows, dimensions] of length 1. A negative's cosine is lower than the positive's by at least the
+    share `relative_margin` of it. `own` are the passages that belong to each anchor. Of the passages below the margin,
+    those ranked `range_min` to `range_max` are candidates.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]
@@ -118,7 +106,6 @@ def hard_negatives(
 
 
 def _own(examples: Sequence[PairExample], passages: Sequence[str]) -> list[list[int]]:
-    """Returns the passages that are an anchor's text or a positive of it in any row, by their keys."""
     texts = keys_of([PairExample(one.texts[:2]) for one in examples])
     belongs = dict[int, set[int]]()
     for anchor, positive in texts.tolist():
@@ -143,7 +130,6 @@ def _passages(settings: "MiningSettings") -> list[str]:
 def _vectors(
     encode: Callable[..., np.ndarray], texts: list[str], output: Path, key: str, name: str, batch_size: int
 ) -> tuple[np.ndarray, Path]:
-    """Returns vectors of texts and the file that they are kept in, which a run before may have begun."""
     state = hashlib.sha256(key.encode())
     for text in texts:
         state.update(text.encode() + b"\0")

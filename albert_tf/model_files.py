@@ -1,4 +1,4 @@
-"""File names and contents of model folders; without TensorFlow."""
+"""Files in model folders."""
 
 import fnmatch
 import os
@@ -40,12 +40,12 @@ WITHOUT_EFFECT = {
 
 
 def unknown_files(folder: Path) -> list[str]:
-    """Returns the names of `unknown_names` in a folder."""
+    """Applies `unknown_names` to the files in a folder."""
     return unknown_names(sorted(path.name for path in folder.iterdir() if path.is_file()))
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
-    """Returns the file names that this library neither reads nor knows to be irrelevant."""
+    """Returns the names of files neither read here nor known to be irrelevant."""
     known = " ".join((*READ.values(), *WITHOUT_EFFECT.values())).split()
     return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in known)]
 
@@ -65,7 +65,7 @@ _NOT_READ = {
 
 
 def detect(path: str | os.PathLike) -> str:
-    """Returns the format of the checkpoint at `path`, one of FORMATS; raises UserError without one."""
+    """Returns a checkpoint's format, one of FORMATS, or raises UserError."""
     path = Path(path)
     if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
         return "keras"
@@ -94,20 +94,20 @@ def detect(path: str | os.PathLike) -> str:
 
 
 def weights_file(folder: Path) -> Path:
-    """Returns the file, or the index, of the weights in HuggingFace's format; `model.safetensors` if there is none."""
+    """Returns a HuggingFace folder's weights file or, if there are several, their index."""
     whole = ("model.safetensors", "pytorch_model.bin")
     names = [name for one in whole for name in (one, f"{one}{SHARDS}")]
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
 def check_is_here(path: str | os.PathLike) -> None:
-    """Raises UserError if `path` is the name of something to download."""
+    """Raises UserError if `path` does not exist and looks like a hub model's name."""
     if hint := files.download_hint(path):
         raise UserError(f"there is no folder '{path}'; {hint}")
 
 
 def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
-    """Reads the task.json of a model folder, or next to a `.keras` file; None without one."""
+    """Reads task.json in a model's folder, or next to a model's file; None without one."""
     path = Path(path)
     file = (path if path.is_dir() else path.parent) / TASK_FILE
     values = files.read_object(file)

@@ -1,4 +1,4 @@
-"""The same blocks at another depth."""
+"""Configurations that run a model's blocks at another depth."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 def repeated_segment(config: AlbertConfig) -> int | None:
-    """Returns the segment whose repeats can change; None unless exactly one repeats."""
+    """Returns the number of the only repeated run of blocks, or None."""
     runs = runs_of(config)
     if config.sharing == "all" and len(runs) == 1:
         return 0
@@ -18,10 +18,7 @@ def repeated_segment(config: AlbertConfig) -> int | None:
 
 
 def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
-    """Returns the configuration that runs the same blocks through `depth` layers, with more or fewer repeats.
-
-    Raises:
-        UserError: the plan has no such depth.
+    """Returns the configuration that runs the same blocks through `depth` layers, or raises UserError.
 
     >>> at_depth(AlbertConfig.named("albert_base_v2").replace(depth_plan="1+1x10+1"), 8).depth_plan
     '1+1x6+1'
@@ -50,7 +47,7 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
 
 
 def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
-    """Returns the steps that a lower depth keeps, with their own weights."""
+    """Returns the numbers of the steps that a lower depth keeps."""
     dropped = config.num_steps - at_depth(config, depth).num_steps
     if dropped <= 0:
         return list(range(config.num_steps))
@@ -60,13 +57,7 @@ def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
 
 
 class Repeated(NamedTuple):
-    """The segment whose repeats can change.
-
-    Attributes:
-        place: its index in `segments`.
-        first: its first step's number.
-        fixed: steps outside it.
-    """
+    """The only repeated run of blocks: its number, first step, and the number of steps outside it."""
 
     place: int
     first: int
@@ -75,7 +66,7 @@ class Repeated(NamedTuple):
 
 
 def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
-    """Returns the segment whose repeats can change; without one raises UserError, which `problem` begins."""
+    """Returns the only repeated run of blocks, or raises a UserError that begins with `problem`."""
     runs, place = runs_of(config), repeated_segment(config)
     if place is None:
         plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"
@@ -89,7 +80,6 @@ def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
 
 
 def _owners(parts: list[PlanPart]) -> list[int]:
-    """Returns the part number of each of `segments`: a part that ends reversed makes two."""
     return [
         number
         for number, part in enumerate(parts)
@@ -98,7 +88,7 @@ def _owners(parts: list[PlanPart]) -> list[int]:
 
 
 def write_depth_plan(parts: list[PlanPart]) -> str:
-    """Formats a plan for `read_depth_plan`.
+    """Returns a plan's text, as `read_depth_plan` reads it.
 
     >>> write_depth_plan(read_depth_plan("1x1+2x5r"))
     '1+2x5r'

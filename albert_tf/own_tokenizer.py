@@ -1,4 +1,4 @@
-"""Checks that a tokenizer is the one that a model was trained with."""
+"""Checks that a tokenizer belongs to a model."""
 
 import os
 from pathlib import Path
@@ -20,12 +20,12 @@ _BOS_IS_CLS = ("albert", "roberta")
 
 
 def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> Tokenizer:
-    """Returns the tokenizer, which then knows its tokens without embedding; warns of many embeddings without a token.
+    """Checks that the model has an embedding for each token; returns the tokenizer.
 
-    As in transformers, added tokens may lack one; texts with these are refused.
+    If only added tokens lack one, the returned tokenizer refuses them.
 
     Raises:
-        UserError: the tokenizer has more tokens than the model has embeddings.
+        UserError: other tokens have no embedding.
     """
     rows, pieces = encoder_of(model).config.vocab_size, tokenizer.vocab_size
     if pieces > rows and tokenizer.added_ids.issuperset(range(rows, pieces)):
@@ -50,10 +50,7 @@ def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLik
 def check_own(
     model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike, folder: Path, *rules: bool | None
 ) -> None:
-    """Raises UserError if a tokenizer differs from the one of a model's training, by the files next to the model.
-
-    `where` is the tokenizer's file or folder; `rules` are `lower_case` and `keep_accents`, see `read_tokenizer`.
-    """
+    """Raises UserError if a tokenizer differs from the one that the model's `folder` holds or describes."""
     if own_sha256(folder) == tokenizer.sha256:
         return
     try:
@@ -64,7 +61,7 @@ def check_own(
 
 
 def refuse_other(where: str | os.PathLike, model: str, found: str) -> None:
-    """Raises UserError if a tokenizer's difference from that of a model's training is not empty."""
+    """Raises UserError if the difference `found` is not empty."""
     if found:
         raise UserError(
             f"'{where}' is another tokenizer than {model} was trained with ({found}); give the model's own, or, where "
@@ -74,10 +71,7 @@ def refuse_other(where: str | os.PathLike, model: str, found: str) -> None:
 
 
 def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, own: Tokenizer | None) -> str:
-    """Returns the first difference of a tokenizer from `own`, the one that a model was trained with; "" without any.
-
-    If `own` is None, the model and the configuration in its folder are compared.
-    """
+    """Returns the first difference of a tokenizer from `own` or, without it, from the model's configuration; or ""."""
     if own is not None:
         return difference(tokenizer, own)
     if own_sha256(folder) not in (None, tokenizer.sha256):

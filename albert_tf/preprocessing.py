@@ -1,4 +1,4 @@
-"""Texts as features: what a notebook gives `fit` and `predict`, and what a tf.data pipeline maps."""
+"""Turns texts into features for `fit`, `predict` and tf.data."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,19 +18,19 @@ FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 
 class Preprocessor:
-    """Callable that makes `input_ids`, `input_mask` and `segment_ids`, int32 [batch, length], of texts.
+    """Callable that turns texts into `input_ids`, `input_mask` and `segment_ids`, int32 [batch, length].
 
     Each row is [CLS] text [SEP], or [CLS] first [SEP] second [SEP], cut at the end of the longer text. A list of
-    strings is tokenized at once, and padded to a length not far above the longest row's; a string tensor, as in
-    `dataset.map`, is tokenized in the graph, and padded to the longest row's length.
+    strings is padded to little more than its longest row; a string tensor (in `dataset.map`) is tokenized in the graph
+    and padded to its longest row.
 
     Args:
-        tokenizer: of the model.
-        max_seq_length: of the longest row, in tokens.
-        features: names of those to give, for a head of your own that takes fewer; pairs need their segment_ids.
+        tokenizer: the model's.
+        max_seq_length: tokens of the longest row.
+        features: names of features to return, for heads that take fewer; pairs need segment_ids.
 
     Raises:
-        UserError: rows too short for two texts, or a feature of another name.
+        UserError: rows are too short for two texts, or a feature is unknown.
 
     Example:
         >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -50,11 +50,9 @@ class Preprocessor:
         self.max_seq_length = max_seq_length
 
     def __call__(self, texts: Any, seconds: Any = None) -> dict[str, Any]:
-        """Features of texts, or of pairs.
+        """Returns the features of texts, or of pairs with `seconds`.
 
-        Args:
-            texts: strings: a list, an array or a tensor [batch].
-            seconds: the other text of each pair, likewise.
+        `texts` and `seconds` are lists, arrays or tensors [batch] of strings.
 
         Raises:
             UserError: a lone string, anything but strings, or unequal numbers of texts.
@@ -70,11 +68,7 @@ class Preprocessor:
         return {name: given[name] for name in self.features}
 
     def rows(self, texts: Sequence[str], seconds: Sequence[str] | None = None) -> FeatureRows:
-        """Gives the same features, each row as long as it is.
-
-        Raises:
-            UserError: a lone string, anything but strings, or unequal numbers of texts.
-        """
+        """Returns the features of texts or pairs, without padding."""
         columns = [strings(texts, "texts")] if seconds is None else pairs(texts, seconds)
         return text_rows(self.tokenizer, columns, self.max_seq_length)
 
@@ -100,9 +94,9 @@ def is_one(texts: Any) -> bool:
 
 
 def items(texts: Any, name: str) -> list[Any]:
-    """Makes a list of a column: a list, an array, a tensor, a pandas Series, a pyarrow column or what else iterates.
+    """Makes a list of a column, such as an array, a pandas Series or a pyarrow column.
 
-    Raises UserError for what has no order or several columns, and for what does not iterate; it is called `name`.
+    Raises UserError, which says `name`, for a string, a table, or an unordered collection.
     """
     if is_one(texts):
         raise UserError(f"{name} is one string; give a list of strings: [{texts!r}]")
@@ -121,10 +115,7 @@ def items(texts: Any, name: str) -> list[Any]:
 
 
 def strings(texts: Any, name: str) -> list[str]:
-    """Makes a list of str of a column of strings, with U+FFFD for half a character.
-
-    Raises UserError for what holds anything else, and calls it `name`.
-    """
+    """Makes a list of str, lone surrogates replaced by U+FFFD; raises UserError for anything but strings."""
     found = items(texts, name)
     for number, text in enumerate(found):
         if isinstance(text, bytes):
@@ -146,10 +137,7 @@ def _shown(value: Any) -> str:
 
 
 def pairs(texts: Any, seconds: Any) -> list[list[str]]:
-    """Makes two lists of str likewise: all firsts, and as many seconds.
-
-    Raises UserError for what holds no strings, and for unequal numbers.
-    """
+    """Makes two lists of str; raises UserError if their lengths differ, or like `strings`."""
     columns = [strings(texts, "texts"), strings(seconds, "seconds")]
     if len(columns[0]) != len(columns[1]):
         raise UserError(f"{len(columns[0])} texts but {len(columns[1])} second ones; give each a partner")

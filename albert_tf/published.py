@@ -1,4 +1,4 @@
-"""Published configurations: sizes by name, and keys that do not change the encoder."""
+"""Published configurations, and their keys that do not affect the encoder."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""The registry of encoder extensions, and the keys that request them.
-
-It imports an extension, and `albert_tf.extension`, only when a configuration requests one.
-"""
+"""The registry of encoder extensions, which are imported only if requested."""
 
 import functools
 import importlib
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Spec(NamedTuple):
-    """The components of embeddings and blocks."""
+    """The optional components of embeddings and blocks."""
 
     has_positions: bool = True  # embeddings add a vector for each position
     has_types: bool = True  # embeddings add a vector for each segment
@@ -31,16 +28,14 @@ class Weights:
     """The tensors of one extension: Keras variables in training, arrays in an export.
 
     Attributes:
-        by_owner: weights by name, by owner: ("encoder", 0), ("embeddings", 0), ("attention", i) or ("feed_forward", i).
-            A weight of a layer in a half is called "layer/name".
-        steps: by half, the numbers of the steps that run it.
+        by_owner: weights by owner, such as ("encoder", 0) or ("attention", i), and name ("layer/name" in half blocks).
+        steps: by half block, the numbers of the steps that run it.
     """
 
     def __init__(self, by_owner: dict[tuple[str, int], dict[str, Any]], steps: dict[tuple[str, int], tuple[int, ...]]):
         self.by_owner, self.steps = by_owner, steps
 
     def __getitem__(self, name: str) -> Any:
-        """Returns a weight of the encoder."""
         return self.by_owner["encoder", 0][name]
 
     def map(self, function: Any) -> "Weights":
@@ -49,7 +44,7 @@ class Weights:
 
 
 class Entry(NamedTuple):
-    """An extension's module and the keys that request it."""
+    """An extension's module and configuration keys."""
 
     keys: tuple[str, ...]  # of a configuration, that it reads; the first one requests it
     values: tuple[str, ...] = ()  # of the first key, that request it; (): every value but `off`
@@ -63,7 +58,6 @@ class Entry(NamedTuple):
         return f"{self.keys[0]} '{self.values[0]}'" if self.values else self.keys[0]
 
     def is_off(self, value: Any) -> bool:
-        """Returns whether a value of the first key disables the extension; other types, such as False, do not."""
         return type(value) is type(self.off) and value == self.off
 
 
@@ -103,11 +97,7 @@ WALKS = (*PLAIN_WALKS, *(entry.walk for entry in REGISTRY.values() if entry.walk
 
 
 def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:
-    """Makes the extensions that a configuration's keys request, in the registry's order.
-
-    Raises:
-        UserError: one is not installed.
-    """
+    """Makes the extensions that a configuration's keys request."""
     found = []
     for name, entry in REGISTRY.items():
         value = values.get(entry.keys[0], entry.off)
@@ -119,11 +109,7 @@ def extensions_for(values: Mapping[str, Any]) -> tuple["Extension", ...]:
 
 @functools.cache
 def extension_class(name: str) -> type["Extension"]:
-    """Imports an extension and returns its class: the module's dataclass with the extension's name.
-
-    Raises:
-        UserError: it is not installed.
-    """
+    """Imports an extension's class; raises UserError if it is not installed."""
     entry = REGISTRY[name]
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         # Extensions import Keras, which imports TensorFlow; commands read configurations before they do so themselves.
@@ -138,7 +124,7 @@ def extension_class(name: str) -> type["Extension"]:
 
 
 def owner_of(key: str) -> tuple[Entry, type["Extension"]]:
-    """Returns the first extension that reads a key."""
+    """Returns entry and class of the first extension that reads a key."""
     name, entry = next((name, entry) for name, entry in REGISTRY.items() if key in entry.keys)
     return entry, extension_class(name)
 

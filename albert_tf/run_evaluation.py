@@ -32,7 +32,7 @@ _FLAGS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationSettings(CheckedSettings):
-    """The model, and the file or the records of an evaluation."""
+    """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
         "A file of examples": "data_file output_dir text_column second_text_column label_column encoding",
@@ -113,7 +113,6 @@ def _evaluate_file(settings: EvaluationSettings) -> None:
 
 
 def _folder(settings: EvaluationSettings, place: Path) -> Path:
-    """Returns the folder of evaluations in a model's; raises UserError if nothing is written there."""
     if (is_preset(settings.model) or place != Path(settings.model)) and not settings.output_dir:
         raise UserError(
             f"'{settings.model}' lies in a cache of downloads, where nothing is written; give --output_dir=FOLDER"

@@ -34,11 +34,7 @@ def main(settings: FinetuningSettings) -> None:
 
 
 def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:
-    """Returns the settings with the detected task and columns, and these in words; makes all checks without TensorFlow.
-
-    Raises:
-        UserError: naming the first error.
-    """
+    """Returns the settings with the detected task and columns, and a line about them."""
     if settings.data_dir:
         check_data_dir(settings.data_dir)
     found, data_file = resolve_data(settings)

@@ -1,4 +1,4 @@
-"""A loaded model as a folder that loads again, with a card for people, and as a few lines of text."""
+"""Saves and describes loaded models."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ _MEASURED = ("metrics", "distilled_from")
 
 
 def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) -> Path:
-    """Writes a model's folder; `Loaded.save` says how."""
+    """Implements `Loaded.save`."""
     check_truths(overwrite=overwrite)
     folder = files.folder_path(folder)
     if folder.is_file():
@@ -51,7 +51,6 @@ def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) ->
 
 
 def _replace(place: Path, written: Path, former: Path | None) -> None:
-    """Puts a written folder in its place; the one that was there goes when the new one is there."""
     try:
         if former is not None:
             os.replace(place, former)
@@ -68,7 +67,6 @@ def _replace(place: Path, written: Path, former: Path | None) -> None:
 
 
 def _others(folder: Path) -> list[str]:
-    """Names what is in a folder besides a model as `_write` leaves it."""
     own = {MODEL_FILE, TASK_FILE}
     if (card := folder / _CARD).is_file() and _FRONT in card.read_text(encoding="utf-8", errors="replace"):
         own.add(_CARD)
@@ -87,7 +85,7 @@ def _write(loaded: "Loaded", folder: Path) -> None:
 
 
 def task_of(loaded: "Loaded") -> dict[str, Any]:
-    """Returns what is said of the task now: with the model's labels, and without figures of a model trained since."""
+    """Returns the task with the model's labels; without metrics if the model was trained since."""
     task = dict(loaded.task)
     if labels := getattr(loaded.model, "labels", None):
         task["labels"] = list(labels)
@@ -103,7 +101,7 @@ def is_trained(model: keras.Model) -> bool:
 
 
 def describe(loaded: "Loaded") -> str:
-    """Says in a few lines what a loaded model is."""
+    """Describes a loaded model in a few lines."""
     source = f"'{loaded.source}'" if loaded.source else "in memory"
     return "\n".join([f"Loaded {source}", *(f"  {name:10} {value}" for name, value in _facts(loaded).items())])
 

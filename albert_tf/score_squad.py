@@ -17,7 +17,7 @@ from tfrecords.base.settings import CheckedSettings, setting
 
 @dataclasses.dataclass(frozen=True)
 class ScoreSettings(CheckedSettings):
-    """The files of a scoring, and the version of SQuAD."""
+    """The command's flags."""
 
     data: str = setting(help="SQuAD JSON file with the questions and their answers, also .gz")
     predictions: str = setting(help="JSON object that maps question ids to answer texts, such as predictions.json")
@@ -34,11 +34,7 @@ class ScoreSettings(CheckedSettings):
 
 
 def score(settings: ScoreSettings) -> dict[str, float]:
-    """Returns the official figures, in their order.
-
-    Raises:
-        UserError: for files or flags that do not fit.
-    """
+    """Returns the figures of the official script, in its order."""
     examples, predictions = read_squad(settings.data), read_predictions(settings.predictions)
     version = settings.version or ("1.1" if all(example.answers for example in examples) else "2.0")
     missing = _missing(examples, predictions)

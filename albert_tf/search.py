@@ -24,7 +24,7 @@ from tfrecords.base.text_files import HEAD_BYTES, check_text, ending
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings(CheckedSettings):
-    """The index, and what is built or asked."""
+    """The command's flags."""
 
     groups: ClassVar[dict[str, str]] = {
         "Index": "index_dir model",
@@ -63,7 +63,7 @@ class SearchSettings(CheckedSettings):
 
 
 def main(settings: SearchSettings) -> None:
-    """Builds and asks as the flags specify."""
+    """Builds or searches an index as the flags specify."""
     texts = _texts(settings) if settings.text_file else []
     model = settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)

@@ -1,4 +1,4 @@
-"""The settings that all trainings share."""
+"""Settings that all trainings share."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from tfrecords.base.settings import CheckedSettings, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainerSettings(CheckedSettings):
-    """The settings that pre-training, fine-tuning and compression share."""
+    """Settings of pre-training, fine-tuning and compression."""
 
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     max_hours: float = setting(

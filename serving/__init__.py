@@ -1,3 +1,3 @@
-"""Everything between weights and answers."""
+"""Exports, servers and clients of models."""
 
 from tfrecords.base import started  # noqa: F401

@@ -1,4 +1,4 @@
-"""A log with one line of JSON per request. It holds no text of a request."""
+"""A log with a line of JSON per request, without texts."""
 
 import contextlib
 import datetime
@@ -11,13 +11,9 @@ from tfrecords.base.errors import UserError
 
 
 class AccessLog:
-    """Appends lines to a file or standard output. Thread-safe.
+    """Appends lines to the file `path` or, for "-", standard output; "" disables it. Thread-safe.
 
-    Args:
-        path: "": no log; "-": standard output.
-
-    Raises:
-        UserError: the file cannot be opened.
+    Raises UserError if the file cannot be opened.
     """
 
     def __init__(self, path: str):
@@ -32,7 +28,6 @@ class AccessLog:
                 raise UserError(f"Cannot open --access_log={path}: {error.strerror}") from error
 
     def write(self, **entry: Any) -> None:
-        """Writes one line: the time, and the given fields."""
         if self._file is None:
             return
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -43,7 +38,6 @@ class AccessLog:
             self._file.flush()
 
     def close(self) -> None:
-        """Closes the file."""
         if self._file not in (None, sys.stdout):
             with contextlib.suppress(OSError):
                 self._file.close()

@@ -21,7 +21,7 @@ class Tolerance(NamedTuple):
 
     Attributes:
         angle: 1 - cosine, over all rows together.
-        difference: the largest, relative to the largest expected value or to 1.
+        difference: Relative to the largest expected value or to 1.
     """
 
     angle: float
@@ -49,19 +49,17 @@ _LOWEST = -1e4
 
 
 def check(version: Path, model: keras.Model, exportable: Exportable) -> dict[str, float]:
-    """Loads a version in a fresh process and compares it with its Keras model.
+    """Loads a version in a new process and compares it with its Keras model.
 
-    It compares: answers to random ids in rows of different lengths, padded as a batching server does; words proposed
-    for a mask; early exit at a threshold that no row reaches with the default answers; for a model of strings, its ids
-    with the Python tokenizer's and, where a text is a row, the answers to some texts. An 8-bit export's answers to ids
-    are also compared with those of exact products, whose difference rounding explains, while clipped products differ
-    more.
+    It compares answers to random ids in padded rows of different lengths; words proposed for a mask; early exit at an
+    unreachable threshold; and, if the export takes texts, their ids and answers. An 8-bit export is also compared with
+    exact products.
 
     Returns:
         The largest absolute difference by output.
 
     Raises:
-        UserError: the version does not load, or differs by more than its arithmetic explains.
+        UserError: The version does not load, or differs by more than rounding explains.
     """
     by_ids = "serving_default" if exportable.framer is None else "ids"
     texts = [] if exportable.framer is None else _texts(exportable)
@@ -116,10 +114,7 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
 
 
 def different_lengths(exportable: Exportable) -> Arrays:
-    """Returns rows of different lengths with each row's first id as padding, as servers pad.
-
-    The arrays are inputs of the exportable's signature of ids and lengths.
-    """
+    """Returns ids and lengths of rows of different lengths, padded with their first id as servers do."""
     by_ids = exportable.ids_signatures()["serving_default"]
     longest = min(_LONGEST, exportable.options.max_seq_length)
     inputs = sample_inputs(exportable, by_ids, longest, _ROWS)
@@ -131,19 +126,15 @@ def different_lengths(exportable: Exportable) -> Arrays:
 
 
 def expected_answers(model: keras.Model, inputs: Arrays) -> Arrays:
-    """Returns the Keras model's float32 outputs by the export's names; `inputs`: ids, lengths and maybe segment_ids."""
+    """Returns the Keras model's outputs, named as in exports."""
     model = exported_part(model)
     return KINDS[type(model)].keras_answers(model, model_features(inputs))
 
 
 def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str = "") -> dict[str, float]:
-    """Compares outputs with the Keras model's.
+    """Returns the largest absolute difference of each output; `where` precedes each name.
 
-    Returns:
-        The largest absolute difference of each expected output, by its name with `where` in front.
-
-    Raises:
-        UserError: one is above the tolerance.
+    Raises UserError if one is above the tolerance.
     """
     differences = {}
     for name, values in expected.items():
@@ -162,7 +153,7 @@ def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str 
 
 
 def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
-    """Returns the differences between answers and expected ones. Values next to 0 have an angle of 0."""
+    """Returns the differences from the expected values."""
     one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, answers))
     difference = float(np.max(np.abs(one - other))) / _scale(expected)
     # Positions that no answer may have are -1e30.
@@ -186,10 +177,7 @@ def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
 
 
 def _compare_with_exact(expected: Arrays, exact: Arrays, answers: Arrays) -> None:
-    """Raises UserError for an output further from that of exact products than rounding explains.
-
-    A number rounded the other way changes the answer, but not beyond the Keras model's distance.
-    """
+    """Raises UserError if an output differs from that of exact products by more than rounding explains."""
     for name, values in expected.items():
         rounding, distance = measure(values, exact[name]), measure(exact[name], answers[name])
         allowed = Tolerance(

@@ -1,4 +1,4 @@
-"""CPU features that exports need, and an export's check for them on its server."""
+"""CPU features that exports need, and an export's check for them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,18 +17,18 @@ _BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
 def describe_needs(compute: str) -> str:
-    """Returns the required CPU flags as text, "" for any CPU."""
+    """Returns the required CPU flags as text."""
     return " or ".join(", ".join(flags) for flags in NEEDS.get(compute, ()))
 
 
 def can_run(compute: str, cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Returns whether this CPU can run an export with that `compute`."""
+    """Returns whether this CPU can run exports of that `compute`."""
     found = cpu_flags(cpu_info)
     return any(found.issuperset(flags) for flags in NEEDS.get(compute, ((),)))
 
 
 def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
-    """Returns what another `compute` would gain on this CPU; None if not measured (docs/results)."""
+    """Returns what another `compute` would gain on this CPU, or None."""
     fast = sorted(_BFLOAT16 & cpu_flags(cpu_info))
     if compute == "float32" and fast:
         return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/results)"
@@ -39,31 +39,25 @@ def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
 
 
 def has_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Returns whether the CPU multiplies bfloat16 in hardware (x86 only: oneDNN has no such kernels elsewhere)."""
+    """Returns whether the CPU multiplies bfloat16 in hardware."""
     return bool(_BFLOAT16 & cpu_flags(cpu_info))
 
 
 def has_avx512(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Returns whether oneDNN has bfloat16 products, fast or not, for the CPU; else they abort the process."""
+    """Returns whether bfloat16 products work; without AVX-512 they abort the process."""
     return can_run("bfloat16", cpu_info)
 
 
 def has_vnni(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Returns whether the CPU adds 8-bit products in 32 bits; others add pairs of them in 16 bits and can overflow."""
+    """Returns whether the CPU adds 8-bit products in 32 bits; others can overflow."""
     return can_run("int8_vnni", cpu_info)
 
 
 class CpuCheck(tf.saved_model.experimental.TrackableResource):
-    """Makes a SavedModel refuse to load where it would crash or answer wrong.
+    """Makes a SavedModel fail to load where it would crash or answer wrong.
 
-    It fails to load, by core ops alone, on a CPU without the flags that `compute` needs; then where a kernel that it
-    calls by name is missing or gives other numbers. Every loader of SavedModels initializes resources before warm-up,
-    and gives up the version if that fails; a server's other models go on. Without /proc/cpuinfo (macOS), no flags are
-    checked.
-
-    Args:
-        compute: The arithmetic, which may be one of `NEEDS`.
-        trial: Of a float32 scalar 0: whether the kernels give the right numbers.
+    It fails if the CPU lacks flags (not checked without /proc/cpuinfo), or if `trial` of 0.0 is False: a kernel is
+    missing or computes wrong numbers.
     """
 
     def __init__(self, compute: str, trial: Callable[[tf.Tensor], tf.Tensor]):

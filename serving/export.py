@@ -41,17 +41,12 @@ _WRITING = ".writing-"
 
 
 def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = lambda loaded: None) -> Path:
-    """Writes a model as the next version of a servable, atomically for a polling server.
+    """Writes a model as the next version of a servable, atomically for a polling server, and returns its folder.
 
-    Args:
-        settings: Of the export.
-        check_loaded: Raises an error if the loaded model is not to be exported.
-
-    Returns:
-        The folder of the version.
+    `check_loaded` may refuse the loaded model by an error.
 
     Raises:
-        UserError: for a missing head or tokenizer, an impossible length, an existing version, or a failed check.
+        UserError: A missing head or tokenizer, an impossible length, an existing version, or a failed check.
 
     >>> import tempfile
     >>> from albert_tf import AlbertClassifier, AlbertConfig
@@ -81,18 +76,15 @@ def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = 
 
 
 def export_loaded(loaded: "Loaded", folder: str | os.PathLike, **options: Any) -> Path:
-    """Writes a model in memory as the next version of a servable, as `export` does.
+    """Writes a model in memory as the next version of a servable, and returns its folder.
 
     Args:
-        loaded: from `albert_tf.load`, with later changes.
-        folder: base path of the servable.
-        **options: fields of ExportSettings except those of loading; `inputs` is "text" by default with a tokenizer.
-
-    Returns:
-        The folder of the version.
+        loaded: From `albert_tf.load`, with later changes.
+        folder: Base path of the servable.
+        **options: Fields of ExportSettings except those of loading; with a tokenizer `inputs` is "text" by default.
 
     Raises:
-        UserError: as `export`, and for an unknown option.
+        UserError: As `export`, and for an unknown option.
     """
     # Not at the top: it needs TensorFlow.
     from albert_tf.saving import task_of
@@ -143,7 +135,7 @@ def _merged(model: "keras.Model") -> "keras.Model":
 
 
 def _put(temporary: Path, base: Path, version: int, is_next: bool) -> Path:
-    """Gives a whole version its number, or the next one where another export was faster."""
+    """Renames a complete version's folder to its number, or to the next if another export took it."""
     while True:
         target = base / str(version)
         try:
@@ -187,10 +179,7 @@ def save(exportable: "Exportable", path: Path) -> None:
 def write_manifest(
     version: Path, loaded: "Loaded", exportable: "Exportable", settings: dict[str, Any], differences: dict | None
 ) -> None:
-    """Writes a version's manifest: its content and how it was made.
-
-    differences: of the check, largest absolute difference by output; None without a check.
-    """
+    """Writes a version's manifest; `differences` are those of the check."""
     from serving.cpu import advise
 
     model, options, signatures = loaded.model, exportable.options, exportable.signatures()
@@ -356,7 +345,7 @@ def main(settings: ExportSettings) -> None:
 
 
 def run() -> None:
-    """Parses the flags and runs the command."""
+    """Runs the command."""
     run_main(main, ExportSettings)
 
 

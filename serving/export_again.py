@@ -1,9 +1,9 @@
-"""Exports servables again with the options of their latest version, such as after an upgrade of TensorFlow.
+"""Exports servables again with the options of their latest version.
 
 python -m serving.export_again --folder=models
 python -m serving.export_again --folder=models/sst2 --changed
 
-It adds a version and leaves the old ones as they are. It skips a servable that the installed packages exported.
+It keeps old versions, and skips servables exported with the installed package versions.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgainSettings(CheckedSettings):
-    """Which servables are exported again."""
+    """The servables to export again."""
 
     folder: str = setting(help="folder of servables, or one servable: a folder with versions 1, 2, ...")
     changed: bool = setting(
@@ -33,11 +33,7 @@ class AgainSettings(CheckedSettings):
 
 
 def servables_in(folder: Path) -> list[Path]:
-    """Returns the servables in a folder, or the folder itself.
-
-    Raises:
-        UserError: there are none.
-    """
+    """Returns the servables in a folder, or the folder itself; raises UserError if there are none."""
     bases = [folder] if versions_of(folder) else sorted(path for path in folder.glob("*/") if versions_of(path))
     if not bases:
         raise UserError(f"no servable in '{folder}': neither it nor a folder in it holds versions 1, 2, ... of a model")
@@ -47,15 +43,10 @@ def servables_in(folder: Path) -> list[Path]:
 def again(base: Path, changed: bool = False) -> Path | None:
     """Exports a servable's model as the next version, with the options of its latest one.
 
-    Args:
-        base: The servable.
-        changed: Whether the model may be another one than before.
-
-    Returns:
-        The new version; None where the latest one is of the installed packages.
+    Returns None if that was exported with the installed package versions. `changed`: the model may have changed.
 
     Raises:
-        UserError: the model is gone or another one, or its export says too little.
+        UserError: The model is missing or changed, or the manifest is too old.
     """
     latest = versions_of(base)[-1]
     manifest = read_manifest(latest)
@@ -102,7 +93,7 @@ def _settings(version: Path, base: Path, manifest: dict[str, Any]) -> ExportSett
 
 
 def _difference(manifest: dict[str, Any], loaded: "Loaded") -> str:
-    """What is not as it was, or cannot be told; "" for the same model."""
+    """Returns what of the model has changed, or cannot be compared."""
     encoder, tokenizer = getattr(loaded.model, "encoder", loaded.model), loaded.tokenizer
     if manifest["weights_sha256"] is None:
         return "may have changed: the export was written by albert-tf 0.1, which did not say which weights it had"
@@ -122,7 +113,7 @@ def _difference(manifest: dict[str, Any], loaded: "Loaded") -> str:
 
 
 def main(settings: AgainSettings) -> None:
-    """Exports one after another, and says of each what became of it."""
+    """Exports each servable, and prints the result."""
     bases = servables_in(Path(settings.folder))
     failed = []
     for base in bases:

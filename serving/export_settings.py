@@ -17,7 +17,7 @@ _OF_SOME_CPUS = ("bfloat16", "int8_vnni")
 
 @dataclasses.dataclass(frozen=True)
 class ExportSettings(CheckedSettings):
-    """The model to export, and its requests."""
+    """The model to export, its inputs, and how it computes."""
 
     groups: ClassVar[dict[str, str]] = {
         "Model": "inputs tokenizer max_seq_length version depth",
@@ -120,7 +120,6 @@ class ExportSettings(CheckedSettings):
     check: bool = setting(False, help="load the result in a fresh process and compare it with the Keras model")
 
     def __post_init__(self):
-        """Raises UserError for the first impossible value."""
         super().__post_init__()
         if self.other_cpu and self.compute not in _OF_SOME_CPUS:
             raise UserError(
@@ -147,14 +146,7 @@ def settings_of(
 ) -> ExportSettings:
     """Returns the export settings of a model in memory.
 
-    Args:
-        folder: base path of the servable.
-        source: where the model was loaded from, or "".
-        has_tokenizer: whether it reads texts by default.
-        options: values by field name.
-
-    Raises:
-        UserError: an option is unknown, of loading, or of another type.
+    Raises UserError for an option that is unknown, for loading, or of a wrong type.
     """
     fields = {field.name: field for field in dataclasses.fields(ExportSettings) if field.name not in _OF_LOADING}
     for name, value in options.items():

@@ -1,4 +1,4 @@
-"""HTTP for both servers: a port, uvicorn, and protection from slow or large requests."""
+"""HTTP for both servers, with protection from slow or large requests."""
 
 import asyncio
 import contextlib
@@ -32,10 +32,7 @@ def listen(address: str, port: int) -> socket.socket:
 def make_server(application: Any, lifespan: str, drain_s: float | None = None) -> uvicorn.Server:
     """Returns an HTTP server for an ASGI application, for `serve([socket])`.
 
-    Args:
-        application: ASGI's.
-        lifespan: "on" for start and end events, else "off".
-        drain_s: Seconds to wait for running requests at the end; None: no limit.
+    `lifespan` is "on" or "off". `drain_s`: seconds to wait for running requests at the end; None: no limit.
     """
     return _Server(
         uvicorn.Config(
@@ -61,10 +58,7 @@ class _Server(uvicorn.Server):
 
 
 class OutOfFiles:
-    """An event loop's exception handler: says once a minute that no file is left for connections.
-
-    asyncio reports each connection that waits, thousands of times a second, which keeps a core busy.
-    """
+    """An event loop's exception handler that logs once a minute that no file descriptor is left."""
 
     _last = -math.inf
 
@@ -81,7 +75,7 @@ class LongBody(Exception):
 
 
 class UnknownCoding(Exception):
-    """A request's compression is unknown; `str` of it is the Content-Encoding."""
+    """A request's Content-Encoding is unknown."""
 
 
 # gzip, and zlib's form of deflate or, as some clients send it, deflate alone: zlib's wbits.
@@ -89,14 +83,10 @@ _CODINGS = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}
 
 
 class Inflating:
-    """Decompresses a body in pieces.
-
-    Args:
-        body: as received.
-        coding: its Content-Encoding, "gzip" or "deflate"; "" and "identity": none.
+    """Decompresses a body in pieces; `coding` is its Content-Encoding.
 
     Raises:
-        UnknownCoding: for another one.
+        UnknownCoding: The coding is none of gzip, deflate, identity and "".
 
     >>> Inflating(zlib.compress(b"a text"), "deflate").read(4)
     b'a te'
@@ -111,7 +101,7 @@ class Inflating:
         self._inflate = zlib.decompressobj(self._forms.pop(0)) if self._forms else None
 
     def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes more, fewer only at the end. Raises zlib.error for a damaged or cut body."""
+        """Returns up to `size` bytes, fewer only at the end; raises zlib.error for a damaged or cut body."""
         if self._inflate is None:
             begin, self._rest = self._rest[:size], self._rest[size:]
             return begin
@@ -138,14 +128,11 @@ class Inflating:
 
 
 class NoRoom(Exception):
-    """The bodies of all requests together would be above their limit."""
+    """All requests' bodies together exceed their limit."""
 
 
 class Room:
-    """The bytes that the bodies of all requests may take together.
-
-    Args:
-        limit: In bytes. A lone request is never refused.
+    """Limits the bytes that all requests' bodies take together; a lone request is never refused.
 
     >>> room = Room(10)
     >>> with room.share() as first, room.share() as second:
@@ -160,7 +147,7 @@ class Room:
 
     @contextlib.contextmanager
     def share(self) -> Iterator["Share"]:
-        """Yields a request's share, which is given back at the end of the block."""
+        """Yields a request's share, until the end of the block."""
         share = Share(self)
         try:
             yield share
@@ -169,13 +156,13 @@ class Room:
 
 
 class Share:
-    """What one request takes of a Room: `size` bytes."""
+    """The bytes that one request takes of a Room."""
 
     def __init__(self, room: Room):
         self._room, self.size = room, 0
 
     def take(self, size: int) -> None:
-        """Takes bytes more; raises NoRoom, and takes none, where they do not fit beside those of other requests."""
+        """Takes `size` more bytes; raises NoRoom, and takes none, if they do not fit."""
         room = self._room
         if size > 0 and room.held > self.size and room.held + size > room.limit:
             raise NoRoom
@@ -184,19 +171,13 @@ class Share:
 
 
 async def read_body(receive, announced: int, limit: int, share: Share | None = None) -> bytes:
-    """Returns the body of an ASGI request.
-
-    Args:
-        receive: ASGI's.
-        announced: Content-Length, or 0.
-        limit: In bytes.
-        share: Takes the bytes as they come; None: nothing does.
+    """Returns the body of an ASGI request; `announced` is its Content-Length, or 0.
 
     Raises:
-        ConnectionError: when the client disconnects.
-        LongBody: above the limit.
-        NoRoom: from `share`.
-        TimeoutError: when nothing came for RECEIVE_SECONDS.
+        ConnectionError: The client disconnects.
+        LongBody: The body is above the limit.
+        NoRoom: From `share`.
+        TimeoutError: Nothing came for RECEIVE_SECONDS.
     """
     chunks, size, more, has_room = [], 0, True, True
     while more:
@@ -222,10 +203,7 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
 
 
 class JoinedWrites:
-    """A transport that joins all writes of one turn of the event loop, such as head and body of an answer.
-
-    Each write is a system call that wakes the reader, and Nagle's algorithm delays the second one.
-    """
+    """A transport that joins all writes of one event loop iteration; Nagle's algorithm would delay the second."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
         self._transport, self._loop = transport, loop
@@ -235,7 +213,7 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Sends at the end of this turn; large data at once, since joining would copy it."""
+        """Sends at the end of this iteration; large data at once."""
         if not self._waiting and len(data) < _LARGE_WRITE:
             self._loop.call_soon(self._flush)
         self._waiting.append(data)
@@ -243,7 +221,6 @@ class JoinedWrites:
             self._flush()
 
     def close(self) -> None:
-        """Closes the connection after pending writes."""
         self._flush()
         self._transport.close()
 
@@ -255,13 +232,9 @@ class JoinedWrites:
 
 
 class UpgradeIgnoringParser:
-    """httptools' parser, except that requests with `Upgrade` are parsed like all others (RFC 9110, section 7.8).
+    """httptools' parser, which parses requests with `Upgrade` like all others (RFC 9110, section 7.8).
 
-    httptools stops after the headers of such a request and takes its body for the new protocol. A second parser then
-    reads the request line and the headers without `Upgrade`, then the body.
-
-    Args:
-        protocol: Receives the parser's callbacks; `head` returns the request line and the headers without `Upgrade`.
+    httptools stops after their headers; a second parser reads them again without `Upgrade`, then the body.
     """
 
     def __init__(self, protocol: "PatientProtocol"):
@@ -278,7 +251,6 @@ class UpgradeIgnoringParser:
         return parser
 
     def feed_data(self, data: bytes) -> None:
-        """Parses bytes of the connection; raises httptools.HttpParserError."""
         while data:
             try:
                 self._parser.feed_data(data)
@@ -293,7 +265,7 @@ class UpgradeIgnoringParser:
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """Closes a connection whose request line and headers are too slow or too large; answers half-closed ones."""
+    """Closes connections whose request line and headers are too slow or too large; answers half-closed ones."""
 
     _timer: asyncio.TimerHandle | None = None
     # Runs after an answer until the rest of its request has come.
@@ -312,7 +284,6 @@ class PatientProtocol(HttpToolsProtocol):
         return self.parser.get_method() == b"CONNECT"
 
     def head(self) -> bytes:
-        """Returns the request line and the headers without `Upgrade`."""
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade"]
@@ -355,7 +326,7 @@ class PatientProtocol(HttpToolsProtocol):
             self._rest = self.loop.call_later(_REST_SECONDS, self.transport.close)
 
     def eof_received(self) -> bool:
-        """Lets a client that has sent its request and closed its side still receive its answer."""
+        """Lets a client that has closed its side receive the answer."""
         if self.cycle is None or self.cycle.more_body or self.cycle.response_complete:
             return False
         self.cycle.keep_alive = False

@@ -34,9 +34,9 @@ class LiteRtSettings(CheckedSettings):
 
 
 def write(settings: LiteRtSettings) -> dict[str, float]:
-    """Writes the file after its answers agree with the Keras model's; returns the largest difference of each output.
+    """Writes a file whose answers agree with the Keras model's; returns the largest difference of each output.
 
-    Raises UserError for an impossible setting, a model that LiteRT does not support, or a failed comparison.
+    Raises UserError for an impossible setting, an unsupported model, or answers that disagree.
     """
     output, length = Path(settings.output), settings.max_seq_length
     if output.is_dir():
@@ -63,7 +63,6 @@ def write(settings: LiteRtSettings) -> dict[str, float]:
 
 
 def _check_inputs(config: AlbertConfig, length: int, pairs: bool) -> dict[str, np.ndarray]:
-    """Random rows; the second half of one is padding of non-zeros."""
     ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, length), np.int32)
     inputs = {"input_ids": ids, "lengths": np.array([length, (length + 1) // 2], np.int32)}
     return inputs | ({"segment_ids": ids % config.type_vocab_size} if pairs else {})
@@ -77,7 +76,7 @@ def main(settings: LiteRtSettings) -> None:
 
 
 def run() -> None:
-    """Parses the flags and runs the command."""
+    """Runs the command."""
     run_main(main, LiteRtSettings)
 
 

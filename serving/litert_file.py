@@ -1,4 +1,4 @@
-"""Builds a LiteRT (TensorFlow Lite) file: a model's answers in that runtime's own operations."""
+"""Builds a LiteRT (TensorFlow Lite) file with that runtime's own operations."""
 
 import warnings
 from collections.abc import Callable
@@ -32,7 +32,6 @@ class Rectangle(BatchRows):
         return values
 
     def attend(self, projected: Tensor, step: Step) -> Tensor:
-        """Attends to the whole row; `convert` refuses extensions with other attention."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
@@ -47,7 +46,7 @@ class Rectangle(BatchRows):
 
 
 class PaddedBatch:
-    """A batch with computed padding, in place of FlatBatch: `mask` is bool [batch, length], the real tokens."""
+    """Replaces FlatBatch, and computes padding; `mask` is bool [batch, length]."""
 
     def __init__(self, mask: Tensor):
         self.size, self.length = tf.unstack(tf.shape(mask))
@@ -55,16 +54,14 @@ class PaddedBatch:
         self.bias = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis]
 
     def restore(self, of_rows: Tensor) -> Tensor:
-        """Returns [batch, ...] unchanged."""
         return of_rows
 
     def rectangle(self, hidden: Tensor) -> Tensor:
-        """Returns [tokens, ...] as [batch, length, ...]."""
         return tf.reshape(hidden, [self.size, self.length, *hidden.shape[1:]])
 
 
 class LiteRtEncoder(InferenceEncoder):
-    """The float32 encoder, one rectangle per batch."""
+    """The float32 encoder without removal of padding."""
 
     is_plain, rows_class = True, Rectangle
 
@@ -76,22 +73,17 @@ class LiteRtEncoder(InferenceEncoder):
 
 
 def real_tokens(input_ids: Tensor, lengths: Tensor) -> Tensor:
-    """Returns the mask of tokens, bool [batch, length]; a row's first position is always one."""
+    """Returns the mask of real tokens, bool [batch, length], to which each row's first always belongs."""
     positions = tf.range(tf.shape(input_ids)[1])
     return (positions < lengths[:, tf.newaxis]) | (positions == 0)
 
 
 def convert(model: keras.Model, compute: str = "float32", length: int | None = None, pairs: bool = False) -> bytes:
-    """Returns the file's content: answers to int32 input_ids [1, length] and lengths [1], named as in exports.
+    """Returns a file's content: signature inputs int32 input_ids [1, length] and lengths [1], outputs as in exports.
 
-    Args:
-        model: To convert.
-        compute: "float32" or "int8".
-        length: Of every row; None: variable.
-        pairs: Whether segment_ids is an input too.
+    `compute` is "float32" or "int8"; `length` is by default variable; `pairs` adds the input segment_ids.
 
-    Raises:
-        UserError: LiteRT does not support the model's head.
+    Raises UserError if LiteRT does not support the model.
     """
     kinds = [of for of, kind in KINDS.items() if kind.for_litert]
     if type(model) not in kinds:
@@ -120,7 +112,7 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
 
 
 def run_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Runs the file on int32 arrays with an axis of rows in front, row by row."""
+    """Runs the file on int32 arrays [rows, ...], row by row."""
     with warnings.catch_warnings():
         # tf.lite warns at every use that it will move to another package.
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Reads the versions of a servable: their numbers, and the manifests that say how they were exported."""
+"""Reads the versions of a servable and their manifests."""
 
 import importlib.metadata
 from pathlib import Path
@@ -20,10 +20,9 @@ def versions_of(base: Path) -> list[Path]:
 
 
 def read_manifest(version: Path) -> dict[str, Any]:
-    """Returns a version's manifest with the entries of this format; {} where albert-tf did not export it.
+    """Returns a version's manifest; {} if albert-tf did not export it.
 
-    Raises:
-        UserError: it is damaged, or of a later format.
+    Raises UserError if it is damaged, or of a later format.
     """
     path = version / MANIFEST
     if not path.is_file():
@@ -36,11 +35,11 @@ def read_manifest(version: Path) -> dict[str, Any]:
 
 
 def present_versions() -> dict[str, str]:
-    """Returns the versions of what an export is made with."""
+    """Returns the versions of the installed packages that make exports."""
     others = ("tensorflow", "keras", "tensorflow-text")
     return {"albert-tf": VERSION} | {name: importlib.metadata.version(name) for name in others}
 
 
 def whole_path(name: str) -> str:
-    """Returns the path from the root of what is on the disk; another name, as one of the hub, as it is."""
+    """Returns the absolute path of an existing file; other names unchanged."""
     return str(Path(name).resolve()) if name and Path(name).exists() else name

@@ -1,4 +1,4 @@
-"""Calls a SavedModel in a separate process that knows only its folder: `run_calls`."""
+"""Calls a SavedModel in a separate process that knows only its folder."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ Calls = list[tuple[str, dict[str, np.ndarray]]]
 
 
 def run_calls(version: Path, calls: Calls) -> list[dict[str, np.ndarray]]:
-    """Returns the signatures' answers to their inputs, from a fresh Python that loads the version.
+    """Returns the signatures' answers from a new Python process.
 
     Raises RuntimeError with the last line of its output.
     """

@@ -32,7 +32,7 @@ _TERMINATION_S = 25
 
 @dataclass(frozen=True, kw_only=True)
 class StartSettings(CheckedSettings):
-    """Which model is started, and where it answers."""
+    """The model to start, and its ports."""
 
     model: str = setting(help="folder of a model or of an export, or the name of a model on the Hugging Face hub")
     name: str = setting("", help="name by which clients ask for the model; empty: the name of its folder")
@@ -51,7 +51,6 @@ class StartSettings(CheckedSettings):
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
 
     def __post_init__(self):
-        """Raises UserError where two servers would have one port."""
         super().__post_init__()
         ports = {}
         for name in ("port", "grpc_port", "rest_api_port"):
@@ -60,10 +59,9 @@ class StartSettings(CheckedSettings):
 
 
 def find_servable(settings: StartSettings) -> Path:
-    """Returns the base path of the model for a server, and exports the model first where that was not done before.
+    """Returns the base path of the model for a server, and exports it first if necessary.
 
-    Raises:
-        UserError: there is no such model, or it cannot be exported.
+    Raises UserError if there is no such model, or export fails.
     """
     given = Path(settings.model)
     if (given / "saved_model.pb").is_file():
@@ -87,7 +85,6 @@ def find_servable(settings: StartSettings) -> Path:
 
 
 def _exported(base: Path, asked: ExportSettings) -> Path:
-    """The base path, after an export unless its latest version is that export."""
     # A server answers by the latest version alone.
     for version in versions_of(base)[-1:]:
         exported = read_manifest(version).get("export", {})
@@ -104,7 +101,6 @@ def _exported(base: Path, asked: ExportSettings) -> Path:
 
 
 def _is_export_of(version: Path, exported: dict[str, Any], asked: ExportSettings) -> bool:
-    """Returns whether a version was exported with these settings, after the model was last written or put there."""
     without_effect = ("model", "output_dir", "allow_pickle")
     same = {name: value for name, value in dataclasses.asdict(asked).items() if name not in without_effect}
     if not exported or not same.items() <= exported.items():
@@ -121,7 +117,7 @@ def _name_of(model: str) -> str:
 
 
 def commands(settings: StartSettings, base: Path) -> list[list[str]]:
-    """Returns the processes to start: the real server and the gateway, or without a real one the embedded server."""
+    """Returns the processes to start: tensorflow_model_server and the gateway, or the embedded server."""
     name = settings.name or base.resolve().name
     server = [f"--port={settings.grpc_port}", f"--rest_api_port={settings.rest_api_port}", f"--model_name={name}"]
     server.append(f"--model_base_path={base.resolve()}")
@@ -138,10 +134,9 @@ def commands(settings: StartSettings, base: Path) -> list[list[str]]:
 
 
 def run_together(started: list[list[str]]) -> int:
-    """Runs processes until one ends or this one is asked to end; then ends the others.
+    """Runs processes until one ends or a signal comes; then ends the others.
 
-    Returns:
-        The status of the first that ended; 0 where SIGTERM or Ctrl-C came first.
+    Returns the status of the first that ended; 0 after SIGTERM or Ctrl-C.
     """
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -162,10 +157,7 @@ def run_together(started: list[list[str]]) -> int:
 
 
 def _check_ports(settings: StartSettings) -> None:
-    """Raises UserError for a port that is taken, before minutes of exporting.
-
-    The real server would share that of gRPC with the other one, and each would get some of the requests.
-    """
+    """Raises UserError for a port that is taken."""
     family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
     for name in ("port", "grpc_port", "rest_api_port"):
         if port := getattr(settings, name):
@@ -177,7 +169,7 @@ def _check_ports(settings: StartSettings) -> None:
 
 
 def main(settings: StartSettings) -> None:
-    """Exports, starts the processes, and waits."""
+    """Exports the model if needed, and runs the servers."""
     _check_ports(settings)
     if settings.api_key_file:
         Keys.read(settings.api_key_file)

@@ -1,9 +1,7 @@
 """The output folder of a build: detects what is already built, and completes it or starts anew.
 
-An unfinished build lies in `.parts`: run.json (its description, and the shards still needed if not all), spill files,
-and reports. A shard is done when its report exists and its file has the reported size. While files get their final
-names, assembly.json holds the future manifest; an interrupted assembly is undone. inputs.tsv lists input files and
-digests.
+`.parts` holds an unfinished build. A shard is done when its report exists and its record file has the reported size.
+While files are renamed, assembly.json holds the manifest to come.
 """
 
 import collections
@@ -35,19 +33,16 @@ _RESULTS = ("shards", "inputs", "bad_lines", "splits")
 
 
 class BuildFolder:
-    """The folder of one build.
-
-    description: The part of the manifest that is known before the work.
-    """
+    """The output folder of one build; `description` is the part of the manifest known beforehand."""
 
     def __init__(self, folder: Path, description: dict[str, Any], settings: BuildSettings):
         self.folder, self.description, self._settings = folder, description, settings
         self.parts = folder / PARTS
 
     def prepare(self, paths: list[str | Path], deal: Deal, overwrite: bool) -> Deal | None:
-        """Returns the deal with the shards still needed, or None if nothing is left to do.
+        """Returns `deal` with the shards still needed, or None if the build is complete.
 
-        deal: That of a build from nothing. Raises UserError if the folder holds another build and `overwrite` is off.
+        Raises UserError if the folder holds another build, unless `overwrite`.
         """
         files.remove_unfinished(self.folder)
         manifest = read_folder(self.folder) if (self.folder / MANIFEST).exists() else None
@@ -99,13 +94,13 @@ class BuildFolder:
         return complete
 
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
-        """Returns an earlier run's report; None if missing, or half-written at a power cut."""
+        """Reads an earlier report on a task; None if missing or half-written."""
         with contextlib.suppress(UserError):
             return files.read_json(report_path(self.parts, kind, number))
         return None
 
     def spilled(self, kind: str, number: int, key: str) -> dict[str, Any] | None:
-        """Returns a task's report if its spill files are unchanged."""
+        """Reads the report on a task with this key; None if its spill files have changed."""
         report = self.report(kind, number)
         if report is None or report["key"] != key:
             return None
@@ -114,15 +109,10 @@ class BuildFolder:
         return report if sizes == report["block_bytes"] else None
 
     def reports(self, deal: Deal) -> dict[int, dict[str, Any]]:
-        """Returns the reports of finished shards, by number."""
         reports = ((shard, self.report("shard", shard)) for shard in range(deal.shards))
         return {shard: report for shard, report in reports if report and self._is_there(shard, report)}
 
     def write_inputs(self, pieces: list[list[Section]], digests: list[list[str]], piece_bytes: int) -> dict[str, Any]:
-        """Writes inputs.tsv and returns its entry in the manifest.
-
-        digests: Of each piece's sections. piece_bytes: The size that the pieces were planned with.
-        """
         of_file = collections.defaultdict(list)
         for piece, of_piece in zip(pieces, digests):
             for section, digest in zip(piece, of_piece):
@@ -135,7 +125,6 @@ class BuildFolder:
         return {"files": len(of_file), "bytes": total, "section_bytes": piece_bytes, "list": files.sha256(path)}
 
     def write_bad_lines(self, bad_lines: list[str]) -> None:
-        """Lists the lines that were left out, if any."""
         path = self.folder / _BAD_LINES
         path.unlink(missing_ok=True)
         if bad_lines:
@@ -144,7 +133,6 @@ class BuildFolder:
             print(f"left out {len(bad_lines)} bad lines; '{path}' lists them")
 
     def publish(self, manifest: dict[str, Any]) -> None:
-        """Renames the parts as the manifest says, then writes it."""
         files.write_json(self.parts / _ASSEMBLY, manifest)
         for file in _files(manifest):
             part = part_path(self.parts, file["shard"], self._settings.gzip)
@@ -155,7 +143,6 @@ class BuildFolder:
         shutil.rmtree(self.parts)
 
     def clear(self, manifest: dict[str, Any] | None = None) -> None:
-        """Removes a build, and only files that it wrote."""
         manifest = manifest or (files.read_json(self.parts / _ASSEMBLY) if (self.parts / _ASSEMBLY).exists() else None)
         # The manifest first: without it the folder is not complete.
         (self.folder / MANIFEST).unlink(missing_ok=True)
@@ -168,10 +155,6 @@ class BuildFolder:
         shutil.rmtree(self.parts, ignore_errors=True)
 
     def _was_made_from(self, described: Any, paths: list[str | Path]) -> bool:
-        """Whether the inputs have this content, under any names and in any order.
-
-        Listed files that did not change since are not read. described: see `write_inputs`.
-        """
         path = self.folder / _INPUTS
         if not isinstance(described, dict) or not path.exists() or files.sha256(path) != described["list"]:
             return False
@@ -194,7 +177,6 @@ class BuildFolder:
             return sorted(pool.map(digest_of, paths)) == sorted(digest for _, _, digest in rows)
 
     def _input_rows(self) -> list[tuple[int, str, str]]:
-        """(bytes, name, digest) of each input file."""
         lines = (self.folder / _INPUTS).read_text(encoding="utf-8").split("\n")[1:-1]
         rows = (line.split("\t", 2) for line in lines)
         return [(int(size), name, digest) for digest, size, name in rows]
@@ -228,7 +210,6 @@ class BuildFolder:
         )
 
     def _take_apart(self, manifest: dict[str, Any]) -> None:
-        """Turns a complete build into an unfinished one."""
         self.parts.mkdir(exist_ok=True)
         run = {"needed": None, "stamp": "", "shards": manifest["shards"], "description": self.description}
         files.write_json(self.parts / _RUN, run)
@@ -268,7 +249,7 @@ def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def stamp_files(paths: Iterable[str | Path]) -> str:
-    """Returns a digest that changes with most changes of the files, without reading them."""
+    """Digest of the files' names, sizes and modification times."""
     states = [f"{path} {sections.size_of(path)} {sections.changed_at(path)}" for path in paths]
     return hashlib.sha256("\n".join(states).encode()).hexdigest()
 

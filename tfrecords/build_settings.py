@@ -1,4 +1,4 @@
-"""The settings that, with corpus and tokenizer, decide the bytes of records."""
+"""The settings that, together with corpus and tokenizer, determine the bytes of the records."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ _MANY_SHARDS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class BuildSettings(CheckedSettings):
-    """The settings of a build, which the manifest of the records lists by these names.
+    """The settings of a build, named as in the records' manifest.
 
     >>> settings = BuildSettings(max_seq_length=128, masking="dynamic")
     >>> settings.max_predictions_per_seq, settings.short_seq_prob
@@ -144,7 +144,6 @@ class BuildSettings(CheckedSettings):
     )
 
     def __post_init__(self) -> None:
-        """Raises UserError for an invalid value, and fills in values that depend on others."""
         super().__post_init__()
         if self.objective == "permutation":
             self._settle_permutation()
@@ -175,7 +174,6 @@ class BuildSettings(CheckedSettings):
             object.__setattr__(self, name, value)
 
     def _settle_permutation(self) -> None:
-        """Raises UserError for values that permutation records cannot have, and fills in the published ones."""
         for name, only in (("masking", "static"), ("pair_task", "none"), ("input_format", "segment-pair")):
             self._fill_in(name, only)
             if getattr(self, name) != only:
@@ -201,13 +199,13 @@ class BuildSettings(CheckedSettings):
 
     @property
     def predictions_of_parts(self) -> tuple[int, int]:
-        """Targets in the reused part of a permutation row, and after it; the first has the odd one."""
+        """Number of targets in the reused part of a permutation row, and in the rest."""
         total = self.max_predictions_per_seq
         first = total - total // 2 if self.reuse_length else 0
         return first, total - first
 
     def described(self) -> dict[str, Any]:
-        """Returns the settings for the manifest, without those that have no effect on masked records."""
+        """Settings for the manifest, without those that have no effect."""
         values = dataclasses.asdict(self)
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}
@@ -216,12 +214,11 @@ class BuildSettings(CheckedSettings):
 
     @property
     def is_pair(self) -> bool:
-        """Whether an example has two segments."""
         return self.input_format in ("segment-pair", "sentence-pair")
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of text in an example: all but [CLS] and one [SEP] a segment; RoBERTa's pairs have one more."""
+        """Maximum number of text tokens in an example, without [CLS] and each segment's [SEP]."""
         return self.max_seq_length - (3 if self.is_pair else 2)
 
     @property
@@ -233,9 +230,9 @@ class BuildSettings(CheckedSettings):
         return int(self.chunk_megabytes * 1e6)
 
     def for_corpus(self, text_bytes: int) -> "BuildSettings":
-        """Returns these settings with chunk_megabytes for a corpus of so many bytes of text.
+        """Returns settings with chunk_megabytes (text per shard) for `text_bytes` of text.
 
-        It is 8, doubled until there are no more than a thousand shards, at most 160.
+        If unset, it is 8, doubled until there are at most a thousand shards, and at most 160.
         """
         if self.chunk_megabytes:
             return self
@@ -245,5 +242,4 @@ class BuildSettings(CheckedSettings):
 
     @classmethod
     def of(cls, settings: "BuildSettings") -> "BuildSettings":
-        """Returns the settings of this class alone, without a command's own."""
         return cls(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(cls)})

@@ -1,4 +1,4 @@
-"""Builds a corpus's records: assigns documents to shards, writes missing shards, and assembles the folder."""
+"""Builds a corpus's records: assigns documents to shards (record files), and writes the missing shards."""
 
 import dataclasses
 import hashlib
@@ -43,21 +43,11 @@ def build(
 ) -> dict[str, Any]:
     """Builds the records of a corpus and returns the manifest.
 
-    A complete folder of the same build is left unchanged; an interrupted build, or a lost file, is completed.
+    A complete folder of the same build is left unchanged; an incomplete one is completed. The bytes do not depend on
+    `workers`. patterns: comma-separated globs. overwrite: whether a different build may be removed. runner: "local" or
+    "ray". max_bad_lines: JSON lines without text to tolerate.
 
-    Args:
-        patterns: Comma-separated globs of files.
-        output_dir: Folder for the records, the manifest and the tokenizer.
-        tokenizer: Of the text.
-        settings: All that determines the records' bytes.
-        workers: Number of processes, without effect on the bytes.
-        overwrite: Whether a different build in the folder may be removed.
-        runner: "local" or "ray".
-        max_bad_lines: JSON lines without text that may be left out.
-
-    Raises:
-        UserError: bad input, a folder with another build (unless `overwrite`) or in use by another process, or no
-            example in a split that should have some.
+    Raises UserError for bad input, a split without examples, or a folder in use or with another build.
     """
     paths = corpus.find_files(patterns)
     text_bytes = sum(map(sections.text_bytes, paths))
@@ -76,7 +66,6 @@ def build(
 
 
 def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
-    """The manifest before the work: equal descriptions and inputs give equal bytes."""
     return {
         "format_version": FORMAT_VERSION,
         **settings.described(),
@@ -201,7 +190,6 @@ class _Build:
         return progress_bar(total=len(tasks), desc=what, unit=" pieces", disable=len(tasks) < 2)
 
     def _key(self, piece: list[sections.Section]) -> str:
-        """Key of a spill file: the piece's current content, the deal and the machine's start (against power cuts)."""
         described = [
             [(section.path, section.start, section.end) for section in piece],
             stamp_files([section.path for section in piece]),
@@ -215,7 +203,6 @@ class _Build:
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def _assemble(self, reports: list[dict[str, Any]], tokenizer: Tokenizer) -> dict[str, Any]:
-        """Renames the parts and writes the manifest; repeatable after any interruption."""
         folder, deal = self._folder, self._deal
         splits = {
             split: _split(split, first, of_split, self._settings.gzip)
@@ -248,7 +235,6 @@ class _Build:
 
 
 def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) -> dict[str, Any]:
-    """A split's manifest entry. first: the number of its first shard."""
     filled = [first + number for number, report in enumerate(reports) if report["examples"]]
     suffix = ".tfrecord.gz" if gzip else ".tfrecord"
     listed = [
@@ -267,10 +253,6 @@ def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) ->
 
 
 def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSettings) -> tuple[Deal, bool]:
-    """Returns a deal that leaves no split empty, and whether it changed.
-
-    It holds out the likeliest document if none was, or all but the least likely if all were.
-    """
     documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
     if not settings.held_out_fraction or documents < 2 or 0 < held_out < documents:
         return deal, False
@@ -281,7 +263,6 @@ def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSet
 
 
 def _boot_id() -> str:
-    """An id of the machine's current start; earlier unsynced writes may be lost."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text() if path.exists() else ""
 

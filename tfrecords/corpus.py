@@ -1,8 +1,7 @@
-"""Streams files of plain text or JSON lines, plain or gzipped, as documents of sentences.
+"""Reads files of plain text or JSON lines, also gzipped, as documents: lists of sentences.
 
-Plain text: a blank line, or the end of a file, ends a document. JSON lines (endings: `JSON_LINES`): a document a line,
-its text under `text_field`. A line of text is one sentence, with `split_sentences` a paragraph of them, with
-`line_documents` a document.
+A blank line or the end of a file ends a plain-text document; each JSON line is a document. A line of text is a
+sentence; with `split_sentences` a paragraph to split, with `line_documents` a document.
 """
 
 import json
@@ -21,14 +20,11 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 class BadLine(UserError):
-    """A line is not JSON of the required form."""
+    """A line is not a JSON object with a text."""
 
 
 def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
-    """Returns files that match comma-separated globs, each once, sorted; str for globs with "://" (s3://..., gs://...).
-
-    Raises UserError when a pattern has no file, and for a table.
-    """
+    """Returns the sorted files of comma-separated globs, URLs as str; raises UserError for a table or no match."""
     patterns = patterns.split(",") if isinstance(patterns, str) else [str(pattern) for pattern in patterns]
     names: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns)):
@@ -52,10 +48,9 @@ def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
 def read_documents(
     patterns: str | Iterable[str], text_field: str = "text", split_sentences: bool = False
 ) -> Iterator[list[str]]:
-    """Yields every document as a list of its sentences (str, stripped, none empty; the list may be empty).
+    """Yields every document as a list of its sentences; the list may be empty.
 
-    Bytes that are not UTF-8 become U+FFFD; a warning counts those of each file. Raises UserError for a missing or
-    unreadable file and for a line that is not JSON of the required form.
+    Bytes that are not UTF-8 become U+FFFD, with a warning. Raises UserError for an unreadable file or a bad JSON line.
     """
     for path in find_files(patterns):
         not_utf8 = 0
@@ -67,12 +62,12 @@ def read_documents(
 
 
 def describe_not_utf8(path: str, count: int) -> str:
-    """Returns the warning about bytes that are not UTF-8."""
+    """A warning about `count` bytes that are not UTF-8."""
     return f"corpus file '{path}': {count:,} bytes are not UTF-8, each became U+FFFD; convert or repair the file"
 
 
 def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: bool = False) -> Iterator[list[str]]:
-    """Yields the chunk's documents as in `read_documents`."""
+    """Yields a chunk's documents like `read_documents`."""
     for text in read_texts(chunk, text_field):
         if isinstance(text, BadLine):
             raise text
@@ -80,7 +75,7 @@ def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: boo
 
 
 def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:
-    """Yields each document's text in UTF-8, lines separated by "\\n", or a bad line's error."""
+    """Yields each document's text in UTF-8, lines separated by "\\n", or a bad JSON line's error."""
     for text in _read_texts(chunk, text_field):
         if line_documents and isinstance(text, bytes):
             yield from (line for line in text.split(b"\n") if line.decode().strip())
@@ -102,7 +97,7 @@ def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
 
 
 def sentences_of(text: str, split: bool) -> list[str]:
-    """Returns the lines of a document, or with `split` their sentences; stripped, none empty."""
+    """Returns a document's lines, or if `split` their sentences; stripped, without empty ones."""
     lines = (line.strip() for line in text.split("\n"))
     if not split:
         return [line for line in lines if line]
@@ -147,7 +142,7 @@ _LONGEST = 12
 
 
 def split_paragraph(paragraph: str) -> list[str]:
-    """Cuts a paragraph into sentences, which lose only white space at the cuts."""
+    """Cuts a paragraph into sentences."""
     sentences, start = [], 0
     for match in _SENTENCE_END.finditer(paragraph):
         mark = match.start()

@@ -75,7 +75,7 @@ def main(settings: CreateSettings) -> None:
 
 
 def run() -> None:
-    """Runs the command with the flags that it was given."""
+    """Runs the command."""
     run_main(main, CreateSettings)
 
 

@@ -1,13 +1,12 @@
 """Assigns documents to shards by a hash of their content, so that every shard is a fair sample of the corpus.
 
-A first pass over the corpus appends each document to the others of its shard ("spills" it); a second pass reads a
-shard's documents together. A document's shard and split depend on the seed and its text alone, not on files, order or
-number of workers. Copies of a document near each other go to different shards of the same split.
+A first pass writes documents to spill files, grouped by shard; a second pass reads each shard's documents. Shard and
+split of a document depend only on the seed and its text.
 
-A spill file holds documents by group: a header int64 [2, groups + 1] (where each group begins, in bytes and in
-documents), and for each group the columns hash, shard and length (int64) and the text (UTF-8). Up to `FAN_OUT` shards
-are a group each; more take two rounds, so that no file has more groups and no group is tiny. Files of the first round
-end with the keys of all documents (int64): the number held out, their keys, the other keys.
+A spill file has a header int64 [2, groups + 1] (each group's start in bytes and in documents), then for each group the
+columns hash, shard and length (int64) and the texts (UTF-8). With more than `FAN_OUT` shards, a group is several
+shards, which a second round of files separates. First-round files end with int64 keys to find duplicates: the number
+held out, their keys, the other keys.
 """
 
 import hashlib
@@ -28,10 +27,10 @@ _HELD_OUT, _DEAL = -1, -3
 
 @dataclass(frozen=True)
 class Deal:
-    """The shard of each document.
+    """Decides the shard of each document.
 
-    train, eval: numbers of shards; those of `eval` come after the others. threshold: documents with a `chance` below it
-    are held out. needed: the shards to write, or None for all.
+    train, eval: number of shards of each split; those of `eval` come last. threshold: documents with a `chance` below
+    it are held out. needed: the shards to write; None for all.
     """
 
     seed: int
@@ -42,7 +41,7 @@ class Deal:
 
     @classmethod
     def of(cls, settings: BuildSettings, text_bytes: int) -> "Deal":
-        """Plans as many shards as the text fills, at least one for held-out documents if the settings want some."""
+        """Plans as many shards as the text fills, at least one for each split in use."""
         fraction = settings.held_out_fraction
         held_out = text_bytes * fraction
         train, eval = (max(1, round(size / settings.chunk_bytes)) for size in (text_bytes - held_out, held_out))
@@ -54,7 +53,6 @@ class Deal:
 
     @property
     def group_size(self) -> int:
-        """Shards in a group of the first round."""
         return -(-self.shards // FAN_OUT)
 
     @property
@@ -62,15 +60,13 @@ class Deal:
         return -(-self.shards // self.group_size)
 
     def chance(self, hashes: np.ndarray) -> np.ndarray:
-        """float64 [documents] in [0, 1), uniform; hashes: those that decide the split."""
+        """Converts hashes that decide the split to uniform numbers in [0, 1), float64 [documents]."""
         return (derive(self.seed, _HELD_OUT, hashes) >> np.uint64(11)) / (1 << 53)
 
     def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
-        """Returns the shard of each document: int64 [documents]; -1 where the shard is not needed.
+        """Returns each document's shard, int64 [documents]; -1 for shards not needed.
 
-        Equal documents of a batch go to different shards: a page that occurs a million times must not fill one shard.
-
-        hashes: Of the documents' texts. split_hashes: Hashes that decide the split; None for `hashes`.
+        Equal documents of a batch are assigned independently. split_hashes: decide the split instead of `hashes`.
         """
         held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)
@@ -81,7 +77,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class Documents:
-    """hashes, shards: int64 [documents]; texts: UTF-8 of each."""
+    """Documents with hashes and shards, int64 [documents], and UTF-8 texts."""
 
     hashes: np.ndarray
     shards: np.ndarray
@@ -89,13 +85,13 @@ class Documents:
 
 
 def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
-    """int64 [documents]."""
+    """64-bit BLAKE2b hash of each text, int64 [documents]."""
     digests = (hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.frombuffer(b"".join(digests), np.dtype("<i8")).astype(np.int64)
 
 
 def occurrences(hashes: np.ndarray) -> np.ndarray:
-    """int64 [documents]: number of earlier entries with the same hash."""
+    """Counts, for each hash, the earlier entries that are equal: int64 [documents]."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     begins = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, bool)
@@ -106,7 +102,7 @@ def occurrences(hashes: np.ndarray) -> np.ndarray:
 
 
 def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_groups: int) -> None:
-    """Writes documents by group: int64 [documents], negative to leave a document out."""
+    """Writes documents to a spill file, sorted by `groups`, int64 [documents]; leaves out negative groups."""
     order = np.argsort(groups, kind="stable")
     order = order[np.searchsorted(groups[order], 0) :]
     lengths = np.array([len(documents.texts[i]) for i in order], np.int64)
@@ -122,13 +118,13 @@ def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_
 
 
 def append_keys(path: Path, held_out: np.ndarray, training: np.ndarray) -> None:
-    """Appends keys, int64 each, to a spill file."""
+    """Appends keys of held-out and of training documents to a spill file."""
     with open(path, "ab") as file:
         file.write(np.concatenate([[len(held_out)], held_out, training]).astype(np.int64).tobytes())
 
 
 def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of the held-out documents and of the others."""
+    """Reads the keys (held-out, training) that `append_keys` wrote."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * (width - 1))
@@ -139,7 +135,7 @@ def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
-    """Reads the documents of one group; with `hashes_only` their texts are empty."""
+    """Reads one group's documents from a spill file, without texts if `hashes_only`."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * group)
@@ -156,7 +152,7 @@ def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
 
 
 def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool = False) -> Documents:
-    """Reads a shard's documents from the spill files in this order."""
+    """Reads a shard's documents from spill files, in the order of `paths`."""
     hashes, texts = [np.zeros(0, np.int64)], []
     for path in paths:
         documents = read_spill(path, group, hashes_only)
@@ -168,7 +164,7 @@ def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool 
 
 
 def batches(texts: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    """Yields lists of texts of about `size` bytes together, and an empty list at the end of an empty stream."""
+    """Yields lists of consecutive texts, each list of about `size` bytes."""
     batch, filled = [], 0
     for text in texts:
         batch.append(text)

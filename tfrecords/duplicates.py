@@ -1,8 +1,6 @@
-"""Compares documents, to hold out equal ones together and to check the held-out ones.
+"""Finds equal documents, to hold them out together and to count held-out ones that are also in training.
 
-Documents are equal, and of the same split, if their sentences are, apart from white space inside a line and the normal
-form of composed characters. The check also counts those that are equal without case, accents, white space and line
-breaks: they may still teach a model each other's text.
+Documents whose sentences are equal, apart from white space and Unicode composition, are in the same split.
 """
 
 import re
@@ -19,23 +17,17 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def split_hashes(texts: list[bytes]) -> np.ndarray:
-    """Returns int64 [documents], which decide each document's split.
-
-    texts: The sentences of each document, a line each, UTF-8.
-    """
+    """A hash of each document that decides its split, int64 [documents]; texts have one sentence per line."""
     return hash_texts(_without_spacing(text.decode()).encode() for text in texts)
 
 
 def loose_hashes(texts: list[bytes]) -> np.ndarray:
-    """Returns int64 [documents], equal for documents that differ in case, accents and white space only."""
+    """A hash of each document that ignores case, accents and white space, int64 [documents]."""
     return hash_texts(_letters(text.decode()).encode() for text in texts)
 
 
 def count_also_in_training(spills: Iterable[Path]) -> int:
-    """Counts the held-out documents that are also in training, by `loose_hashes`.
-
-    spills: The files of the first round.
-    """
+    """Counts held-out documents that are also in training, by the `loose_hashes` in spill files."""
     paths = list(spills)
     held_out = [read_keys(path)[0] for path in paths]
     keys, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *held_out]), return_counts=True)

@@ -1,10 +1,10 @@
 """The schema of a training example, and the steps from tokenized documents to encoded records.
 
-Static records hold masked ids, with the features of google-research/albert (create_pretraining_data.py:165-177), all of
-fixed length: input_ids, input_mask, segment_ids, token_boundary int64 [max_seq_length]; masked_lm_positions,
-masked_lm_ids int64 and masked_lm_weights float32 [max_predictions_per_seq]; next_sentence_labels int64 [1].
-Dynamic records hold what the reader needs for masking: input_ids, segment_ids, token_boundary, unpadded, and
-next_sentence_labels. token_boundary is 1 where a word begins, and at [CLS] and [SEP].
+Static records, masked when built, have the features of google-research/albert (create_pretraining_data.py:165-177):
+input_ids (masked), input_mask, segment_ids, token_boundary int64 [max_seq_length]; masked_lm_positions, masked_lm_ids
+int64 and masked_lm_weights float32 [max_predictions_per_seq]; next_sentence_labels int64 [1]. Dynamic records, masked
+when read, have unpadded, unmasked input_ids, segment_ids, token_boundary; and next_sentence_labels. token_boundary is 1
+at the start of a word and at [CLS] and [SEP].
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from tfrecords.records import encode_records
 
 @dataclass(frozen=True)
 class Plan:
-    """The tokens of each example of a batch of documents, before copying.
+    """Where each example's tokens are in a batch of documents.
 
-    ids: int32, the tokens. spans: int64 [examples, 4], start and end of A and of B in ids. labels: int32 [examples].
-    keys: uint64 [examples], each example's stream of random numbers.
+    spans: int64 [examples, 4], start and end of segments A and B in ids. keys: uint64 [examples], keys of random
+    numbers.
     """
 
     ids: np.ndarray
@@ -38,9 +38,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples before masking. input_ids: int32 [examples, max_seq_length], padded after `lengths`.
+    """Examples before masking: input_ids, int32 [examples, max_seq_length], with padding after `lengths` tokens.
 
-    second_starts: position of the second text's first token (the length if there is none). labels, keys: as in Plan.
+    second_starts: position of segment B, or the length without one.
     """
 
     input_ids: np.ndarray
@@ -59,10 +59,9 @@ def plan_examples(
     document_numbers: np.ndarray,
     copy: int,
 ) -> Plan:
-    """Segments a batch of documents (see `segments`).
+    """Cuts a batch of documents (see `segments`) into examples.
 
-    document_numbers: int64 [documents], the documents' places in the corpus; they, `copy` (the number of the pass over
-    the corpus) and the seed decide every random choice.
+    document_numbers, int64 [documents], `copy` (the pass over the corpus) and the seed determine all random choices.
     """
     keys = derive(settings.seed, copy, document_numbers)
     joined = settings.input_format == "full-sentences"
@@ -84,7 +83,7 @@ def plan_examples(
 
 
 def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
-    """Returns examples of a plan by index."""
+    """Builds the rows of the plan's examples with the indices `rows`."""
     special = vocabulary.cls_id, vocabulary.sep_id, vocabulary.pad_id
     layout = _lay_out(plan.ids, plan.spans[rows], settings.max_seq_length, special, vocabulary.separators_between)
     return Examples(*layout, plan.labels[rows], plan.keys[rows])  # type: ignore[call-arg]
@@ -92,7 +91,6 @@ def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, 
 
 @compiled
 def _lay_out(ids, spans, sequence, special, between):
-    """[CLS] A [SEP] B [SEP], `between` [SEP] in the middle. A separator that already ends a span is not doubled."""
     cls_id, sep_id, pad_id = special
     examples = len(spans)
     input_ids = np.full((examples, sequence), pad_id, np.int32)
@@ -122,7 +120,7 @@ def _lay_out(ids, spans, sequence, special, between):
 
 
 def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batch: Examples) -> bytes:
-    """Returns TFRecord bytes, masked if the masking is static."""
+    """Encodes examples as TFRecord bytes; masks them first if masking is static."""
     examples, sequence = batch.input_ids.shape
     columns = np.arange(sequence)
     present = columns < batch.lengths[:, None]

@@ -1,4 +1,4 @@
-"""Describes another program's records as a manifest would, from the files."""
+"""Makes a manifest for record files of another program by reading them."""
 
 import struct
 from pathlib import Path
@@ -16,10 +16,9 @@ _CUT_OFF = "'{}' is cut off or damaged after {} records; copy it again or build 
 
 
 def describe_foreign(paths: list[Path]) -> dict[str, Any]:
-    """Returns a manifest with what can be known: masking "static", the lengths of records, and every file's examples.
+    """Returns a manifest: masking "static", feature lengths, and each file's number of examples.
 
-    Raises UserError unless the files hold static pre-training examples with google-research/albert's features, all of
-    the same lengths by each file's first record.
+    Raises UserError unless the files hold static examples of equal lengths with google-research/albert's features.
     """
     records = {path: features for path in paths if (features := _first_record(path)) is not None}
     if not records:
@@ -63,7 +62,6 @@ def _compression(path: Path) -> str:
 
 
 def _count_records(path: Path) -> int:
-    """Counts by the frames of the file, without reading the records if it is not compressed."""
     count, size = 0, path.stat().st_size
     if _compression(path):
         try:

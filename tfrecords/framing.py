@@ -1,10 +1,7 @@
-"""Model rows from token ids: [CLS] and [SEP] around a text, a pair, choices, words or windows of a passage.
+"""Builds model input rows from token ids.
 
-The tokenizer sets the special ids, the number of [SEP] between two texts, and the second text's segment: RoBERTa's
-pairs are `<s> first </s></s> second </s>`, all of segment 0. With `cls_last`, rows are `first [SEP] second [SEP]
-[CLS]`, with [CLS] a third segment.
-
-Training frames the Python tokenizer's ids, an exported graph those of its own tokenizer, with equal rows.
+The tokenizer decides the special tokens: RoBERTa's pairs are `<s> first </s></s> second </s>`, all of segment 0. With
+the tokenizer's `cls_last`, rows are `first [SEP] second [SEP] [CLS]`, and [CLS] has segment 2.
 """
 
 import re
@@ -22,13 +19,7 @@ CLS_SEGMENT = 2
 
 
 class TokenBatch(NamedTuple):
-    """Rows padded to the longest; all int32 [batch, length].
-
-    Attributes:
-        input_ids: padded at the end.
-        mask: 1 for tokens; 1 at the first position of every row.
-        segment_ids: 0 at padding.
-    """
+    """Rows padded at the end, int32 [batch, length]; `mask` is 1 for tokens, `segment_ids` 0 at padding."""
 
     input_ids: tf.Tensor
     mask: tf.Tensor
@@ -36,18 +27,13 @@ class TokenBatch(NamedTuple):
 
     @property
     def lengths(self) -> tf.Tensor:
-        """Tokens in each row, int32 [batch]."""
         return tf.reduce_sum(self.mask, axis=1)
 
 
 class FramedRows(NamedTuple):
-    """Rows before padding.
+    """Rows before padding, ragged int32 [rows, tokens].
 
-    Attributes:
-        input_ids: ragged int32 [rows, tokens].
-        segment_ids: ragged int32 [rows, tokens]: 0 up to the second text, then the tokenizer's `second_segment_id`; 2
-            for a [CLS] at the end.
-        pad_id: the padding id that `padded` appends.
+    `segment_ids` is the tokenizer's `second_segment_id` in a second text, 2 for a [CLS] at the end, else 0.
     """
 
     input_ids: tf.RaggedTensor
@@ -55,7 +41,6 @@ class FramedRows(NamedTuple):
     pad_id: int
 
     def padded(self) -> TokenBatch:
-        """Pads all rows to the length of the longest."""
         # reduce_max of no rows is the smallest integer.
         size = tf.maximum(self.input_ids.bounding_shape(), [0, 1])
         mask = tf.sequence_mask(self.input_ids.row_lengths(), size[1], tf.int32)
@@ -65,18 +50,17 @@ class FramedRows(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Passages of any length as overlapping rows [CLS] question [SEP] part of the passage [SEP].
+    """Passages split into overlapping rows [CLS] question [SEP] part of the passage [SEP].
 
     Attributes:
-        rows: one a window.
-        question: int32 [windows], ascending: the number of the window's question and passage.
-        first_column: int32 [windows], the column of the first passage token.
-        first_token: int32 [windows], the number of that token in its passage.
-        size: int32 [windows], the number of passage tokens.
-        token: ragged int32 [windows, tokens], each column's index into all passages' tokens, end to end; -1 for the
-            question, [CLS] and [SEP].
-        is_best: ragged bool [windows, tokens], True for each passage token in the one window where it has the most
-            context (run_squad.py, `_check_is_max_context`, of google-research/bert).
+        rows: one for each window. Other values, if not ragged, are int32 [windows].
+        question: index of the question and its passage, ascending.
+        first_column: column of the first passage token.
+        first_token: index of that token in its passage.
+        size: number of passage tokens.
+        token: ragged int32 [windows, tokens]: each token's index in the concatenated passages, or -1.
+        is_best: ragged bool [windows, tokens]: True for a token in the one window where it has the most context
+            (google-research/bert run_squad.py, `_check_is_max_context`).
     """
 
     rows: FramedRows
@@ -88,18 +72,14 @@ class Windows(NamedTuple):
     is_best: tf.RaggedTensor
 
     def padded(self) -> tuple[TokenBatch, tf.Tensor, tf.Tensor]:
-        """Pads `rows`, `token` (with -1) and `is_best` to the length of the longest row."""
+        """Returns `rows`, `token` (padded with -1) and `is_best`, padded to the longest row."""
         rows = self.rows.padded()
         size = tf.shape(rows.mask)
         return rows, self.token.to_tensor(-1, shape=size), self.is_best.to_tensor(shape=size)
 
 
 class Framer:
-    """Makes rows of at most `max_seq_length` tokens from ragged token ids, int32 [batch, tokens].
-
-    Args:
-        tokenizer: the tokenizer of the ids.
-        max_seq_length: in tokens; 5 or more.
+    """Builds rows of at most `max_seq_length` tokens (5 or more) from ragged token ids, int32 [batch, tokens].
 
     Example:
         >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -116,25 +96,18 @@ class Framer:
 
     @property
     def mask(self) -> str:
-        """Returns the mask token's text: [MASK], or RoBERTa's `<mask>`."""
         return self.tokenizer.pieces[self.tokenizer.mask_id]
 
     @property
     def mask_pattern(self) -> str:
-        """Returns the regular expression of `mask` and the blanks around it that it replaces.
-
-        In byte-level BPE a token includes the blanks before it.
-        """
+        """Regular expression for the mask token; in byte-level BPE with the blanks before it."""
         return (r"\s*" if self.tokenizer.kind == "bpe" else "") + re.escape(self.mask)
 
     def frame(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> FramedRows:
         return self.single(first) if second is None else self.pair(first, second)
 
     def single(self, tokens: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
-        """Makes rows [CLS] tokens [SEP], cut at the end, or at the beginning for rows set in `cut_left`, bool [batch].
-
-        tokens: ids, ragged int32 [batch, tokens].
-        """
+        """Builds rows [CLS] tokens [SEP], cut at the end; at the start where `cut_left`, bool [batch], is True."""
         tokenizer, room = self.tokenizer, self.max_seq_length - 2
         if cut_left is None:
             tokens = tokens[:, :room]
@@ -144,19 +117,18 @@ class Framer:
         return FramedRows(ids, self._segments(ids, ids.values < 0), tokenizer.pad_id)
 
     def pair(self, first: tf.RaggedTensor, second: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
-        """Makes rows [CLS] first [SEP] second [SEP]; the longer text is cut at its end if the row is too long.
+        """Builds rows [CLS] first [SEP] second [SEP], cut on the same side as in `single`.
 
-        Equal to removing single tokens from the longer text (google-research/albert:classifier_utils.py,
-        `_truncate_seq_pair`). Rows set in `cut_left` lose tokens at the beginning of each text instead.
+        The longer text is cut first, as by google-research/albert:classifier_utils.py, `_truncate_seq_pair`.
         """
         room, sizes = self._pair_room, (first.row_lengths(), second.row_lengths())
         size = tf.minimum(sizes[1], tf.maximum(room - sizes[0], room // 2))
         return self._join(_some(first, tf.minimum(sizes[0], room - size), cut_left), _some(second, size, cut_left))
 
     def choices(self, contexts: tf.RaggedTensor, choices: tf.RaggedTensor) -> FramedRows:
-        """Makes rows [CLS] context [SEP] choice [SEP]: the last 128 tokens of the choice, the context cut at its end.
+        """Builds rows [CLS] context [SEP] choice [SEP], as google-research/albert:race_utils.py:69-147 does.
 
-        Source: google-research/albert:race_utils.py:69-147.
+        A choice keeps at most its last 128 tokens; the context is cut at its end.
         """
         room = self._pair_room
         choices = choices[:, -min(MAX_CHOICE_LENGTH, room) :]
@@ -164,13 +136,10 @@ class Framer:
         return self._join(_some(contexts, size), choices)
 
     def words(self, pieces: tf.RaggedTensor) -> tuple[FramedRows, tf.RaggedTensor]:
-        """Makes rows [CLS] pieces of all words [SEP], cut at the end; a word without pieces becomes an unknown one.
+        """Builds rows [CLS] pieces of all words [SEP], cut at the end; a word without pieces becomes an unknown token.
 
-        pieces: ids, ragged int32 [batch, words, pieces], each word tokenized by itself.
-
-        Returns:
-            The rows, and the column of each word's first piece, ragged int32 [batch, words]; `max_seq_length` - 1 or
-            more for a word that was cut off.
+        pieces: ragged int32 [batch, words, pieces]. Returns the rows, and each word's first column, ragged int32
+        [batch, words]: `max_seq_length` - 1 or more for words cut off.
         """
         words = pieces.values
         nothing = tf.cast(words.row_lengths() == 0, tf.int64)
@@ -184,7 +153,7 @@ class Framer:
         return self.single(pieces.merge_dims(1, 2)), pieces.with_values(columns)
 
     def masked(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Joins the parts of each text with the mask's id: ragged int32 [batch, parts, tokens] to [batch, tokens]."""
+        """Joins the parts of each text with mask tokens: ragged int32 [batch, parts, tokens] to [batch, tokens]."""
         mask = _column(parts.values, self.tokenizer.mask_id)
         # Removes the mask after the last part.
         return parts.with_values(tf.concat([parts.values, mask], axis=1)).merge_dims(1, 2)[:, :-1]
@@ -192,10 +161,9 @@ class Framer:
     def windows(
         self, question: tf.RaggedTensor, context: tf.RaggedTensor, doc_stride: int, max_query_length: int
     ) -> Windows:
-        """Makes windows that start `doc_stride` tokens apart, or less where a long question leaves less space.
+        """Splits passages into windows `doc_stride` tokens apart, or less if a long question leaves less room.
 
-        question: ids, cut to `max_query_length` tokens, or fewer so that the passage gets at least half of a row.
-        context: ids of each question's passage.
+        Questions are cut to `question_room(max_query_length)` tokens.
         """
         between = self.tokenizer.separators_between
         question = question[:, : self.question_room(max_query_length)]
@@ -220,11 +188,10 @@ class Framer:
         return Windows(rows, row, tf.gather(before, row), first_token, size, token, token.with_values(is_best))
 
     def special_tokens(self, texts: int) -> int:
-        """Returns the number of [CLS] and [SEP] in a row."""
         return 2 + (texts - 1) * self.tokenizer.separators_between
 
     def question_room(self, max_query_length: int) -> int:
-        """Returns the most tokens of a question that `windows` uses."""
+        """Maximum question length in tokens, which leaves at least half of a row to the passage."""
         return min(max_query_length, self.max_seq_length // 2 - 1 - self.tokenizer.separators_between)
 
     @property
@@ -250,7 +217,6 @@ class Framer:
         return ids.with_values(segments)
 
     def _between(self, middle: Sequence[int], *texts: tf.RaggedTensor, special: int | None = None) -> tf.RaggedTensor:
-        """Joins texts; `special` replaces the ids of [CLS] and the last [SEP]."""
         cls, sep = (self.tokenizer.cls_id, self.tokenizer.sep_id) if special is None else (special, special)
         parts = [] if self.tokenizer.cls_last else [_column(texts[0], cls)]
         for number, text in enumerate(texts, 1):
@@ -262,7 +228,7 @@ class Framer:
 
 
 class TextFramer(tf.Module, Framer):
-    """A `Framer` of strings [batch] too, with its tokenizer inside the graph."""
+    """A `Framer` that also tokenizes strings [batch] in the TensorFlow graph."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         tf.Module.__init__(self)
@@ -271,16 +237,15 @@ class TextFramer(tf.Module, Framer):
         self.pieces = tf.constant(tokenizer.pieces)
 
     def tokenize(self, *texts: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Returns the ids of several string tensors [batch] in one pass: a tokenizer is a large graph."""
         tokens = self.in_graph(tf.concat(texts, axis=0))
         ends = tf.math.cumsum(tf.stack([tf.size(one) for one in texts]))
         starts = tf.concat([[0], ends[:-1]], axis=0)
         return [tokens[starts[i] : ends[i]] for i in range(len(texts))]
 
     def describe(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
-        """Returns rows as the model sees them.
+        """Returns the rows as the model sees them, by name.
 
-        They are `input_ids`, `segment_ids` int32 and `pieces` string, all [batch, length], and `lengths` int32 [batch].
+        `input_ids`, `segment_ids` int32 and `pieces` string are [batch, length], `lengths` int32 [batch].
         """
         pieces = tf.where(rows.mask > 0, tf.gather(self.pieces, rows.input_ids), "")
         return {
@@ -292,17 +257,13 @@ class TextFramer(tf.Module, Framer):
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> tf.RaggedTensor:
-    """Tokenizes in Python, about a hundred times faster than WordPiece's graph: int32 [texts, tokens]."""
+    """Tokenizes in Python, faster than the graph; returns ragged int32 [texts, tokens]."""
     ids, splits = tokenizer.encode_batch(texts)
     tokenizer.check_ids(ids)
     return tf.RaggedTensor.from_row_splits(ids, splits, validate=False)
 
 
 def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """The window [count] in which each token's smaller context, left or right, is greatest.
-
-    A hundredth of the window's size counts too; on a tie the first window wins.
-    """
     windows = tf.size(size, out_type=tf.int64)
     window = tokens.value_rowids()
     place = tokens.values - tf.gather(first, window)
@@ -315,7 +276,6 @@ def _most_context(tokens: tf.RaggedTensor, first: tf.Tensor, size: tf.Tensor, co
 
 
 def _some(tokens: tf.RaggedTensor, sizes: tf.Tensor, last: tf.Tensor | None = None) -> tf.RaggedTensor:
-    """First `sizes[row]` tokens of each row, int64 [batch]; its last ones where `last`, bool [batch], is set."""
     starts = tokens.row_starts()
     if last is not None:
         starts += tf.where(last, tokens.row_lengths() - sizes, 0)

@@ -24,7 +24,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 @dataclass(frozen=True)
 class InspectSettings(CheckedSettings):
-    """The records to show, and their number."""
+    """Which records to show, and how many."""
 
     input: str = setting(help="Folder or comma-separated globs of record files.")
     split: str = setting("train", help="Part of a folder's files to read.", choices=SPLITS)
@@ -38,7 +38,7 @@ class InspectSettings(CheckedSettings):
 
 
 def main(settings: InspectSettings) -> None:
-    """Prints some examples and the statistics of a sample, and optionally writes the latter."""
+    """Prints some examples and the statistics of a sample; optionally writes the statistics."""
     folder = files.make_output_dir(settings.output_dir) if settings.output_dir else None
     paths = find_records(settings.input, settings.split)
     # Imported here: --help and wrong flags need no TensorFlow.

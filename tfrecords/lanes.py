@@ -1,8 +1,8 @@
-"""The training order over files that are each a fair sample of the corpus, in which a worker reads only its own lanes.
+"""The order of training rows: an epoch's rows are cut into lanes, and each worker reads only its own.
 
-An epoch is its files in random order, end to end, cut into `lanes` stretches of equal length for parallel reading: row
-q of the epoch is row q // lanes of lane q % lanes. Each lane is shuffled in windows of its own. To resume within an
-epoch, a worker rereads at most a file and a window a lane. The order does not depend on the number of workers.
+The files, fair samples of the corpus, are shuffled, concatenated and cut into `lanes` equal parts; row q of the epoch
+is row q // lanes of lane q % lanes. Each lane is shuffled in windows. The order does not depend on the number of
+workers.
 """
 
 from collections.abc import Callable
@@ -16,19 +16,19 @@ _ORDER, _WINDOW = 4, 5
 
 
 def number_of_lanes(files: int, at_once: int) -> int:
-    """Returns `at_once`, or for few files the largest power of two with two files a lane."""
+    """`at_once`, or for few files the largest power of two that leaves two files per lane."""
     return at_once if files >= 2 * at_once else 1 << max(0, (files // 2).bit_length() - 1)
 
 
 def shuffle_seed(*parts: int | tf.Tensor) -> tf.Tensor:
-    """Returns a seed of `stateless_shuffle`, int32 [2], derived from these numbers (see `randomness.derive`)."""
+    """Derives a seed for `stateless_shuffle`, int32 [2], from numbers."""
     numbers = [tf.convert_to_tensor(part, tf.int64) for part in parts]
     seed = tf.numpy_function(lambda *numbers: np.atleast_1d(derive(*numbers)).view(np.int32), numbers, tf.int32)
     return tf.ensure_shape(seed, [2])
 
 
 class Lanes:
-    """The training order of rows. read: a file's name (string scalar) to its rows. counts: rows of each file."""
+    """Rows in training order. read: returns the rows of a file by name. counts: number of rows in each file."""
 
     def __init__(self, read: Callable, names: list[str], counts: list[int], lanes: int, window: int, seed: int):
         self._read, self._names, self._counts = read, names, np.array(counts, np.int64)
@@ -36,7 +36,7 @@ class Lanes:
         self._window = max(1, window // lanes)
 
     def rows(self, skip: int, step: int, worker: int) -> tf.data.Dataset:
-        """Returns rows skip + worker, skip + worker + step, ... of all epochs. step: a divisor of `lanes`."""
+        """Rows skip + worker, skip + worker + step, ... of the sequence of all epochs; `step` divides `lanes`."""
         first = skip + worker
 
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -74,11 +74,6 @@ class Lanes:
         return windows.map(lambda number, some: shuffle(number + first_window, some)).unbatch().skip(skip)
 
     def _plan(self, epoch: int, first: int, step: int) -> tuple[np.ndarray, ...]:
-        """Returns what to read of an epoch, in the order of the lanes' turns.
-
-        Int64 arrays: each lane's number, its first window, rows to skip in that, bounds of its stretches, and the
-        stretches [stretches, 3]: index of a file, rows of it to skip, rows.
-        """
         files = np.argsort(derive(self._seed, _ORDER, epoch, np.arange(len(self._names))))
         splits = np.concatenate([[0], np.cumsum(self._counts[files])])
         lanes, windows, skips, stretch_splits, stretches = [], [], [], [0], []
@@ -98,13 +93,12 @@ class Lanes:
         return *(np.array(one, np.int64) for one in (lanes, windows, skips, stretch_splits)), stretches
 
     def _bounds(self, lane: int) -> tuple[int, int]:
-        """Begin and end in the epoch's rows; the first lanes have a row more if there is a remainder."""
         size, more = divmod(self._total, self._lanes)
         return tuple(place * size + min(place, more) for place in (lane, lane + 1))
 
 
 def stretches_of(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:
-    """Returns the rows from `start` to `end` as (index of a file, rows to skip, rows)."""
+    """Locates rows `start` to `end` of concatenated files: (file index, rows to skip, rows to read) per file."""
     first, last = np.searchsorted(splits, [start, end], side="right") - 1
     found = []
     for place in range(first, min(last, len(files) - 1) + 1):

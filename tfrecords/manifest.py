@@ -1,4 +1,4 @@
-"""Reads and writes the manifest of a folder of records, and checks files by it."""
+"""Reads and writes the manifest of a folder of records, and checks record files against it."""
 
 import glob
 import itertools
@@ -22,11 +22,10 @@ PARTS = ".parts"
 
 
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
-    """Returns the record files of comma-separated globs or folders, sorted.
+    """Finds the record files of comma-separated globs or folders, sorted.
 
-    If a folder's manifest (or, without one, the files' names) assigns the files to both splits, only those of `split`
-    are returned, so that data/*.tfrecord never trains on held-out data. Raises UserError if there are none, or none of
-    `split` in a folder: only explicitly named files serve both.
+    If a manifest or the file names assign files to splits, only those of `split` are returned. But if globs match none
+    of `split`, all matching files are returned. Raises UserError if nothing matches, or a folder has none of `split`.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
@@ -62,8 +61,7 @@ def _matches(pattern: str) -> list[Path]:
 def check_files(paths: list[Path], split: str) -> list[int]:
     """Checks record files against their manifests; returns the number of examples in each.
 
-    Raises UserError for a file that is cut off, changed or not of its manifest's build, and for a missing file of the
-    split.
+    Raises UserError for a missing or changed file.
     """
     listed = {}
     for folder in {path.parent for path in paths}:
@@ -85,7 +83,7 @@ def check_files(paths: list[Path], split: str) -> list[int]:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Writes a line for each file and setting, not for each value: there may be thousands of files."""
+    """Writes the manifest as JSON with one line per file and setting."""
     with files.replacing(folder / MANIFEST) as temporary:
         temporary.write_text(_as_json(manifest, "") + "\n", encoding="utf-8")
 
@@ -103,14 +101,13 @@ def _as_json(value: Any, indent: str) -> str:
 
 
 def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Returns whether every listed file exists with its size."""
+    """Whether every file in the manifest exists and has the listed size."""
     listed = [file for split in manifest["splits"].values() for file in split["files"]]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     return all(sizes.get(file["name"]) == file["bytes"] for file in listed)
 
 
 def _split_names(folder: Path, split: str) -> set[str] | None:
-    """Names of the split's files by the manifest, else by the prefix train- or eval-; None if undecided."""
     if not (folder / MANIFEST).exists():
         named = {path.name for path in folder.glob("*.tfrecord*") if path.name.startswith(("train", "eval"))}
         return {name for name in named if name.startswith(split)} if named else None
@@ -118,9 +115,9 @@ def _split_names(folder: Path, split: str) -> set[str] | None:
 
 
 def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[str, Any]:
-    """Returns the manifest next to the record files of a folder or globs.
+    """Reads the manifest next to the record files of a folder or globs.
 
-    Raises UserError if there is none, or the files' folders were built differently.
+    Raises UserError if there is none, or several folders were built differently.
     """
     folders = set()
     for pattern in _patterns(patterns_or_dir):
@@ -139,7 +136,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
 
 
 def word_rule_of(manifest: dict[str, Any]) -> str:
-    """Returns the rule for word beginnings; "published" in older folders."""
+    """Rule by which words begin; "published" for older manifests without one."""
     return manifest.get("word_rule", PUBLISHED)
 
 
@@ -161,7 +158,7 @@ _MASKS = ("masked_lm_prob", "max_ngram", "whole_words", "word_rule")
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
-    """Returns a folder's manifest. Raises UserError if it is missing or something else."""
+    """Reads a folder's manifest; raises UserError if it is missing or no manifest."""
     if not (folder / MANIFEST).exists():
         parts = folder / PARTS
         mend = "its build was interrupted; run it again" if parts.exists() else "build it anew"

@@ -1,4 +1,4 @@
-"""Compares the share of masked tokens with the requested one, by a sample of each shard."""
+"""Compares the share of masked tokens, in a sample of each shard, with the requested one."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _TOLERANCE = 0.1
 
 
 def count_masks(settings: BuildSettings, vocabulary: MaskingVocabulary, examples: Examples) -> dict[str, int]:
-    """Draws masks for examples, static or as a reader will draw them, and returns COUNTS by name."""
+    """Masks examples and returns the counts named in COUNTS."""
     rule, lengths = settings.masking_rule, examples.lengths
     predicted = mask_examples(examples.input_ids, lengths, examples.keys, rule, vocabulary)[3]
     budgets = rule.budgets(lengths)
@@ -33,7 +33,7 @@ def count_masks(settings: BuildSettings, vocabulary: MaskingVocabulary, examples
 
 
 def describe_miss(manifest: dict[str, Any]) -> str | None:
-    """Returns the share of predicted tokens and the reason if it is not as requested; else None."""
+    """If the share of predicted tokens is not as requested, says so and why; else None."""
     splits = [manifest["splits"][split] for split in SPLITS]
     examples, unmasked, tokens, budget, predicted, in_long = (
         sum(split.get(key, 0) for split in splits) for key in COUNTS

@@ -1,11 +1,9 @@
 """Chooses masked-language-model targets: n-grams of whole words, whole words, or tokens.
 
-google-research/albert create_pretraining_data.py:426-598: words are tried in random order as the beginning of a span; a
-span of n words, p(n) proportional to 1/n, is taken if it fits the rest of the budget (else with fewer words) and
-touches no earlier span. Each token taken becomes [MASK] in 80 % of cases, stays in 10 %, becomes a random piece in
-10 %. Two differences: spans end at [CLS] and [SEP], and random pieces are never special ones.
-
-Every draw is number (purpose, position) of the example's own stream, so its masks do not depend on the batch.
+As in google-research/albert create_pretraining_data.py:426-598, words are tried in random order as the start of a span
+of n words, p(n) ~ 1/n. A span is shortened to the targets still allowed, and taken if it overlaps no earlier one. 80 %
+of the targets become [MASK], 10 % stay and 10 % become random pieces. Unlike there, spans end at [CLS] and [SEP], and
+random pieces are never special.
 """
 
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ MASK_SHARE, KEEP_SHARE = 0.8, 0.1
 
 @dataclass(frozen=True)
 class MaskingRule:
-    """What to mask: n-grams of words; with max_ngram=1 and whole_words, whole words; without whole_words, tokens."""
+    """What to mask: n-grams of words, single words (max_ngram=1), or tokens (whole_words=False)."""
 
     max_predictions: int
     probability: float = 0.15
@@ -31,7 +29,7 @@ class MaskingRule:
     whole_words: bool = True
 
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
-        """Returns the most targets of examples of so many tokens: int [examples]."""
+        """Maximum number of targets in examples of these lengths: int [examples]."""
         if self.probability <= 0:
             return np.zeros(len(lengths), np.int64)
         # Half a token is rounded to even, as Python's round does.
@@ -39,7 +37,7 @@ class MaskingRule:
 
     @property
     def ngram_thresholds(self) -> np.ndarray:
-        """float64 [max_ngram]: n is the first index + 1 whose threshold is above a uniform draw; p(n) ~ 1/n."""
+        """Cumulative probabilities of spans of n words, p(n) ~ 1/n: float64 [max_ngram]."""
         weights = 1.0 / np.arange(1, self.max_ngram + 1)
         thresholds = np.cumsum(weights) / weights.sum()
         thresholds[-1] = 1.0
@@ -48,10 +46,10 @@ class MaskingRule:
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking needs of a tokenizer.
+    """The parts of a tokenizer that masking needs.
 
-    word_starts: bool [vocab]; ordinary_ids: int32, all but the special. piece_bytes: from `words.byte_table`, for the
-    word rule "script".
+    word_starts: bool [vocab]. ordinary_ids: int32, not special. piece_bytes: from `words.byte_table`, for the word rule
+    "script".
     """
 
     cls_id: int
@@ -82,18 +80,16 @@ class MaskingVocabulary:
 
     @property
     def word_table(self) -> tuple[np.ndarray, ...]:
-        """Arguments of `words.word_begins` after the ids."""
         nothing = np.zeros(0, np.uint8), np.zeros(len(self.word_starts) + 1, np.int64)
         return self.word_starts, *(self.piece_bytes or nothing), unspaced_table()
 
     def words_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """Returns which tokens begin a word: bool in the shape of `input_ids`."""
         if self.piece_bytes is None:
             return self.word_starts[input_ids]
         return _begin_words(np.ascontiguousarray(input_ids), *self.word_table)
 
     def words_or_ends_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """Returns `words_begin`, with [CLS] and [SEP] as words."""
+        """Whether each token begins a word, is [CLS] or [SEP], or follows one of these."""
         ends = (input_ids == self.cls_id) | (input_ids == self.sep_id)
         begins = self.words_begin(input_ids) | ends
         begins[:, 1:] |= ends[:, :-1]
@@ -111,7 +107,7 @@ def _begin_words(input_ids, starts, data, splits, unspaced):
 def mask_examples(
     input_ids: np.ndarray, lengths: np.ndarray, keys: np.ndarray, rule: MaskingRule, vocabulary: MaskingVocabulary
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Masks a batch of examples, each by its own stream of random numbers.
+    """Masks a batch of examples, each by its own random stream.
 
     >>> from tfrecords.randomness import derive
     >>> vocabulary = MaskingVocabulary(2, 3, 4, np.ones(20, bool), np.arange(5, 20, dtype=np.int32))
@@ -122,16 +118,8 @@ def mask_examples(
     >>> bool((ids[0, positions[0]] == originals[0]).all()), counts.tolist()
     (True, [2])
 
-    Args:
-        input_ids: int32 [examples, sequence].
-        lengths: int [examples].
-        keys: uint64 [examples], from `randomness.derive`.
-        rule: What to mask.
-        vocabulary: Of the tokenizer.
-
-    Returns:
-        (masked input_ids, positions int32 [examples, predictions], their original ids, counts int32 [examples]);
-        positions ascend, then zeros.
+    Returns (masked input_ids, positions of targets int32 [examples, predictions], their original ids, their number
+    int32 [examples]); positions ascend, then zeros follow.
     """
     return _mask_rows(
         input_ids.copy(),
@@ -172,7 +160,6 @@ def _mask_rows(input_ids, lengths, keys, starts, ordinary_ids, special, max_pred
 
 @compiled
 def _words(ids, starts, cls_id, sep_id):
-    """Begins and ends of words; [CLS] and [SEP] end a word and are no words."""
     begins, ends = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
     count, inside = 0, False
     for position in range(len(ids)):
@@ -189,7 +176,6 @@ def _words(ids, starts, cls_id, sep_id):
 
 @compiled
 def _take_spans(begins, ends, length, key, budget, thresholds):
-    """bool [length]: the targets."""
     order = np.empty(len(begins), np.uint64)
     for word in range(len(begins)):
         order[word] = draw(key, ORDER + begins[word])

@@ -1,11 +1,9 @@
-"""Packs several short examples into one row, with separate attention.
+"""Packs several short examples into one row; each attends only to itself.
 
-A packed batch has the examples of an unpacked one in fewer rows: a step learns the same, except for dropout, with less
-padding. Additional features: `sequence_ids` int32 [batch, sequence], 1 for the row's first example, 2 for the next, 0
-for padding (tokens attend within their number only); `position_ids` int32 [batch, sequence], from 0 in each example;
-`sequence_starts` int32 [batch, examples_per_row], the position of each [CLS]; `pair_weights` float32 [batch,
-examples_per_row], 0 where a row has fewer examples. next_sentence_labels is [batch, examples_per_row]; masked_lm_* hold
-the predictions of all examples of the row, then padding.
+Additional features: `sequence_ids` int32 [batch, sequence], the example's number in its row from 1, 0 for padding;
+`position_ids` int32 [batch, sequence], from 0 in each example; `sequence_starts` int32 [batch, examples_per_row], the
+position of each [CLS]; `pair_weights` float32 [batch, examples_per_row], 1, or 0 for missing examples.
+next_sentence_labels is [batch, examples_per_row]; masked_lm_* hold the row's predictions, then padding.
 """
 
 import numpy as np
@@ -21,14 +19,9 @@ def pack_batch(
     row_multiple: int,
     predictions_per_row: int,
 ) -> dict[str, tf.Tensor]:
-    """Packs the examples of a batch into few rows by first-fit decreasing.
+    """Packs the examples of a batch into few rows by first-fit-decreasing bin packing.
 
-    Args:
-        features: see `reader.read_examples`.
-        examples_per_row: most examples in a row.
-        pad_id: id of [PAD].
-        row_multiple: empty rows round the number of rows up to a multiple of it, but not above the examples'.
-        predictions_per_row: most predictions in a row.
+    Adds empty rows up to a multiple of row_multiple, but makes no more rows than examples.
     """
     sequence, count = features["input_ids"].shape[1], tf.shape(features["input_ids"])[0]
 
@@ -56,7 +49,6 @@ def pack_batch(
 
 @compiled
 def _first_fit(sizes, sequence, examples_per_row):
-    """int64 [rows, examples_per_row], indices into `sizes`, len(sizes) where none."""
     rows = np.full((len(sizes), examples_per_row), len(sizes), np.int64)
     filled = np.zeros(len(sizes), np.int64)
     counts = np.zeros(len(sizes), np.int64)

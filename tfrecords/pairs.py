@@ -1,13 +1,12 @@
-"""Cuts documents into the two segments of each example, and labels the pairs.
+"""Cuts documents into chunks of sentences, each with an example's two segments, and labels the pairs.
 
     sop         A and B follow each other in one document; with probability 1/2 they are exchanged, label 1.
     sop_legacy  as google-research/albert builds it: a chunk of one sentence gets its B from another document, label 1.
-    nsp         with probability 1/2 (and always for a chunk of one sentence) B comes from another document, label 1.
+    nsp         with probability 1/2 (and for a chunk of one sentence) B comes from another document, label 1.
     none        A and B follow each other; label 0. A chunk of one sentence has no B.
 
-Chunks, cut and truncation: google-research/albert create_pretraining_data.py:266-386 and 601-616. But in `sop` neither
-segment tends to be longer: in the official cut it is the second, which has the long sentence that fills the chunk, and
-the lengths reveal the label. (Pairs of single sentences are left whole.)
+Source: google-research/albert create_pretraining_data.py:266-386 and 601-616. Unlike there, lengths do not reveal the
+label of `sop`: neither segment tends to be longer.
 """
 
 import numpy as np
@@ -35,12 +34,12 @@ def pair_spans(
     task,
     single_sentences,
 ):
-    """Cuts documents into pairs of segments of together at most `max_tokens` tokens.
+    """Cuts documents into pairs of segments that have at most `max_tokens` tokens together.
 
-    keys: uint64 [documents]. short_by_document: draws the target length once a document, as the official code does, not
-    once an example. task: index into PAIR_TASKS. single_sentences: each segment is one sentence ("sentence-pair"), not
-    as many as fit ("segment-pair"). Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32
-    [examples], example keys uint64 [examples]). A chunk that cannot make a pair under the task gives no example.
+    short_by_document: draws the target length once per document, not per example. task: index into PAIR_TASKS.
+    single_sentences: a segment is one sentence.
+
+    Returns (spans int64 [examples, 4]: start and end of A and of B, labels int32 [examples], keys uint64 [examples]).
     """
     spans = np.zeros((len(sentence_splits), 4), np.int64)
     labels = np.zeros(len(sentence_splits), np.int32)
@@ -88,7 +87,6 @@ def pair_spans(
 
 @compiled
 def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
-    """End of a chunk; for sop it has two sentences if possible."""
     if single_sentences:
         return min(first + 2, last)
     minimum = 2 if task == SOP else 1
@@ -100,10 +98,6 @@ def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
 
 @compiled
 def _even_out(sentence_splits, first, cut, end, key):
-    """Returns this cut or, with equal chance, the one nearest to its mirror image.
-
-    Both are shortened so that exchanging the segments of one gives the lengths of the other.
-    """
     begin, stop = sentence_splits[first], sentence_splits[end]
     ahead, behind = sentence_splits[cut] - begin, stop - sentence_splits[cut]
     mirror = cut
@@ -122,7 +116,6 @@ def _even_out(sentence_splits, first, cut, end, key):
 
 @compiled
 def _shorten(start, end, length, key, counter):
-    """Drops tokens at the front or back with equal chance, until `length` are left."""
     while end - start > length:
         if draw(key, counter) & np.uint64(1) == 1:
             start += 1
@@ -134,7 +127,6 @@ def _shorten(start, end, length, key, counter):
 
 @compiled
 def _other_document(document_splits, document, key):
-    """A random other document that is not empty, or -1 after ten tries."""
     documents = len(document_splits) - 1
     for attempt in range(_TRIES):
         other = below(draw(key, 2 + attempt), documents)
@@ -145,7 +137,6 @@ def _other_document(document_splits, document, key):
 
 @compiled
 def _random_segment(sentence_splits, document_splits, other, key, target, single_sentences):
-    """Sentences (first, end) of document `other`, from a random one on, with `target` tokens."""
     begin, last = document_splits[other], document_splits[other + 1]
     first = begin + below(draw(key, 2 + _TRIES), last - begin)
     end = first + 1
@@ -156,7 +147,6 @@ def _random_segment(sentence_splits, document_splits, other, key, target, single
 
 @compiled
 def _truncate(row, max_tokens, key):
-    """Drops tokens from the longer segment, at its front or back with equal chance."""
     a_start, a_end, b_start, b_end = row
     counter = 2 + _TRIES + 1
     while a_end - a_start + b_end - b_start > max_tokens:

@@ -1,16 +1,15 @@
-"""XLNet's rows: converts the documents of a shard to records for permutation language modelling.
+"""Converts the documents of a shard to XLNet's records for permutation language modelling.
 
 The documents form one text, cut into `streams` equal streams. A row is
 
     reused part  A [SEP] B [SEP] [CLS]
 
-The reused part is the next `reuse_length` tokens of its stream; the stream's next row begins where it ends. A begins
-there too, and ends with a sentence; B follows A (label 1), or is from anywhere in the stream (label 0). In a file, row
-i continues row i - streams, so that a model can use its states as memory. With `bi_data` the second half of the streams
-is the first half read backwards.
+The reused part is the next `reuse_length` tokens of its stream. Where it ends, A begins, and so does the stream's next
+row. B follows A (label 1) or is from anywhere in the stream (label 0). In a file, row i continues row i - streams. With
+`bi_data`, the second half of the streams is the first half read backwards.
 
-Records have the features of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64: input, target (the next token),
-is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]), all [max_seq_length], and label [1].
+Features are those of zihangdai/xlnet (data_utils.py:219-331, 369-518), int64 [max_seq_length]: input, target (the next
+token), is_masked, seg_id (0: reused part, A, [SEP]; 1: B, [SEP]; 2: [CLS]); and label [1].
 """
 
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class Streams:
-    """Equal texts from which consecutive rows are cut.
+    """Texts of equal length from which consecutive rows are cut.
 
     ids: int32 [streams, tokens]. begins: bool [streams, tokens], where sentences begin. backwards: bool [streams].
     """
@@ -54,7 +53,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class PermutationRows:
-    """Rows by feature name, int32 [rows, max_seq_length] and labels [rows]."""
+    """Features of rows by name, int32 [rows, max_seq_length], and labels [rows]."""
 
     input: np.ndarray
     target: np.ndarray
@@ -64,11 +63,9 @@ class PermutationRows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens in each row, int64 [rows]."""
         return np.full(len(self.input), self.input.shape[1])
 
     def encode(self) -> bytes:
-        """Returns TFRecord bytes."""
         features = {name: getattr(self, name) for name in ("input", "target", "is_masked", "seg_id")}
         features["label"] = self.labels[:, None]
         return encode_records(
@@ -77,7 +74,7 @@ class PermutationRows:
 
 
 def document_end_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the id that ends each document, or None if the vocabulary has no `DOCUMENT_END`."""
+    """Id of the piece `DOCUMENT_END`, or None."""
     return tokenizer.pieces.index(DOCUMENT_END) if DOCUMENT_END in tokenizer.pieces else None
 
 
@@ -88,10 +85,7 @@ def make_streams(
     sentence_splits: np.ndarray,
     document_splits: np.ndarray,
 ) -> Streams:
-    """Cuts a batch of documents (see `segments`) into streams of equal length; the remainder is left out.
-
-    end_id: the piece after each document, or None.
-    """
+    """Joins documents (see `segments`), each followed by `end_id`, and cuts equal streams, without the remainder."""
     if end_id is not None:
         ids, sentence_splits, _ = join_documents(ids, sentence_splits, document_splits, end_id)
     begins = np.zeros(len(ids) + 1, bool)
@@ -118,10 +112,9 @@ def encode_streams(
     document_numbers: np.ndarray,
     copy: int,
 ) -> Iterator[tuple[bytes, PermutationRows]]:
-    """Yields (TFRecord bytes, rows) of each block of a shard's rows, in order.
+    """Yields the rows of a shard in blocks, in order: (TFRecord bytes, rows).
 
-    document_numbers: int64 [documents]; the first one, `copy` and the seed determine every random choice. Other
-    arguments as in `make_streams`. A shard's rows end with the last step for which all of its streams have tokens.
+    All random choices depend only on document_numbers[0], `copy` and the seed.
     """
     streams = make_streams(settings, end_id, ids, sentence_splits, document_splits)
     key = derive(settings.seed, _ROWS, copy, document_numbers[0])
@@ -138,10 +131,7 @@ def encode_streams(
 def lay_out_steps(
     settings: BuildSettings, vocabulary: MaskingVocabulary, streams: Streams, key: np.ndarray, first: int, last: int
 ) -> PermutationRows:
-    """Lays out the rows of all streams from step `first` to before `last`, ordered by step; fewer at the end.
-
-    key: uint64, of the shard.
-    """
+    """Builds rows of steps `first` to before `last`, one for each stream and step; fewer at the end."""
     numbers = np.arange(first * settings.streams, last * settings.streams)
     starts, *pieces = vocabulary.word_table
     starts = starts.copy()
@@ -204,10 +194,6 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
 
 @compiled
 def _cut_pair(begins, begin, room, key):
-    """Returns label, end of A, begin and end of B, together `room` tokens; label -1 at the end of the stream.
-
-    begins: bool [tokens]. begin: of A. Source: zihangdai/xlnet data_utils.py:255-319.
-    """
     tokens = len(begins)
     if begin + room >= tokens:
         return -1, 0, 0, 0
@@ -259,13 +245,11 @@ def _fill(text, begin, a_end, b_begin, b_end, special, inputs, targets, segments
 
 @compiled
 def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
-    """Returns bool [length], True at `goal` tokens: spans, each within a context of its own (data_utils.py:331-392).
+    """Chooses `goal` tokens to mask, in spans: bool [length] (data_utils.py:331-392).
 
-    A span of n is n pieces from the beginning of a word on or, by `rule`, n words; single tokens make up the rest of
-    the goal. In text that runs backwards, spans are drawn in forward order.
-
-    starts: bool [length], where a word begins. key, counter: the random stream and its first draw. rule: alpha and beta
-    of the context, and whether words are counted. thresholds: see `MaskingRule.ngram_thresholds`.
+    A span of size n is n pieces from the beginning of a word, or n words, within its own n * alpha // beta tokens.
+    Single tokens complete the goal. starts: where words begin. key, counter: the random stream and its first draw.
+    rule: alpha, beta, and whether n counts words.
     """
     alpha, beta, by_words = rule
     length = len(starts)

@@ -1,10 +1,9 @@
-"""Reads permutation records as batches in order: each row continues the same row of the batch before.
+"""Reads permutation records as batches in order: row i of a batch continues row i of the batch before.
 
     files -> lanes of steps -> batches -> parsed -> orders of prediction -> features
 
-The files of an epoch, in random order and end to end, are cut into equal lanes that are read in parallel; a step of a
-lane is one row of each stream of its file. The order of files and each row's order of prediction depend on (seed,
-position) alone, so that training can resume after any batch.
+An epoch's files, shuffled and concatenated, are cut into equal lanes. A lane's step is one row of each stream of its
+file. Training can resume after any batch.
 """
 
 import math
@@ -38,31 +37,20 @@ def read_permutations(
     worker: int = 0,
     expected: Mapping[str, Any] | None = None,
 ) -> tf.data.Dataset:
-    """Reads permutation records as batches of rows and their attention masks.
+    """Reads permutation records as batches of rows with their attention masks.
 
-    input_ids, segment_ids: int32 [batch, max_seq_length], the true tokens; is_reversed: int32 [batch], 1 for text that
-    runs backwards; perm_mask: bool [batch, max_seq_length, max_seq_length], True where token i may not attend to token
+    Features: input_ids (true tokens), segment_ids: int32 [batch, max_seq_length]; is_reversed: int32 [batch], 1 for
+    backward text; perm_mask: bool [batch, max_seq_length, max_seq_length], True where token i may not attend to token
     j; masked_lm_positions, masked_lm_ids: int32 and masked_lm_weights: float32 [batch, max_predictions_per_seq], the
     targets in text order, then padding.
 
-    Args:
-        patterns: As for `reader.read_examples`.
-        batch_size: Rows of a step over all workers and parts, a multiple of the records' `streams`. The second half of
-            every part runs backwards where the records have `bi_data`.
-        training: Repeats for ever, with the files in another order each epoch; otherwise one pass. Lanes have equally
-            many steps: up to batch_size / streams - 1 of a pass are left out.
-        seed: Of the order of files and each row's order of prediction; evaluations repeat it.
-        skip_batches: Steps done before.
-        perm_size: Number of neighbouring tokens that are permuted together; divides the row's two parts. 0 for the
-            largest.
-        parts: Elements in a worker's share of a step.
-        num_workers: Workers that share a step.
-        worker: Index of this worker.
-        expected: Required manifest entries.
+    batch_size: rows of a step over all workers and parts, a multiple of the records' `streams`; with `bi_data`, the
+    second half of every part is backward text. training: repeats forever, in a new file order each epoch; otherwise one
+    pass without the last steps that do not fill all lanes. perm_size: number of neighbouring tokens permuted together,
+    a divisor of the lengths of both parts of a row; 0 for the largest. parts: dataset elements per step and worker.
+    Other arguments are as in `reader.read_examples`.
 
-    Raises:
-        UserError: files are missing, cut off, of different builds, not as expected or no permutation records, or a
-            number does not fit them.
+    Raises UserError like `read_examples`, for other records, or for numbers that do not fit them.
     """
     split = "train" if training else "eval"
     paths = find_records(patterns, split)
@@ -114,7 +102,6 @@ class _Plan:
             )
 
     def steps(self, skip: int) -> tf.data.Dataset:
-        """Records from step `skip` on: string [lanes, streams]."""
         names = tf.constant(self._names)
         first_epoch, into_epoch = divmod(skip, self.length) if self._training else (0, skip)
 
@@ -140,7 +127,6 @@ class _Plan:
         return tf.data.Dataset.range(first_epoch, last).flat_map(of_epoch)
 
     def _stretches(self, epoch: int, skip: int) -> tuple[np.ndarray, np.ndarray]:
-        """The arguments of `lanes`: each lane's first and last stretch, and the stretches [stretches, 3], in rows."""
         files = np.arange(len(self._names))
         if self._training:
             files = np.argsort(derive(self._seed, _FILES, epoch, files))
@@ -154,10 +140,7 @@ class _Plan:
 
 
 class _Share:
-    """Maps a step's (number, records string [lanes, streams]) to a worker's elements.
-
-    They are (positions int64, records string, is_reversed int32), each [parts, rows].
-    """
+    """Picks a worker's rows of each step."""
 
     def __init__(self, manifest: dict[str, Any], batch_size: int, parts: int, num_workers: int, worker: int):
         shares = parts * num_workers
@@ -179,8 +162,6 @@ class _Share:
 
 
 class _PermutationParser:
-    """(positions int64, records string, is_reversed int32), each [batch], to the features of `read_permutations`."""
-
     def __init__(self, manifest: dict[str, Any], seed: int, perm_size: int):
         self._sequence, self._reuse = manifest["max_seq_length"], manifest["reuse_length"]
         self._predictions, self._seed = manifest["max_predictions_per_seq"], seed
@@ -216,7 +197,6 @@ class _PermutationParser:
         }
 
     def _orders(self, positions: np.ndarray) -> np.ndarray:
-        """int32 [batch, max_seq_length]: each token's place in the order of its part; one permutation a part."""
         random = derive(
             self._seed,
             _ORDERS,
@@ -235,22 +215,13 @@ class _PermutationParser:
 def permutation_masks(
     input_ids: tf.Tensor, is_masked: tf.Tensor, orders: tf.Tensor, reuse_length: int, special: tuple[int, ...]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns what each token may not attend to, and which tokens are predicted.
+    """Returns where token i may not attend to j, bool [batch, sequence, sequence], and which tokens are targets.
 
-    Unmasked tokens are visible to all of their part, and attend to unmasked tokens alone. A masked token attends also
-    to the masked ones before it in the order, and is a target. [CLS] and [SEP] are no targets and attend to themselves.
-    The part after the reused one attends to all of the reused part, which attends to nothing after it. Source:
-    data_utils.py:579-698 of the code in `tfrecords.permutation`.
+    Tokens of a part attend to its unmasked tokens. A masked token is a target and also attends to masked tokens before
+    it in the prediction order. [CLS] and [SEP] attend to themselves and are no targets. The part after the reused part
+    attends to all of the reused part, but not the reverse. Source: zihangdai/xlnet data_utils.py:579-698.
 
-    Args:
-        input_ids: int32 [batch, sequence].
-        is_masked: bool [batch, sequence].
-        orders: int32 [batch, sequence], each token's place in the order of its part, from 0.
-        reuse_length: tokens of the reused part; 0 for none.
-        special: ids that are never targets.
-
-    Returns:
-        bool [batch, sequence, sequence], True where token i may not attend to token j, and bool [batch, sequence].
+    orders: int32 [batch, sequence], each token's rank in its part, from 0.
     """
     functional = tf.reduce_any(input_ids[..., None] == tf.constant(special), axis=-1)
     hidden = is_masked | functional

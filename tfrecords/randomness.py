@@ -1,8 +1,7 @@
-"""Random numbers that depend only on their purpose.
+"""Random numbers that depend only on their purpose, not on the number of workers.
 
-SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators") as a counter-based generator:
-draw number i of a stream is a hash of (key, i), and a key is a hash of (seed, copy, document, ...). So any division of
-the work among workers gives the same bytes.
+SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"), counter-based: draw i of a
+stream is a hash of (key, i), and a key is a hash of (seed, copy, document, ...).
 """
 
 import numpy as np
@@ -14,7 +13,7 @@ GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 @compiled(inline="always")
 def mix(x):
-    """SplitMix64's finalizer: uint64 -> uint64, a bijection with full avalanche."""
+    """SplitMix64's finalizer: uint64 -> uint64, a bijection."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -22,24 +21,24 @@ def mix(x):
 
 @compiled(inline="always")
 def draw(key, counter):
-    """Returns draw number `counter` of the stream `key`: uint64."""
+    """Returns random number `counter` of the stream `key`: uint64."""
     return mix(key + (np.uint64(counter) + np.uint64(1)) * GAMMA)
 
 
 @compiled(inline="always")
 def below(bits, bound):
-    """Returns a whole number in [0, bound) from 64 random bits; its bias is under bound / 2**32."""
+    """Converts 64 random bits to a whole number in [0, bound), with a bias under bound / 2**32."""
     return np.int64(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 
 
 @compiled(inline="always")
 def unit(bits):
-    """Returns a float64 in [0, 1) from 64 random bits."""
+    """Converts 64 random bits to a float64 in [0, 1)."""
     return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 def derive(*parts: int | np.ndarray) -> np.ndarray:
-    """Returns the key (uint64 scalar or array, by broadcasting) of the stream of these numbers, in this order."""
+    """Hashes numbers to the key of a random stream: uint64, by broadcasting."""
     key = np.zeros((), np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:

@@ -1,11 +1,8 @@
-"""The tf.data pipeline from records to batches of tensors, for training and evaluation.
+"""The tf.data pipeline from records to batches of tensors.
 
     files -> records -> shuffled in windows -> skip, shard -> batches -> parsed (-> masked, -> packed) features
 
-If each file is a fair sample of the corpus, each worker reads its own files, in `lanes`; of folders that 0.1.0 wrote,
-and of other programs' files, it reads all. The order, and the masks of dynamic records, depend on (seed, position)
-alone; the position counts records over all epochs and workers. So training resumes after `skip_batches` batches with
-the data of an uninterrupted run.
+Order and dynamic masks depend on (seed, position) only, so training can resume after `skip_batches` batches.
 """
 
 import functools
@@ -48,21 +45,19 @@ def read_examples(
     expected: Mapping[str, Any] | None = None,
     files_at_once: int = 0,
 ) -> tf.data.Dataset:
-    """Reads records as batches of examples, by the official names.
+    """Reads records as batches of examples, with google-research/albert's feature names.
 
     input_ids, input_mask, segment_ids: int32 [batch, max_seq_length]; masked_lm_positions, masked_lm_ids: int32 and
     masked_lm_weights: float32 [batch, max_predictions_per_seq]; next_sentence_labels: int32 [batch, 1].
 
-    training: shuffled (files, then windows of `shuffle_window` records), repeated for ever, every batch full, new
-    dynamic masks each epoch. Otherwise one pass in order, the last batch possibly smaller, dynamic masks fixed by
-    `seed`.
-    patterns: comma-separated globs or folders; of a folder, the files that its manifest lists for training or for
-    evaluation. batch_size: of this worker. num_workers, worker: each worker gets its share of every batch_size *
-    num_workers records. skip_batches: batches that this worker had before. examples_per_row above 1 packs up to so many
-    examples into one row (see `packing` for the features); row_multiple rounds the number of rows up. expected:
-    required manifest entries, such as max_seq_length or tokenizer_sha256. files_at_once: files read in parallel (fewer
-    if there are few); 0 for 64, for folders of 0.1.0 16. If num_workers divides it, each worker reads its own files
-    only.
+    training: shuffled, repeated forever in full batches, with new dynamic masks each epoch; otherwise one pass in order
+    with masks fixed by `seed`, and a last batch that may be smaller. patterns: comma-separated globs or folders; of a
+    folder, the files that its manifest lists for training or evaluation. batch_size: of this worker. num_workers:
+    workers that share the records. skip_batches: batches that this worker had before. shuffle_window: number of records
+    shuffled together. examples_per_row: above 1, packs up to so many examples into a row (see `packing`). row_multiple:
+    pads packed batches to a multiple of so many rows. expected: required manifest entries, such as max_seq_length.
+    files_at_once: files read in parallel; 0 for 64, or 16 for folders of version 0.1.0. If num_workers divides it, a
+    worker reads only its own files.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """
@@ -120,7 +115,6 @@ def _check_numbers(positive: dict[str, int], others: dict[str, int]) -> None:
 
 
 def _rows_of_lanes(order: Lanes, lanes: int, skip: int, num_workers: int, worker: int) -> tf.data.Dataset:
-    """A worker's (position, row): of its own lanes, or its share of all if they do not divide equally."""
     if lanes % num_workers:
         return _shared(order.rows(skip, 1, 0).enumerate(start=skip), num_workers, worker)
     rows = order.rows(skip, num_workers, worker).enumerate()
@@ -132,9 +126,9 @@ def _shared(rows: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dat
 
 
 def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
-    """Returns the manifest of the files and the number of examples in each, after checking the files against it.
+    """Checks files against their manifest; returns the manifest and each file's number of examples.
 
-    Files without a manifest, finished or in progress, are taken as another program's.
+    Files without a manifest are taken for another program's.
     """
     if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
         return read_manifest([str(path) for path in paths]), check_files(paths, split)
@@ -143,20 +137,19 @@ def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], lis
 
 
 def check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
-    """Raises UserError if a manifest lacks these entries."""
+    """Raises UserError if the manifest's entries differ from those in `expected`."""
     for key, value in expected.items():
         if manifest.get(key) != value:
             raise UserError(f"the records in '{folder}' have {key} {manifest.get(key)!r}, needed is {value!r}")
 
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:
-    """Reads the records, string [], of a file."""
+    """Dataset of a file's records, string []."""
     gzipped = tf.strings.regex_full_match(name, r".*\.gz")
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 
 
 def _read_files(names: tf.Tensor, files_at_once: int) -> tf.data.Dataset:
-    """Records, string [], interleaved from several files at once in a fixed order."""
     return tf.data.Dataset.from_tensor_slices(names).interleave(
         read_file, cycle_length=files_at_once, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     )
@@ -165,7 +158,6 @@ def _read_files(names: tf.Tensor, files_at_once: int) -> tf.data.Dataset:
 def _training_rows(
     read: Callable[[tf.Tensor], tf.data.Dataset], names: tf.Tensor, total: int, seed: int, window: int, skip: int
 ) -> tf.data.Dataset:
-    """The rows of all epochs from number `skip` on; `total` rows an epoch."""
     first_epoch, into_epoch = divmod(skip, total)
 
     def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:

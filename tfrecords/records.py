@@ -1,7 +1,6 @@
-"""Encodes arrays as TFRecord files: tf.train.Example's wire format for a whole batch at once.
+"""Encodes arrays as TFRecord files of tf.train.Example, a whole batch at once and without TensorFlow.
 
-Python's protobuf takes longer than all other steps together, and TensorFlow in every worker costs seconds and hundreds
-of megabytes (format: protobuf.dev/programming-guides/encoding; TensorFlow core/lib/io/record_writer.h).
+Formats: protobuf.dev/programming-guides/encoding; TensorFlow core/lib/io/record_writer.h.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.n
     """Returns TFRecord bytes with one tf.train.Example for each row.
 
     features: arrays [examples, width] by name; float32 becomes a FloatList, whole numbers (from 0 to 2**31 - 1) and
-    bools an Int64List. counts: [examples] by name, the number of values of each row to write.
+    bools an Int64List. counts: by name, how many values of each row to write, [examples].
     """
     names = sorted(features)
     is_float = np.array([features[name].dtype == np.float32 for name in names])
@@ -101,7 +100,6 @@ def _payload_size(row, column, count, tag):
 
 @compiled
 def _nested(size):
-    """Size of a field of `size` bytes with its tag and length."""
     return 1 + _varint_size(size) + size
 
 
@@ -112,7 +110,6 @@ def _entry_size(name_length, payload):
 
 @compiled
 def _list_size(payload):
-    """Size of an Int64List or FloatList; an empty one has no field."""
     return _nested(payload) if payload else 0
 
 

@@ -1,8 +1,7 @@
 """Runs tasks in this process, in several on this machine, or on a Ray cluster, with the same results.
 
-A runner is a context manager that takes a worker (any picklable object) and returns a function of tasks (key, method of
-the worker, arguments), which yields (key, result) as they finish; `small` tasks start no process. A killed worker ends
-the build in one line; the same command resumes it.
+A runner is a context manager that takes a picklable worker. It yields a function that runs tasks (key, name of the
+worker's method, arguments) and yields (key, result) as tasks finish.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ _worker: Any
 
 @contextlib.contextmanager
 def run_local(worker: Any, workers: int) -> Iterator[Run]:
-    """Runs tasks in up to `workers` processes, which start with the first tasks that several can share."""
+    """Runs tasks in up to `workers` processes, started when first needed."""
     with contextlib.ExitStack() as stack:
         shared: list[tuple[futures.Executor, threading.Event]] = []
 
@@ -85,8 +84,7 @@ def _do(method: str, arguments: tuple) -> Any:
 def run_ray(worker: Any, workers: int) -> Iterator[Run]:
     """Runs tasks on the Ray cluster at RAY_ADDRESS, or on one started here.
 
-    Every node must see the output folder under the same path, and the inputs under the same path or URL. Ray repeats
-    the tasks of a node that dies.
+    Every node must see the output folder and the inputs under the same paths.
     """
     try:
         import ray

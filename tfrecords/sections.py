@@ -1,7 +1,6 @@
-"""Reads a corpus: files cut into sections for parallel reading, each streamed as chunks of whole documents.
+"""Cuts corpus files into sections for parallel reading, and reads each as chunks of whole documents.
 
-A section begins at the first document (in JSON, line) at or after its start, and ends where the next begins. The cuts
-depend on the bytes alone, and are located without reading a file from its front.
+A section begins at the first document (in JSON lines, the first line) at or after its start.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ _BLANK_LINE = re.compile(rb"(?>\r\n?|\n)[ \t]*(?>\r\n?|\n)")
 
 @dataclass(frozen=True)
 class Section:
-    """Bytes `start` to before `end` of a file (None: to its end), moved to whole documents."""
+    """Bytes `start` to before `end` of a file (None: to its end); reading rounds them to whole documents."""
 
     path: str
     start: int = 0
@@ -44,10 +43,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive whole documents of one file: their bytes, every line end "\\n".
+    """Consecutive whole documents of one file, with "\\n" as line ends.
 
-    start: the byte of the file where the section begins. first_line: number of the chunk's first line in the section,
-    from 1. not_utf8: number of bytes that are not UTF-8; they are read as U+FFFD.
+    start: the section's first byte in the file. first_line: the chunk's first line in its section, from 1. not_utf8:
+    number of bytes that became U+FFFD.
     """
 
     path: str
@@ -58,12 +57,12 @@ class Chunk:
 
 
 def is_remote(path: str | os.PathLike) -> bool:
-    """Returns whether fsspec reads this path, such as s3://bucket/file."""
+    """Whether fsspec reads this path, such as s3://bucket/file."""
     return "://" in str(path)
 
 
 def find(pattern: str) -> tuple[list[str], bool]:
-    """Returns (matching files, whether a folder matches); patterns with "://" go to fsspec."""
+    """Returns matching files and, if none, whether a folder matches; patterns with "://" go to fsspec."""
     if not is_remote(pattern):
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         return [name for name in found if os.path.isfile(name)], bool(found)
@@ -73,7 +72,7 @@ def find(pattern: str) -> tuple[list[str], bool]:
 
 
 def size_of(path: str | os.PathLike) -> int:
-    """Returns the bytes of a local or remote file."""
+    """Size of a local or remote file in bytes."""
     if not is_remote(path):
         return os.path.getsize(path)
     system, name = _remote(path)
@@ -81,7 +80,7 @@ def size_of(path: str | os.PathLike) -> int:
 
 
 def changed_at(path: str | os.PathLike) -> float:
-    """Returns when the file was last written or moved here, in seconds; infinite if unknown."""
+    """When a file was last written or moved, in seconds since 1970; infinite if unknown."""
     if not is_remote(path):
         status = os.stat(path)
         return max(status.st_mtime, status.st_ctime)
@@ -93,12 +92,12 @@ def changed_at(path: str | os.PathLike) -> float:
 
 
 def text_bytes(path: str | os.PathLike) -> int:
-    """Returns an estimate from the file's size alone."""
+    """Estimates a file's bytes of text from its size."""
     return size_of(path) * (_GZIP_RATIO if is_gzipped(path) else 1)
 
 
 def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[list[Section]]:
-    """Returns sections of about `piece_bytes` of text, or several small files; .gz files stay whole."""
+    """Divides files into lists of sections with about `piece_bytes` of text each; .gz files stay whole."""
     pieces, filled = [], 0
     for path in paths:
         for section, size in _sections(str(path), piece_bytes):
@@ -122,7 +121,7 @@ def _sections(path: str, piece_bytes: int) -> Iterator[tuple[Section, int]]:
 
 
 def digest(section: Section) -> str:
-    """Returns the SHA-256 of a section's bytes."""
+    """SHA-256 of a section's bytes."""
     with _opened(section.path) as file:
         file.seek(section.start)
         left = (size_of(section.path) if section.end is None else section.end) - section.start
@@ -134,10 +133,9 @@ def digest(section: Section) -> str:
 
 
 def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]:
-    """Streams a section as chunks of about `chunk_bytes` of text.
+    """Streams a section as chunks of about `chunk_bytes` of text; longer documents are cut at a line end.
 
-    A longer plain-text document is cut at a line end, so that chunk size and the longest line bound the memory. Raises
-    UserError for an unreadable file, and at the first chunk in another encoding.
+    Raises UserError for an unreadable file or one not in UTF-8.
     """
     with _opened(section.path) as file:
         start, end = _bounds(file, section, chunk_bytes)
@@ -156,7 +154,7 @@ def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]
 
 
 def line_number(chunk: Chunk, line: int) -> int:
-    """Returns a line's number in its file, from 0; reads the file up to there."""
+    """Converts a line's index in the chunk, from 0, to its number in the file, from 1."""
     with _opened(chunk.path) as file:
         before = sum(block.count(b"\n") for block in _clean_blocks(file, chunk.path, 0, chunk.start))
     return before + chunk.first_line + line
@@ -164,7 +162,6 @@ def line_number(chunk: Chunk, line: int) -> int:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[IO[bytes]]:
-    """Opens a file; errors become a UserError that names it."""
     try:
         with _open(path) as file:
             yield file
@@ -182,7 +179,6 @@ def _open(path: str) -> IO[bytes]:
 
 
 def _remote(path: str | os.PathLike):
-    """(fsspec's file system, path)."""
     import fsspec
 
     try:
@@ -200,7 +196,6 @@ def _bounds(file: IO[bytes], section: Section, window: int) -> tuple[int, int | 
 
 
 def _first_begin(file: IO[bytes], offset: int, size: int, pattern: re.Pattern, window: int) -> int:
-    """Start of the first document at or after `offset`; of the next line if a document is longer than `window`."""
     if offset in (0, size):
         return offset
     file.seek(offset)
@@ -240,7 +235,6 @@ def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterato
 
 
 def _clean_blocks(raw: IO[bytes], path: str, start: int, end: int | None) -> Iterator[bytes]:
-    """Blocks with every line end as \\n and blank lines empty."""
     raw.seek(start)
     file = gzip.GzipFile(fileobj=raw) if is_gzipped(path) else raw
     left = end - start if end is not None else None

@@ -1,8 +1,7 @@
 """Cuts documents of sentences into the spans of tokens that fill an example.
 
-A batch of documents is three arrays: `ids` (int32, all tokens end to end), `sentence_splits` (int64 [sentences + 1],
-positions in ids) and `document_splits` (int64 [documents + 1], positions in sentence_splits). So consecutive sentences
-are one span (start, end) of ids, and nothing is copied before the examples are assembled.
+A batch of documents is `ids` (int32, all tokens), `sentence_splits` (int64 [sentences + 1], positions in ids) and
+`document_splits` (int64 [documents + 1], positions in sentence_splits).
 """
 
 import numpy as np
@@ -18,9 +17,9 @@ INPUT_FORMATS = ("segment-pair", "sentence-pair", "full-sentences", "doc-sentenc
 def cut_long_sentences(
     sentence_splits: np.ndarray, document_splits: np.ndarray, max_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts each sentence over `max_tokens` into even parts of at most half of it, and drops empty sentences.
+    """Cuts sentences of over `max_tokens` tokens into even parts of at most half as many; drops empty sentences.
 
-    With halves, a line without an end fills a pair. Returns new (sentence_splits, document_splits).
+    Returns new (sentence_splits, document_splits).
     """
     starts, lengths = sentence_splits[:-1], np.diff(sentence_splits)
     half = max(max_tokens // 2, 1)
@@ -34,7 +33,7 @@ def cut_long_sentences(
 def join_documents(
     ids: np.ndarray, sentence_splits: np.ndarray, document_splits: np.ndarray, separator: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Joins all documents into one with `separator` after each: the stream of "full-sentences"."""
+    """Joins all documents into one, with token `separator` after each, for "full-sentences"."""
     filled = np.flatnonzero(np.diff(document_splits))
     last_sentences = document_splits[filled + 1]
     ends = sentence_splits[last_sentences]
@@ -47,9 +46,9 @@ def join_documents(
 
 @compiled
 def target_length(key, max_tokens, short_probability):
-    """Returns `max_tokens`, or with `short_probability` a whole number drawn from [2, max_tokens].
+    """Returns an example's target length: `max_tokens`, or with `short_probability` one drawn from [2, max_tokens].
 
-    It uses draws 0 and 1 of the key. Source: google-research/albert create_pretraining_data.py:266-386.
+    Source: google-research/albert create_pretraining_data.py:266-386.
     """
     if unit(draw(key, 0)) < short_probability:
         return 2 + below(draw(key, 1), max(max_tokens - 1, 1))
@@ -58,12 +57,9 @@ def target_length(key, max_tokens, short_probability):
 
 @compiled
 def single_spans(sentence_splits, document_splits, keys, max_tokens, short_probability, short_by_document):
-    """Fills each example with whole consecutive sentences of one document.
+    """Fills each example with whole consecutive sentences of one document: RoBERTa (Liu et al. 2019), section 4.2.
 
-    That is "doc-sentences", and "full-sentences" after `join_documents`: RoBERTa (Liu et al. 2019), section 4.2.
-
-    keys: uint64 [documents]. Returns (spans int64 [examples, 4] with an empty second span, labels int32 [examples],
-    keys uint64 [examples]).
+    Returns (spans int64 [examples, 4] with an empty second span, labels int32 [examples], keys uint64 [examples]).
     """
     spans = np.zeros((len(sentence_splits), 4), np.int64)
     example_keys = np.zeros(len(sentence_splits), np.uint64)

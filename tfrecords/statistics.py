@@ -1,4 +1,4 @@
-"""Statistics of examples over batches, and the share of a corpus that a vocabulary has no pieces for."""
+"""Statistics of examples, and the share of unknown tokens in a corpus."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ LONGEST_RUN = 8
 
 
 class Statistics:
-    """Counts over batches of unpacked features (numpy arrays, as from `reader.read_examples`)."""
+    """Counts of lengths, masks and labels in unpacked batches (numpy arrays, as from `reader.read_examples`)."""
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int, max_predictions: int, word_rule: str = SCRIPT):
         self._tokenizer, self._vocabulary = tokenizer, MaskingVocabulary.of(tokenizer, word_rule)
@@ -57,7 +57,6 @@ class Statistics:
         self.runs += np.bincount(runs, minlength=len(self.runs))
 
     def summary(self) -> dict[str, Any]:
-        """Returns totals and shares, by name; shares of nothing are 0."""
         examples = int(self.lengths.sum())
         tokens = int((self.lengths * np.arange(len(self.lengths))).sum())
         predictions = int((self.predictions * np.arange(len(self.predictions))).sum())
@@ -88,7 +87,7 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
-    """Returns an example as text: {word -> what the model sees} for predicted tokens, the label last."""
+    """An example as text: {word -> what the model sees} for predicted tokens, the label last."""
     ids = features["input_ids"][row][features["input_mask"][row] > 0]
     pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
     for slot in np.flatnonzero(features["masked_lm_weights"][row]):
@@ -102,10 +101,7 @@ _PLACES, _BYTES = 16, 1 << 16
 
 
 def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
-    """Returns the share of unknown tokens in a sample of the corpus, 0 to 1; bad lines are left out.
-
-    Raises UserError if a file of the sample cannot be read, or is no text.
-    """
+    """Share of unknown tokens in a sample of the corpus, 0 to 1."""
     tokens = unknown = 0
     for section in _places(paths):
         for chunk in _first(sections.read_chunks(section, _BYTES)):

@@ -1,8 +1,4 @@
-"""Tasks of a worker process: assigns a corpus's documents to shards, and writes the documents of a shard to its file.
-
-During a build all files lie in `.parts`, with a small JSON file for each finished piece and shard; at the end they get
-their final names, and then the manifest is written: a folder with a manifest is complete.
-"""
+"""Tasks of a build's worker processes: assigning documents to shards, and writing each shard's file."""
 
 import dataclasses
 import hashlib
@@ -45,7 +41,7 @@ _CHARACTERS = 1 << 20
 
 
 class Worker:
-    """A worker process, with one method for each kind of task."""
+    """Runs tasks in a worker process, one kind per method."""
 
     def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Path):
         self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
@@ -58,10 +54,7 @@ class Worker:
     def read_piece(
         self, deal: Deal, number: int, piece: list[sections.Section], piece_bytes: int, key: str, max_bad_lines: int
     ) -> dict[str, Any]:
-        """Assigns a piece's documents to spill files; returns its report.
-
-        Raises UserError for an unreadable file, and for more bad lines than allowed.
-        """
+        """Reads a piece of the corpus into spill files; raises UserError for too many bad lines."""
         bad_lines: list[str] = []
         report: dict[str, Any] = {
             "key": key,
@@ -97,10 +90,6 @@ class Worker:
     def _texts(
         self, piece: list[sections.Section], bad_lines: list[str], max_bad_lines: int, not_utf8: dict[str, int]
     ) -> Iterator[bytes]:
-        """Yields each document as UTF-8, a sentence a line.
-
-        `bad_lines` gets lines without a text, `not_utf8` the number of bytes of a file that are not UTF-8.
-        """
         for section in piece:
             for chunk in sections.read_chunks(section, self.settings.chunk_bytes):
                 if chunk.not_utf8:
@@ -116,7 +105,7 @@ class Worker:
                         raise too_many(bad_lines, max_bad_lines)
 
     def regroup(self, deal: Deal, group: int, blocks: list[Path], piece_bytes: int, key: str) -> dict[str, Any]:
-        """Does the second round: one group's documents to spill files with a group for each of its shards."""
+        """Divides the spilled documents of a group of shards into spill files by shard."""
         hashes, shards = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
 
         def texts() -> Iterator[bytes]:
@@ -141,7 +130,7 @@ class Worker:
         return report
 
     def build(self, deal: Deal, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard and returns its manifest entry: `earlier` if of the same documents."""
+        """Writes a shard and returns its manifest entry, or `earlier` if that is of the same documents."""
         group = shard % deal.group_size if deal.group_size > 1 else shard
         if earlier and earlier["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
             return earlier
@@ -153,7 +142,6 @@ class Worker:
         return report
 
     def _warm_up(self) -> None:
-        """Compiles the kernels in one process at a time, so that the others load the result."""
         if self._is_warm:
             return
         with compiled.in_turn():
@@ -165,7 +153,6 @@ class Worker:
         self._is_warm = True
 
     def _tokenize(self, documents: Documents) -> "_Tokenized":
-        """Documents in the shard's random order; a few at a time since text is larger than ids."""
         tokenized = _Tokenized()
         keys = derive(self.settings.seed, _ORDER, documents.hashes)
         order = np.lexsort([documents.hashes, keys])
@@ -197,10 +184,6 @@ class Worker:
         return count_masks(self.settings, self.vocabulary, block) if is_masked else {}
 
     def _encode(self, settings: BuildSettings, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
-        """(TFRecord bytes, Examples) of each block of examples in random order, a copy at a time.
-
-        Permutation rows stay in order.
-        """
         for copy in range(settings.dupe_factor if len(documents.numbers) else 0):
             if settings.objective == "permutation":
                 yield from encode_streams(settings, self.vocabulary, self.end_id, *documents.arrays(), copy)
@@ -213,8 +196,6 @@ class Worker:
 
 
 class _Tokenized:
-    """Tokenized documents. numbers: int64 [documents], seeds of their random choices."""
-
     def __init__(self):
         self.numbers = np.zeros(0, np.int64)
         self._sizes: list[int] = []
@@ -237,15 +218,12 @@ class _Tokenized:
         self._waiting, self._characters = [], 0
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """ids, sentence_splits, document_splits (see `segments`) and the documents' numbers."""
         self._ids, self._lengths = [np.concatenate(self._ids)], [np.concatenate(self._lengths)]
         sentence_splits = np.concatenate([[0], np.cumsum(self._lengths[0])]).astype(np.int64)
         return self._ids[0], sentence_splits, np.cumsum([0, *self._sizes]), self.numbers
 
 
 class _HashingWriter:
-    """Writes bytes, optionally gzipped, and computes the file's size and SHA-256."""
-
     def __init__(self, file: BinaryIO, gzip: bool):
         self._file, self._hash, self.bytes = file, hashlib.sha256(), 0
         self._compressor = zlib.compressobj(6, wbits=31) if gzip else None
@@ -267,27 +245,26 @@ class _HashingWriter:
 
 
 def _source(documents: Documents) -> str:
-    """A digest of a shard's documents in any order."""
     return hashlib.sha256(np.sort(documents.hashes).tobytes()).hexdigest()[:32]
 
 
 def too_many(bad_lines: list[str], allowed: int) -> UserError:
-    """Returns the error for more bad lines than allowed."""
+    """The error for more bad JSON lines than allowed."""
     if not allowed:
         return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
     return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")
 
 
 def part_path(parts: Path, shard: int, gzip: bool) -> Path:
-    """Returns the path of a shard's records during the build."""
+    """Path of a shard's records during the build."""
     return parts / f"shard-{shard:06d}.tfrecord{'.gz' if gzip else ''}"
 
 
 def spill_path(parts: Path, kind: str, number: int, block: int) -> Path:
-    """Returns the path of a spill file."""
+    """Path of a spill file."""
     return parts / f"{kind}-{number:06d}-{block:04d}.spill"
 
 
 def report_path(parts: Path, kind: str, number: int) -> Path:
-    """Returns the path of a finished task's report."""
+    """Path of a finished task's report."""
     return parts / f"{kind}-{number:06d}.json"

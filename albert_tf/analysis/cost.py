@@ -1,4 +1,4 @@
-"""Exact parameter and operation counts of a configuration, with the paper's Table 1 for comparison."""
+"""Exact parameter and operation counts of a configuration."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from albert_tf.published import PAPER
 
 
 class Parameters(NamedTuple):
-    """Trained parameters: embeddings with their projection, blocks, pooler, masked-word and pair heads."""
+    """Numbers of trained parameters."""
 
     embeddings: int
     blocks: int
@@ -29,8 +29,7 @@ class Parameters(NamedTuple):
 class Flops(NamedTuple):
     """Floating-point operations of one row's forward pass; a multiply and an add are two.
 
-    They are those of matrix products, and of reading and writing streams. Biases, norms, activations and softmax would
-    add about one per cent.
+    Matrix products and extensions' multiplications are counted; the rest would add about one per cent.
     """
 
     projection: int
@@ -46,7 +45,7 @@ class Flops(NamedTuple):
 
 
 def parameters(config: AlbertConfig) -> Parameters:
-    """Counts the parameters of a pre-trainer of a configuration, without building it.
+    """Counts the parameters of a pre-trainer without building it.
 
     >>> parameters(AlbertConfig.named("albert_base_v2")).encoder
     11092992
@@ -87,7 +86,7 @@ def _sizes(weight_layers: list[WeightLayer]) -> int:
 
 
 def work_of(config: AlbertConfig, length: int, targets: int = 0) -> RowCost:
-    """Returns the cost of a row of `length` tokens, followed by `targets` tokens whose words are predicted."""
+    """Returns the cost of a row of `length` tokens, plus `targets` tokens to predict."""
     pairs = config.num_steps * length * length
     work = RowCost(length, config.num_steps, config.num_steps, pairs, pairs)
     for one in config.extensions:
@@ -114,7 +113,7 @@ def flops(config: AlbertConfig, length: int) -> Flops:
 
 
 def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
-    """Returns a line for each configuration, with the paper's count (vocabulary of 30,000)."""
+    """Returns a table with a line for each configuration."""
     lines = [
         f"{'configuration':<22}{'layers':>7}{'hidden':>7}{'embed':>7}  {'sharing':<10}"
         f"{'encoder':>13}{'+ pooler':>13}{'+ heads':>13}{'paper':>7}{f'GFLOP at {length}':>15}"

@@ -3,8 +3,7 @@
 python -m albert_tf.analysis.equilibrium --model=a.keras --tokenizer=spm.model --text="A sentence." --output_dir=out
 python -m albert_tf.analysis.equilibrium --model=a.keras,b.keras --input=text.txt --steps=200 --output_dir=both
 
-The ALBERT paper's Figure 1 shows distances over the trained depth, which oscillate instead of converging. This goes on
-where the trained depth ends, and looks for the fixed point itself.
+The blocks run beyond the trained depth, over which Figure 1 of the ALBERT paper shows oscillating distances.
 """
 
 import dataclasses
@@ -32,7 +31,7 @@ class EquilibriumSettings(ComparedModels):
 
 
 def main(settings: EquilibriumSettings) -> None:
-    """Runs every model's blocks on the same texts; writes and prints the results."""
+    """Runs every model's blocks on the same texts."""
     if bool(settings.text) == bool(settings.input):
         raise UserError('give either --text="a sentence" or --input=files')
     models = settings.model.split(",")

@@ -1,4 +1,4 @@
-"""Measures how far each layer moves what passes through it, as Figure 1 of the ALBERT paper does.
+"""Measures how far each layer moves its input, as Figure 1 of the ALBERT paper does.
 
 python -m albert_tf.analysis.layer_distances --models=a.keras,b --input=text.txt --output_dir=out
 python -m albert_tf.analysis.layer_distances --models=albert_base --input=text.txt --depth=24 --output_dir=deep
@@ -43,14 +43,12 @@ class ComparedModels(CheckedSettings):
     )
 
     def check(self, models: Sequence[str]) -> None:
-        """Raises UserError for a model or tokenizer that is not there, without TensorFlow."""
         for path in models:
             check_model(path, self.allow_pickle)
         if self.tokenizer:
             check_tokenizer(self.tokenizer)
 
     def load(self, path: str, depth: int = 0) -> "Loaded":
-        """Loads a model with its tokenizer."""
         from albert_tf.loading import load
 
         return load(path, self.tokenizer, self.lower_case, self.keep_accents, depth, self.other_tokenizer)
@@ -69,7 +67,7 @@ class LayerDistancesSettings(ComparedModels):
 
 
 class Distance(NamedTuple):
-    """The distance of a step's output from its input: means of L2 norm, cosine and angle in degrees over tokens."""
+    """Mean L2 distance, cosine and angle in degrees between a step's input and output."""
 
     step: int
     l2: float
@@ -78,11 +76,7 @@ class Distance(NamedTuple):
 
 
 def layer_distances(encoder: "AlbertEncoder", features: dict) -> list[Distance]:
-    """Measures how far each block moves its input, at tokens that are no padding.
-
-    The states are those of `hidden_states`, which a pre-norm encoder's final norm brings to one length. `features` are
-    those of `AlbertEncoder.call`, with input_mask.
-    """
+    """Measures how far each block moves its input, over tokens that are no padding."""
     states = encoder(features, output_hidden_states=True)["hidden_states"]
     tokens = np.asarray(features["input_mask"]).astype(bool)
     vectors = [np.asarray(state, "float64")[tokens] for state in states]
@@ -96,7 +90,7 @@ def layer_distances(encoder: "AlbertEncoder", features: dict) -> list[Distance]:
 
 
 def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
-    """Writes one line a model and step: model, step, l2, cosine, degrees."""
+    """Writes a line for each model and step."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["model", *Distance._fields])
@@ -125,7 +119,7 @@ def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -
 
 
 def read_texts(patterns: str, documents: int) -> list[str]:
-    """Reads the first documents of text files, each as one text; raises UserError if there is none."""
+    """Reads the first `documents` documents; raises UserError if there are none."""
     texts = [" ".join(sentences) for sentences in itertools.islice(read_documents(patterns), documents)]
     if not texts:
         raise UserError(f"no text in '{patterns}'")
@@ -133,7 +127,7 @@ def read_texts(patterns: str, documents: int) -> list[str]:
 
 
 def main(settings: LayerDistancesSettings) -> None:
-    """Measures every model on the same texts; writes and prints the distances."""
+    """Measures every model on the same texts."""
     models = settings.models.split(",")
     settings.check(models)
     texts = read_texts(settings.input, settings.documents)

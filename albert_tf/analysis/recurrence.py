@@ -1,4 +1,4 @@
-"""Measures repeated blocks beyond their trained depth, for `equilibrium`."""
+"""Runs repeated blocks beyond their trained depth."""
 
 import csv
 import os
@@ -21,13 +21,12 @@ _RETURNS, _FALLS, _GROWS = 0.25, 0.8, 2.0
 
 
 class BlockRun(NamedTuple):
-    """One run of the repeated blocks, as medians over rows.
+    """One run of the repeated blocks f on a state z, as medians over rows.
 
     Attributes:
-        step: from 1.
         residual: |f(z) - z| / |z|.
-        cosine: of the angle between this move f(z) - z and the previous one; NaN at the first.
-        length: |f(z)| / |x|, where x is the blocks' first input.
+        cosine: of the angle between the move f(z) - z and the previous run's move.
+        length: |f(z)| / |x|, x being the first input.
     """
 
     step: int
@@ -40,12 +39,10 @@ class Recurrence(NamedTuple):
     """The behaviour of a model's repeated blocks on a batch.
 
     Attributes:
-        depth: the trained number of runs; of an equilibrium, its limit.
-        runs: of plain iteration.
-        returns: for periods 1, 2, ...: the median relative distance of a final state from that one period before.
-        evaluations: by solver, of each row that converged.
-        radius: the spectral radius at the point with the least residual; the maximum over rows.
-        radius_residual: the residual there, the maximum over rows.
+        depth: number of runs in training; of an equilibrium model, the maximum.
+        returns: median relative distances between final states that are 1, 2, ... runs apart.
+        evaluations: by solver, the block evaluations of each row that converged.
+        radius: the largest spectral radius of a row, at the state of least residual.
         tolerance: the residual at which a row has converged.
     """
 
@@ -59,7 +56,6 @@ class Recurrence(NamedTuple):
     tolerance: float
 
     def verdict(self) -> str:
-        """Returns the conclusion in one sentence."""
         steps, last = len(self.runs), self.runs[-1]
         residuals = [run.residual for run in self.runs]
         late, later = (np.mean(residuals[-steps // 2 : -steps // 4]), np.mean(residuals[-steps // 4 :]))
@@ -85,13 +81,7 @@ class Recurrence(NamedTuple):
 
 
 def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: float = 1e-3) -> Recurrence:
-    """Runs an encoder's repeated blocks `steps` times, beyond their trained depth, and searches for their fixed point.
-
-    A row has converged at a residual of `tolerance`.
-
-    Raises:
-        UserError: the encoder's plan has no single run of blocks that repeats.
-    """
+    """Runs an encoder's repeated blocks `steps` times and searches for their fixed point."""
     function, start, rows = recurrence(encoder, features)
     state = start = keras.ops.cast(start, "float32")
     function, first = _compiled(function), _array(norm(start, rows))
@@ -148,7 +138,7 @@ def _distance(states: list, period: int, rows) -> float:
 
 
 def report(name: str, found: Recurrence) -> str:
-    """Returns the lines that the command prints of a model."""
+    """Returns the lines that the command prints for a model."""
     lines = [f"{name}: {found.rows} rows, trained depth {found.depth}"]
     shown = {1, 2, 3, 4, 6, 8, found.depth, *range(12, len(found.runs), 12), len(found.runs)}
     lines += [
@@ -164,7 +154,7 @@ def report(name: str, found: Recurrence) -> str:
 
 
 def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
-    """Writes one line a model and run: model, step, residual, cosine, length."""
+    """Writes a line for each model and run."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["model", *BlockRun._fields])
@@ -173,7 +163,7 @@ def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> No
 
 
 def write_plot(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
-    """Plots residual and cosine over the runs as a PNG; dots mark the trained depth."""
+    """Plots residual and cosine over the runs as a PNG."""
     from matplotlib.figure import Figure
 
     with fonts_for(recurrences):

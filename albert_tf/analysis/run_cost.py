@@ -1,4 +1,4 @@
-"""Floating-point operations of a run's training and of its model's inference."""
+"""Floating-point operations of training and inference."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _TRAINING = 3
 def inference_flops(config: AlbertConfig, length: int, result: Mapping[str, float]) -> float:
     """Returns the operations of the encoder's forward pass over a row of `length` tokens.
 
-    An equilibrium counts its mean steps on held-out rows, `equilibrium_steps` in `result`.
+    For an equilibrium model, `result` has `equilibrium_steps`, the mean number of steps on held-out rows.
 
     >>> plain = AlbertConfig.named("albert_base_v2")
     >>> solved = plain.replace(equilibrium_solver="fixed_point")
@@ -37,9 +37,8 @@ def training_flops(
 ) -> float:
     """Returns the operations of training on `rows` rows: three forward passes of the encoder each.
 
-    An equilibrium's solver steps count forward only, its phantom gradient's steps in addition. Permutations, with
-    `predictions` targets a row, add the query stream and the memory. `settings` have the names and defaults of
-    PretrainingSettings.
+    Of an equilibrium model, solver steps count one forward pass, phantom steps three. Permutation models add the query
+    stream and the memory. `settings` has the keys of PretrainingSettings.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":
@@ -54,7 +53,6 @@ def training_flops(
 
 
 def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:
-    """Returns the operations outside the steps, and those of a step."""
     # Of the plan's steps: how many an equilibrium makes, its result says.
     work = flops(config.replace(equilibrium_solver="none"), length)
     fixed = work.projection + work.pooler

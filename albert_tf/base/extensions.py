@@ -1,7 +1,4 @@
-"""Layers for the weights of extensions, with stable names for files and optimizers.
-
-`albert_tf.extension` defines extensions and their layers' descriptions.
-"""
+"""Layers that hold the weights of extensions (see `albert_tf.extension`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +13,8 @@ class ExtensionLayer(keras.layers.Layer):
     """Holds weights of an extension as attributes.
 
     Attributes:
-        extension: the extension.
-        steps: numbers of the plan's steps that run the half that owns the layer.
-        means: the extension's metrics. Not in the encoder: Keras ignores metrics of a model in a model.
+        steps: the depth steps that run this layer's block half.
+        means: the extension's metrics.
     """
 
     def __init__(self, config: Any, extension: Any, spec: Any, owner: str, steps: tuple, **kwargs: Any):
@@ -40,12 +36,12 @@ def _add_weights(layer: keras.layers.Layer, config: Any, spec: Any) -> None:
 
 
 class ExtensionOwner:
-    """A mixin of layers that may hold extensions' weights: the encoder, its embeddings, the halves of blocks."""
+    """A mixin for layers that have extension weights."""
 
     dtype_policy: Any
 
     def add_extension_layers(self, config: Any, owner: str, steps: tuple[int, ...] = ()) -> None:
-        """Makes the extensions' layers; arguments as of `Extension.weight_layers`."""
+        """Creates the extensions' layers; arguments as in `Extension.weight_layers`."""
         self._extension_layers = Untracked([])
         for extension in config.extensions:
             for spec in extension.weight_layers(config, owner, steps):
@@ -71,14 +67,14 @@ class ExtensionOwner:
         return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
     def own_extension_weights(self) -> list[tuple[Any, Any, dict[str, Any]]]:
-        """Returns each extension with weights here, a layer's description and its weights by name."""
+        """Returns (extension, layer description, weights by name) for each extension."""
         return [
             (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})
             for extension, spec, layer in self._extension_layers.value
         ]
 
     def weights_of(self, extension: str) -> dict[str, Any]:
-        """Returns an extension's weights by name; in a half, "layer/name" for those of a layer of its own."""
+        """Returns an extension's weights by name; in block halves by "layer/name"."""
         is_half = not isinstance(self, keras.Model)
         return {
             f"{spec.layer}/{name}" if spec.disk and is_half else name: weight
@@ -89,29 +85,24 @@ class ExtensionOwner:
 
 
 class ExtendedEncoder(ExtensionOwner):
-    """An encoder's view of the extensions' layers, its own and those of its `halves`, and of their metrics.
-
-    Attributes:
-        unmeasured: the last call's values of metrics, by name.
-    """
+    """A mixin for encoders; `unmeasured` has the last call's metric values by name."""
 
     unmeasured: Mapping[str, Any] = {}
     _halves: Untracked
 
     @property
     def halves(self) -> dict[tuple[str, int], Any]:
-        """Returns the distinct halves of blocks by kind and number."""
+        """Returns the block halves, each once, by (kind, number)."""
         return self._halves.value
 
     @property
     def means(self) -> list[keras.metrics.Metric]:
-        """Returns the extensions' metrics, which `measure` updates."""
         return [mean for layer in self.own_extension_layers() for mean in layer.means]
 
     def measure(self) -> None:
-        """Adds the last call's rows to the extensions' metrics, in the same graph or trace.
+        """Updates the extensions' metrics with the last call's values.
 
-        The models of this package do so. Your own model shows these metrics if its `compute_loss` calls this first.
+        A model of your own shows these metrics if its `compute_loss` calls this first.
         """
         values, self.unmeasured = self.unmeasured, {}
         for mean in self.means:
@@ -119,7 +110,7 @@ class ExtendedEncoder(ExtensionOwner):
                 mean.update_state(values[mean.name])
 
     def extension_layers(self) -> dict[str, ExtensionLayer]:
-        """Returns the extensions' layers by their names in `checkpoints`: "depth_..."."""
+        """Returns the extensions' layers by their names in `checkpoints`."""
         layers = {layer.name: layer for layer in self.own_extension_layers() if not layer.extension.published}
         for (kind, i), half in sorted(self.halves.items()):
             for layer in half.own_extension_layers():

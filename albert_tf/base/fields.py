@@ -1,4 +1,4 @@
-"""Validates values by a dataclass's fields: types, choices and limits."""
+"""Validation of dataclass fields: types, choices and limits."""
 
 import dataclasses
 import math
@@ -16,11 +16,8 @@ def check_value(
 ) -> None:
     """Raises UserError unless a value fits its field: a str, a bool, or a number that is not negative.
 
-    Args:
-        field: an int with a default above 0 must be at least 1; a name that ends in "_prob" is a probability.
-        value: of the field.
-        choices: allowed values by field.
-        limits: further conditions by field, as text and as a function.
+    An int whose default is above 0 must be at least 1; a name ending in "_prob" is a probability. `choices` and
+    `limits` are by field name; a limit is (its text, condition).
     """
     name = field.name
     if field.type in (str, bool):

@@ -1,4 +1,4 @@
-"""Checks the data of `fit`, `evaluate` and `predict` before the first step."""
+"""Checks of the data for `fit`, `evaluate` and `predict`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +14,9 @@ _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for lab
 
 
 def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) -> None:
-    """Raises UserError for data of a kind that the models cannot read.
+    """Raises UserError for data of a type that the models cannot read.
 
-    A tf.data.Dataset's kinds are known; the values of generators and datasets are known only when read. `check_values`
-    checks features whose values are known.
+    `check_values` checks features whose values are known.
     """
     if is_text(features):
         raise UserError(f"features: {NO_TEXTS}")
@@ -39,7 +38,7 @@ def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) 
 
 
 def check_classes(labels: Any, classes: int, sample_weight: Any = None) -> None:
-    """Raises UserError for a label with nonzero weight that is no class."""
+    """Raises UserError for a label of nonzero weight that is not a class."""
     values, weights = known(labels), known(sample_weight)
     if values is None or values.dtype.kind not in "iuf" or not values.size:
         return

@@ -1,4 +1,4 @@
-"""Building blocks of models: dense layers, norms, activations, dropout, lookups, fused kernels."""
+"""Layers and tensor functions for models."""
 
 import contextlib
 import contextvars
@@ -22,7 +22,7 @@ _ON = contextvars.ContextVar("fused", default=False)
 
 @contextlib.contextmanager
 def fusing() -> Iterator[None]:
-    """Fuses the functions under `fuse` in TensorFlow graphs traced within; without effect on other backends."""
+    """A context in which functions decorated with `fuse` are compiled, in TensorFlow graphs only."""
     before = _ON.set(keras.backend.backend() == "tensorflow")
     try:
         yield
@@ -31,9 +31,9 @@ def fusing() -> Iterator[None]:
 
 
 def fuse(function: Callable) -> Callable:
-    """Decorates a function that `fusing` compiles; it takes and returns tensors only, and has no state.
+    """Decorates a stateless function of tensors; within `fusing`, XLA compiles it.
 
-    The backward pass computes the function again from its inputs.
+    The backward pass recomputes the function from its inputs.
     """
 
     @functools.wraps(function)
@@ -45,7 +45,7 @@ def fuse(function: Callable) -> Callable:
 
 
 def _elements(array) -> int:
-    """Returns 0 for a shape unknown at graph construction: XLA would recompile for each."""
+    """Returns the size; 0 if unknown, since XLA would recompile for each size."""
     return 0 if None in array.shape else math.prod(array.shape)
 
 
@@ -72,13 +72,13 @@ def _fused(function: Callable) -> Callable:
 # Always float32: XLA rounds every intermediate of a narrower dtype, which takes four times as long.
 @fuse
 def gelu_tanh(inputs: Tensor) -> Tensor:
-    """Computes the tanh approximation of GELU (modeling.py:299 of google-research/albert)."""
+    """Computes GELU by its tanh approximation (modeling.py:299 of google-research/albert)."""
     return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=True), inputs.dtype)
 
 
 @fuse
 def gelu_erf(inputs: Tensor) -> Tensor:
-    """Computes the exact GELU, x times the normal distribution's cumulative function of x."""
+    """Computes the exact GELU: x times the normal CDF of x."""
     return ops.cast(ops.gelu(ops.cast(inputs, "float32"), approximate=False), inputs.dtype)
 
 
@@ -88,21 +88,20 @@ _ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
 
 
 def activation(name: str) -> Callable:
-    """Returns the function behind a configuration's `hidden_act`."""
+    """Returns the activation function for a `hidden_act`."""
     return _ACTIVATIONS.get(name) or keras.activations.get(name)
 
 
 class Dense(keras.layers.Dense):
-    """Keras's Dense layer, with its LoRA adapter saved separately from the kernel so that training can resume.
+    """A Keras Dense layer that also saves its LoRA adapter, so that training can resume.
 
-    The entries that Keras writes remain: the kernel with the adapter added. A layer without an adapter reads those. A
-    layer with an adapter that reads a file without one loads its kernel and starts a new adapter.
+    Keras's own entries hold the kernel with the adapter added, for layers without one. If a file has no adapter, that
+    of the layer keeps its initial values.
     """
 
     _refusal: UserError | None = None
 
     def quantized_build(self, *args: Any, **kwargs: Any) -> None:
-        """Raises UserError: quantized dtypes such as "int8_from_float32" are not supported."""
         raise UserError(f"a dtype of quantized kernels is not offered for these models; {NO_QUANTIZATION}")
 
     def save_own_variables(self, store: Any) -> None:
@@ -113,11 +112,6 @@ class Dense(keras.layers.Dense):
             store["lora_alpha"] = np.array(self.lora_alpha, "float32")
 
     def load_own_variables(self, store: Any) -> None:
-        """Loads what `save_own_variables` or Keras's Dense wrote.
-
-        Raises:
-            UserError: the file has an adapter of another rank or alpha than the layer.
-        """
         saved = set(store.keys())
         if self._refusal and not saved:
             raise self._refusal  # Keras retries by another attribute, fails, and shows the last error.
@@ -182,9 +176,9 @@ def _epsilon(layer: keras.layers.Layer, inputs: Tensor) -> float:
 class LayerNorm(keras.layers.Layer):
     """Normalizes the last axis to mean 0 and variance 1, then scales and shifts.
 
-    Mean and variance are float32 whatever the dtype policy: ALBERT's epsilon of 1e-12 (modeling.py:429) is zero in
-    float16. In half precision epsilon is at least 1e-7, since the gradient of a constant row grows with
-    1 / sqrt(epsilon) and must fit a float16. Without `shifts` there is no beta.
+    Mean and variance are float32 under every dtype policy, since ALBERT's epsilon of 1e-12 (modeling.py:429) is 0 in
+    float16. In half precision epsilon is at least 1e-7, so that gradients of constant rows fit float16. Without
+    `shifts` there is no beta.
     """
 
     def __init__(self, epsilon: float = 1e-12, shifts: bool = True, **kwargs: Any):
@@ -198,7 +192,6 @@ class LayerNorm(keras.layers.Layer):
             self.beta = self.add_weight(name="beta", shape=input_shape[-1:], initializer="zeros")
 
     def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
-        """Normalizes `inputs`, or their sum with `residual`."""
         values = (inputs,) if residual is None else (inputs, residual)
         weights = (self.gamma, self.beta) if self.shifts else (self.gamma,)
         return _normalizer(_epsilon(self, inputs), self.shifts)(*map(ops.convert_to_tensor, weights), *values)
@@ -212,20 +205,17 @@ class LayerNorm(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class RMSNorm(keras.layers.RMSNormalization):
-    """Divides the last axis by its root mean square, then scales; float32 inside, with LayerNorm's epsilon.
+    """Divides the last axis by its root mean square in float32, then scales.
 
-    Keras's layer, with an optional residual, fused into one kernel in training.
+    Epsilon is as in LayerNorm.
     """
 
     def call(self, inputs: Tensor, residual: Tensor = None) -> Tensor:
-        """Normalizes `inputs`, or their sum with `residual`."""
         values = (inputs,) if residual is None else (inputs, residual)
         return _rms_normalizer(_epsilon(self, inputs))(ops.convert_to_tensor(self.scale), *values)
 
 
 class _Given(keras.random.SeedGenerator):
-    """A SeedGenerator that returns one given seed: Keras draws random numbers from a SeedGenerator only."""
-
     def __init__(self, seed: Tensor):
         self.seed = seed
 
@@ -234,9 +224,9 @@ class _Given(keras.random.SeedGenerator):
 
 
 def site_seed(seed: Tensor, site: Tensor) -> Tensor:
-    """Returns the seed of one dropout site, from a call's seed (uint32 [2], or None) and the site's number.
+    """Returns the seed of one dropout, numbered `site`: uint32 [2], or None if `seed` is None.
 
-    A call's seed is (constant, counter). The site changes the constant, so no two sites of any two calls collide.
+    The site changes the first of the seed's two numbers, so that seeds never collide.
     """
     if seed is None:
         return None
@@ -244,14 +234,14 @@ def site_seed(seed: Tensor, site: Tensor) -> Tensor:
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Zeroes elements with probability `rate` and scales the rest by 1 / (1 - rate). No-op where seed is None."""
+    """Zeroes elements with probability `rate` and scales the rest by 1 / (1 - rate), unless `seed` is None."""
     if rate == 0 or seed is None:
         return inputs
     return keras.random.dropout(inputs, rate, seed=_Given(seed))
 
 
 class SeedInFiles:
-    """A mixin for layers that save the state of their seed generator, which Keras leaves out."""
+    """A mixin that saves the seed generator's state, which Keras does not."""
 
     seed_generator: Any = None
 
@@ -266,7 +256,7 @@ class SeedInFiles:
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class ResumableDropout(SeedInFiles, keras.layers.Dropout):
-    """keras.layers.Dropout that continues its sequence of masks after its file is loaded."""
+    """A Dropout whose random sequence continues after loading."""
 
 
 def plain(error: UserError) -> UserError:
@@ -277,22 +267,10 @@ def plain(error: UserError) -> UserError:
 
 
 def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor:
-    """Returns the rows of a table at given indices.
+    """Looks up rows [..., width] of a table [n, width] by int indices [...], to each of which `first` is added.
 
-    An index out of range is a UserError where its value is known, and a TensorFlow error in graphs that run on a CPU.
-    XLA and GPUs raise no errors; there the row is NaN, and so are answer and loss.
-
-    Args:
-        table: [n, width].
-        indices: int [...].
-        name: of the indices, for the error.
-        first: offset added to every index.
-
-    Returns:
-        [..., width].
-
-    Raises:
-        UserError: an index is below -first, or n - first or more.
+    An index out of range raises UserError if its value is known, and a TensorFlow error in graphs on a CPU. On XLA and
+    GPUs the row is NaN.
     """
     table, size = ops.convert_to_tensor(table), ops.shape(table)[0]
     check_range(indices, size - first, name, least=-first)
@@ -309,11 +287,7 @@ def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor
 
 
 def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "masked_lm_positions") -> Tensor:
-    """Gathers vectors by position: [batch, sequence, hidden] and int [batch, n] to [batch, n, hidden].
-
-    Raises:
-        UserError: a position is outside its row, as for `rows_at`.
-    """
+    """Returns the vectors at `positions`, int [batch, n]: [batch, n, hidden]; errors as in `rows_at`."""
     batch, length, width = ops.shape(sequence_output)
     check_range(positions, length, name)
     positions = ops.cast(positions, "int32")
@@ -324,7 +298,7 @@ def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "ma
 
 
 def or_nan(values: Tensor, indices: Tensor, size: Any) -> Tensor:
-    """Returns values [...], with NaN where the index at the same place is not below `size`."""
+    """Returns values [...], with NaN where the index is not from 0 to size - 1."""
     return values * ops.cast(ops.where(in_range(indices, size), 1.0, np.nan), values.dtype)
 
 
@@ -334,7 +308,7 @@ def in_range(indices: Tensor, size: Any) -> Tensor:
 
 
 def check_range(indices: Any, most: Any, name: str, least: int = 0) -> None:
-    """Raises UserError where a known index is not from `least` to most - 1."""
+    """Raises UserError if an index is known and not from `least` to most - 1."""
     values = known(indices)
     if values is None or not isinstance(most, int) or not values.size:
         return
@@ -345,7 +319,7 @@ def check_range(indices: Any, most: Any, name: str, least: int = 0) -> None:
 
 
 def known(values: Any) -> np.ndarray | None:
-    """Returns the NumPy value of an array or an eager tensor; None for anything else."""
+    """Returns the NumPy value of an array or eager tensor, else None."""
     if isinstance(values, np.ndarray):
         return values
     if keras.backend.backend() == "tensorflow":
@@ -361,7 +335,7 @@ def known(values: Any) -> np.ndarray | None:
 
 
 class MeasuredMean(keras.metrics.Mean):
-    """A mean that shows no figure until it is updated, where Keras's Mean would show 0."""
+    """A mean that has no result before its first update."""
 
     _is_measured = False
 

@@ -6,6 +6,6 @@ from tfrecords.base.errors import UserError
 
 
 def check_libraries(asker: str, **packages: str) -> None:
-    """Raises UserError if a library is missing; `packages` are PyPI's names by those of the modules."""
+    """Raises UserError if a library is missing; `packages` are PyPI names by module name."""
     if missing := [package for module, package in packages.items() if importlib.util.find_spec(module) is None]:
         raise UserError(f"{asker} needs {' and '.join(missing)}: pip install {' '.join(missing)}")

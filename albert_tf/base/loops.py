@@ -1,4 +1,4 @@
-"""Differentiable loops and conditions in a graph, on every backend."""
+"""Differentiable loops and conditions in graphs of every backend."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +12,14 @@ from albert_tf.base import Tensor
 def repeat(
     cycle: Callable, times: int, state: Any, drawn: Tensor | None = None, goes_on: Callable | None = None
 ) -> Any:
-    """Applies cycle(i, state) for i = 0 .. times - 1 as one differentiable loop in the graph.
+    """Applies state = cycle(i, state) for i = 0 .. times - 1, as a differentiable loop.
 
     Args:
-        cycle: returns the next state, from the number i, an int or a scalar tensor, and the state.
+        cycle: i is an int or a scalar tensor.
         times: number of iterations.
-        state: a tensor, or tensors in tuples, of constant shapes.
-        drawn: an int32 scalar of at most `times` that replaces it.
-        goes_on: returns whether the loop continues, from the state. There is no gradient then.
+        state: tensors of constant shapes, alone or in tuples.
+        drawn: int32 scalar that replaces `times`; at most `times`.
+        goes_on: takes the state, returns whether to continue. Without gradients.
     """
     if times == 1:
         return cycle(0, state)
@@ -39,5 +39,5 @@ def repeat(
 
 
 def run_if(condition: Tensor, step: Callable, state: Any) -> Any:
-    """Returns step(state) if the scalar condition holds, else the state itself, at no cost."""
+    """Returns step(state) if the condition holds, else the state."""
     return ops.cond(condition, lambda: step(state), lambda: state)

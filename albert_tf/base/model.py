@@ -1,4 +1,4 @@
-"""Keras's export, saving and LoRA for models made of several layers."""
+"""The base class of models: export, saving and LoRA."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -26,13 +26,12 @@ _HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
-    """A Keras model that saves adapters and frozen layers, and knows its input names and shapes before any call.
+    """A Keras model that saves adapters and frozen layers, and knows its inputs before any call.
 
     Attributes:
-        feature_names: names of the int32 features that an export takes.
-        input_rank: axes of each feature, including batch and sequence.
-        graph_arguments: defaults of `call`'s arguments inside a functional model, so that the outputs have the same
-            keys in training as outside it.
+        feature_names: names of an export's int32 inputs.
+        input_rank: number of axes of each feature.
+        graph_arguments: defaults for `call` in a functional model, so that training has the same outputs.
         is_exported: whether `export` is running; outputs must then be tensors.
     """
 
@@ -55,7 +54,6 @@ class BaseModel(keras.Model):
         return outputs
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns a call's symbolic outputs, by tracing it."""
         call = super().__call__
         if keras.backend.backend() == "tensorflow":
             return compute_output_spec(call, *args, **kwargs)
@@ -65,19 +63,15 @@ class BaseModel(keras.Model):
 
     @property
     def input(self) -> dict[str, keras.KerasTensor]:
-        """Returns symbolic int32 features by their names in `export`."""
+        """Returns symbolic int32 features by name."""
         return {name: keras.KerasTensor((None,) * self.input_rank, "int32", name=name) for name in self.feature_names}
 
     @property
     def output(self) -> Any:
-        """Returns the symbolic outputs for `input`, outside training: a tensor, or a dict.
-
-        After calls in functional models: the outputs of the call with the most, since Keras counts by them.
-        """
+        """Returns symbolic outputs for `input`, or in a functional model those of its call with the most outputs."""
         return self.compute_output_spec(self.input) if self._graph_output is None else self._graph_output()
 
     def compute_output_shape(self, input_shape: Any = None) -> Any:
-        """Returns the shapes of `output`; None is a variable size."""
         return keras.tree.map_structure(lambda tensor: tensor.shape, self.compute_output_spec(self.input))
 
     def export(
@@ -88,7 +82,7 @@ class BaseModel(keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Exports as keras.Model does, also before any call: the default signature is `input`, of any length."""
+        """Exports as keras.Model does, also before any call; the default signature is `input`."""
         features = {
             name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
             for name, tensor in self.input.items()
@@ -112,7 +106,7 @@ class BaseModel(keras.Model):
             self.is_exported = False
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Trains as in Keras; UserError for unreadable data."""
+        """Trains as keras.Model does; UserError for unreadable data."""
         self._check_data(x, y, kwargs.get("sample_weight"))
         with explained():
             return super().fit(x, y, *args, **kwargs)
@@ -126,29 +120,24 @@ class BaseModel(keras.Model):
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Evaluates as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         with explained():
             return super().evaluate(x, y, batch_size, verbose, sample_weight, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Predicts as in Keras; UserError as in `fit`."""
         self._check_data(x)
         with explained():
             return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Trains as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         return super().train_on_batch(x, y, sample_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Evaluates as in Keras; UserError as in `fit`."""
         self._check_data(x, y, sample_weight)
         return super().test_on_batch(x, y, sample_weight, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Predicts as in Keras; UserError as in `fit`."""
         self._check_data(x)
         return super().predict_on_batch(x)
 
@@ -156,7 +145,7 @@ class BaseModel(keras.Model):
         """Raises UserError for data that the model cannot read."""
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Saves as .keras; UserError for HDF5, which could not be loaded."""
+        """Saves a .keras file; UserError for HDF5, which cannot hold these models."""
         if str(filepath).endswith(_HDF5):
             raise UserError(f"'{filepath}': an HDF5 file cannot hold this model; save it as {_renamed(filepath)}")
         super().save(filepath, *args, **kwargs)
@@ -177,7 +166,7 @@ class BaseModel(keras.Model):
         super()._symbolic_build(iterator=iterator, data_batch=data_batch)
 
     def quantize(self, mode: str | None = None, config: Any = None, **kwargs: Any) -> None:
-        """Raises UserError: Keras's quantization is not supported."""
+        """Raises UserError: quantization is not supported."""
         raise UserError(f"quantize is not offered for these models; {NO_QUANTIZATION}")
 
     def get_config(self) -> dict[str, Any]:
@@ -214,20 +203,20 @@ def is_text(data: Any) -> bool:
 
 
 class Folder(keras.layers.Layer):
-    """A path component in a `.keras` file, since Keras names the items of a list or dict by their class."""
+    """A path component in `.keras` files."""
 
     is_folder = True
 
 
 class Untracked:
-    """Hides layers and variables from Keras, which would track them a second time."""
+    """Holds layers or variables that Keras must not track a second time."""
 
     def __init__(self, value: Any):
         self.value = value
 
 
 def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
-    """Fixes a layer's path in the owner's files, independent of other layers."""
+    """Sets `layer` as an attribute of `owner` at a path that is stable in files."""
     *folders, last = path.split("/")
     for name in folders:
         if not isinstance(getattr(owner, name, None), Folder):
@@ -260,17 +249,12 @@ def _count(outputs: Any) -> int:
 
 
 def _whole(name: str, feature: Tensor) -> Tensor:
-    """Restores an averaged feature's integers; only weights are floats."""
     averaged = "float" in str(feature.dtype) and not name.endswith("_weights")
     return keras.KerasTensor(feature.shape, "int32") if averaged else feature
 
 
 def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
-    """Freezes a model and adds trainable low-rank adapters to some dense layers (Hu et al. 2021).
-
-    Raises:
-        UserError: the rank is not a positive integer, or there are adapters already.
-    """
+    """Freezes a model and adds trainable low-rank adapters to the given layers (arXiv:2106.09685)."""
     if not isinstance(rank, int) or rank < 1:
         raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
     if has_adapters(model):
@@ -282,7 +266,7 @@ def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
 
 
 def merge_adapters(model: keras.Model) -> None:
-    """Adds the adapters to their kernels and removes them; every weight trains again."""
+    """Adds the adapters to their kernels, removes them and makes all weights trainable."""
     for layer in _with_adapters(model):
         scale = layer.lora_alpha / layer.lora_rank
         added = scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
@@ -295,7 +279,7 @@ def merge_adapters(model: keras.Model) -> None:
 
 
 def has_adapters(model: keras.Model) -> bool:
-    """Returns whether any kernel of the model has a LoRA adapter."""
+    """Returns whether any kernel has a LoRA adapter."""
     return bool(_with_adapters(model))
 
 

@@ -1,4 +1,4 @@
-"""Warns where this machine gains nothing from bfloat16."""
+"""A warning about bfloat16."""
 
 import functools
 from pathlib import Path
@@ -13,7 +13,7 @@ _FAST = ("avx512_bf16", "amx_bf16")
 
 @functools.cache
 def warn_of_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> None:
-    """Warns once if a model computes in bfloat16 on an x86 CPU without bfloat16 instructions, and no GPU."""
+    """Warns once about bfloat16 on an x86 CPU without bfloat16 instructions, if there is no GPU."""
     flags = cpu_flags(cpu_info)
     if flags and not flags & set(_FAST) and not _has_accelerator():
         logging.warning(

@@ -1,4 +1,4 @@
-"""One-line errors for TensorFlow's long ones about values out of range in a batch."""
+"""Short errors for values out of range."""
 
 import contextlib
 import re
@@ -16,11 +16,7 @@ _SAID = (
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Converts TensorFlow's error for a batch value out of range to one line.
-
-    Raises:
-        UserError: in its place.
-    """
+    """Replaces TensorFlow's error for a value out of range by a one-line UserError."""
     try:
         yield
     except Exception as error:

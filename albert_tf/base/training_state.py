@@ -1,7 +1,4 @@
-"""Saves and restores which layers and weights are frozen, and which kernels have LoRA adapters.
-
-Keras's configurations hold `trainable` for a model alone, and no adapters of layers that a model makes itself.
-"""
+"""Saves frozen layers, frozen weights and LoRA adapters, which Keras's configurations lack."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,21 +7,17 @@ import keras
 
 
 def freeze_all_below(model: keras.layers.Layer) -> None:
-    """Freezes every inner layer of a frozen layer.
-
-    Keras does so only when `trainable` is set after they were made, not for `trainable=False` in the constructor.
-    """
+    """Freezes every inner layer, which Keras does not do for `trainable=False` in a constructor."""
     for layer in model._flatten_layers(include_self=False, recursive=False):
         layer.trainable = True  # TensorFlow ignores a value that the layer has already, although inner layers may not.
         layer.trainable = False
 
 
 def training_state(model: keras.Model) -> dict[str, Any]:
-    """Returns the entries of a model's configuration that `restore` needs.
+    """Returns a model's adapters and frozen layers, for `restore`.
 
-    Returns:
-        "adapters": rank and alpha of each adapted layer; "frozen": the frozen layers, and the frozen weights. Layers
-        are named by their path within the model, "" is the model itself. Empty entries are left out.
+    "adapters" maps layer paths to rank and alpha; "frozen" lists paths of "layers" and "weights". The model's path is
+    "".
     """
     adapters, layers, weights = {}, [], []
     for path, layer in layers_by_path(model):
@@ -38,10 +31,7 @@ def training_state(model: keras.Model) -> dict[str, Any]:
 
 
 def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
-    """Restores the result of `training_state` in a model whose weights all train.
-
-    Entries for layers that the model lacks, as after a change of configuration, are ignored.
-    """
+    """Applies the result of `training_state` to a model whose weights all train; layers that it lacks are ignored."""
     for path, layer in layers_by_path(model):
         if path in adapters and not layer.lora_enabled:  # An inner model makes its own.
             layer.enable_lora(adapters[path]["rank"], lora_alpha=adapters[path]["alpha"])
@@ -55,7 +45,7 @@ def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, lis
 
 
 def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yields every layer of a model once with its path; the model first, as ""."""
+    """Yields every layer once with its path; the model first, as ""."""
     seen = set()
 
     def below(path: str, layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:

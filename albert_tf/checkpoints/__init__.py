@@ -1,4 +1,4 @@
-"""Weights from other code bases, and back."""
+"""Conversion of checkpoints from and to other code bases."""
 
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.keras_hub import load_keras_hub, save_keras_hub

@@ -1,4 +1,4 @@
-"""Aligns the hidden units of blocks, so that the blocks can be averaged."""
+"""Aligns the hidden units of blocks before averaging."""
 
 from collections.abc import Sequence
 
@@ -11,21 +11,18 @@ from tfrecords.base.errors import UserError
 
 
 def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
-    """Makes an equivalent model whose blocks have their units in the order that makes the blocks most similar.
+    """Returns an equivalent, uncompiled model whose blocks in each group are as similar as possible.
 
-    Feed-forward units and heads may be permuted; within a head queries and keys may be rotated together, and values
-    against the output. Later blocks of a group are matched to the first: units and heads by assignment, heads inside by
-    orthogonal Procrustes (weight matching of Git Re-Basin, Ainsworth et al. 2022, arXiv:2209.04836).
+    Later blocks of a group are matched to the first. Feed-forward units and heads are permuted by assignment; inside a
+    head, queries and keys, and values and the output, are rotated by orthogonal Procrustes (weight matching of Git
+    Re-Basin, arXiv:2209.04836).
 
     Args:
-        model: any model, or an AlbertEncoder, with unshared blocks.
-        groups: numbers of the blocks to be shared.
-
-    Returns:
-        An equivalent model with weights of its own, not compiled.
+        model: any model or AlbertEncoder.
+        groups: block numbers.
 
     Raises:
-        UserError: blocks are shared already.
+        UserError: the model has shared blocks.
     """
     config = encoder_of(model).config
     if config.sharing != "none":
@@ -44,7 +41,6 @@ def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
 
 
 def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -> None:
-    """Permutes a half's units to match the first's incoming and outgoing weights."""
     own, to = f"feed_forward_{block}", f"feed_forward_{first}"
     into = [part for part in ("intermediate", "gate") if f"{own}/{part}/kernel" in values]
     likeness = values[f"{to}/output/kernel"] @ values[f"{own}/output/kernel"].T
@@ -59,7 +55,6 @@ def _align_feed_forward(values: dict[str, np.ndarray], first: int, block: int) -
 
 
 def _align_attention(values: dict[str, np.ndarray], first: int, block: int, heads: int, stays: bool) -> None:
-    """Permutes heads by what they compute, unless each stays, and rotates each to match the first's head."""
     to, own = (_Heads(values, f"attention_{number}", heads) for number in (first, block))
     if not stays:
         own.reorder(linear_sum_assignment(to.likeness(own), maximize=True)[1])
@@ -68,7 +63,7 @@ def _align_attention(values: dict[str, np.ndarray], first: int, block: int, head
 
 
 class _Heads:
-    """The matrices of an attention half by head, biases as a last row: query, key, value [heads, inputs + 1, width]."""
+    """Holds an attention half's matrices by head, [heads, inputs + 1, width], the bias as last row."""
 
     def __init__(self, values: dict[str, np.ndarray], half: str, heads: int):
         self.half = half
@@ -82,7 +77,6 @@ class _Heads:
         self.parts["output"] = output.reshape(heads, -1, output.shape[1]).transpose(0, 2, 1)
 
     def likeness(self, other: "_Heads") -> np.ndarray:
-        """Returns inner products of the heads' scores and results, independent of their bases: [heads, heads]."""
         total = np.zeros((len(self.parts["query"]),) * 2)
         for one, two in (("query", "key"), ("value", "output")):
             left, right = (

@@ -1,4 +1,4 @@
-"""The head settings of a published config.json: class names and the activation of scores."""
+"""Class names and activations from a published config.json."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,7 @@ from tfrecords.base.errors import UserError
 
 
 def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
-    """Sets a new model's class names and activation from its config.json.
-
-    Raises:
-        UserError: a setting is unsupported, or contradicts the weights.
-    """
+    """Sets a model's class names and activation from config.json; UserError for unsupported settings."""
     problem = values.get("problem_type")
     if isinstance(model, ClassesModel):
         names = class_names(values, folder / "config.json", model.num_classes)
@@ -52,11 +48,7 @@ def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
 
 
 def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[str]:
-    """Returns a configuration's unique class names; LABEL_0 and so on by default.
-
-    Raises:
-        UserError: the number of names differs from `num_classes`.
-    """
+    """Returns the unique class names, by default LABEL_0 and so on; UserError unless there are `num_classes`."""
     named = values.get("id2label")
     if not named:
         count = values.get("num_labels", num_classes)

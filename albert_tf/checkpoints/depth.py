@@ -1,4 +1,4 @@
-"""Runs a model's weights through another number of layers."""
+"""Changes the number of layers of a model."""
 
 from typing import Any
 
@@ -12,20 +12,16 @@ from tfrecords.base.errors import UserError
 
 
 def at_depth(model: Model, depth: int) -> Model:
-    """Makes a model that runs the same blocks through `depth` layers.
+    """Returns a new uncompiled model that repeats the same blocks over `depth` layers.
 
-    Repeated blocks run more or less often. Weights of one step (an exit head, a signal) stay with it: a lower depth
-    leaves out the repetition's last steps; a higher one is refused if new steps would lack such weights.
+    Weights of single steps, such as exit heads, stay with their step.
 
     Args:
-        model: any model, or an AlbertEncoder.
-        depth: its `num_hidden_layers`.
-
-    Returns:
-        A new uncompiled model; the model itself if it has this depth.
+        model: any model or AlbertEncoder.
+        depth: the new `num_hidden_layers`; if unchanged, the model itself is returned.
 
     Raises:
-        UserError: the plan has no such depth, or its new steps would lack weights.
+        UserError: the plan has no such depth, or new steps would lack weights.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=4,
@@ -59,7 +55,7 @@ def at_depth(model: Model, depth: int) -> Model:
 
 
 def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, Any]]:
-    """Returns the steps' own weights by name and step: a variable, and its row, or all of it."""
+    """Returns the (variable, row) of every weight that belongs to one step, by (name, step)."""
     encoder, found = encoder_of(model), dict[tuple[str, int], tuple[keras.Variable, Any]]()
     for step, head in enumerate(getattr(model, "exit_heads", [])):
         found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}

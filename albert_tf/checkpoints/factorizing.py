@@ -1,4 +1,4 @@
-"""Factorizes a wide word embedding table into a narrow table and a projection."""
+"""Factorizes word embeddings into a narrow table and a projection."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,23 +13,19 @@ from tfrecords.base.errors import UserError
 
 
 def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None = None) -> Model:
-    """Makes the model whose word embeddings have `size` columns and are nearest to another model's.
+    """Returns a new uncompiled model whose word embeddings are a table of `size` columns and a projection.
 
-    It truncates the singular value decomposition of the table without its mean row, which is optimal for that rank; the
-    mean joins the segment embeddings. Positions and segments stay at hidden_size (`factorization` "word"). A masked-LM
-    head keeps its layers and is approximated equally.
+    The table without its mean row is approximated by its truncated singular value decomposition. The mean is added to
+    the segment embeddings. Positions and segments keep hidden_size (`factorization` "word").
 
     Args:
-        model: any model, or an AlbertEncoder, without a norm between words and projection.
-        size: columns of the new table.
-        counts: [vocab_size], the pieces' occurrences in the target texts: a row's error is weighted by the root of its
-            share, after adding one to each count. None: all rows count alike.
-
-    Returns:
-        A new uncompiled model; the model itself where its table is as narrow.
+        model: any model or AlbertEncoder. If its table has `size` columns already, the model itself is returned.
+        size: below the present width.
+        counts: [vocab_size], how often each vocabulary entry occurs. A row is weighted by the square root of its count
+            + 1.
 
     Raises:
-        UserError: the words are already factorized, as ALBERT's are, or `size` is not below their width.
+        UserError: the words are factorized already, or the size is too large.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> sizes = dict(vocab_size=20, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
@@ -57,10 +53,7 @@ def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None
 
 
 def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] | None = None) -> int:
-    """Returns the least rank whose squared singular values sum to the fraction `energy`, above 0 and below 1.
-
-    `counts` are as for `factorize_embeddings`.
-    """
+    """Returns the least rank that keeps the fraction `energy` of the word table's squared singular values."""
     table = word_table(encoder_of(model))
     centred = (table - _mean(table, counts)) * _weights(table, counts)
     squares = np.cumsum(np.linalg.svd(centred.T @ centred, compute_uv=False))
@@ -68,11 +61,7 @@ def rank_for_energy(model: keras.Model, energy: float, counts: Sequence[float] |
 
 
 def word_table(encoder: Any) -> np.ndarray:
-    """Returns each piece's contribution to the encoder's input: float32 [vocab_size, hidden_size].
-
-    Raises:
-        UserError: a layer norm between words and projection makes it no table.
-    """
+    """Returns the word embeddings after their projection: float32 [vocab_size, hidden_size]."""
     embeddings = encoder.embeddings
     table = ops.convert_to_numpy(embeddings.word_embeddings)
     if embeddings.projection is None:
@@ -82,7 +71,7 @@ def word_table(encoder: Any) -> np.ndarray:
 
 
 def check_size(config: AlbertConfig, size: int) -> None:
-    """Raises UserError if words are no table, or `size` columns are not fewer."""
+    """Raises UserError unless the embeddings can be factorized to `size` columns."""
     _check_is_table(config)
     if not config.spec.has_norm:
         raise UserError("embeddings without a layer norm are not factorized afterwards; leave their size")
@@ -101,7 +90,6 @@ def _check_is_table(config: AlbertConfig) -> None:
 
 
 def _decompose(table: np.ndarray, size: int, counts: Sequence[float] | None) -> tuple[np.ndarray, ...]:
-    """Returns the narrow table, its projection with orthonormal rows, and the mean row."""
     mean = _mean(table, counts)
     centred = table - mean
     weighted = centred * _weights(table, counts)

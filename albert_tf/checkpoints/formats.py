@@ -1,4 +1,4 @@
-"""All checkpoint formats by name: detection, loading, and saving with a tokenizer."""
+"""All checkpoint formats: detection, loading, and saving with a tokenizer."""
 
 import os
 import zipfile
@@ -24,11 +24,7 @@ from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
 def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
-    """Loads a model, in the given or detected format.
-
-    Raises:
-        UserError: from the format's loader.
-    """
+    """Loads a model in the given or detected format."""
     form = form or detect(path)
     if form == "huggingface":
         check_is_here(path)
@@ -39,11 +35,7 @@ def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
 
 
 def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
-    """Writes a folder, or for "keras" a .keras file.
-
-    Raises:
-        UserError: the format cannot hold the model, or the path cannot be written.
-    """
+    """Writes a folder, or for "keras" a .keras file; UserError if the format cannot hold the model."""
     savers: dict[str, Callable] = {
         "official": save_official,
         "huggingface": save_huggingface,
@@ -78,15 +70,9 @@ _REMOVED = {
 
 
 def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
-    """Loads a model of this package from a .keras file, or from a folder's model.keras.
+    """Loads a model from a .keras file or a folder with model.keras; UserError if it is not of this package.
 
-    Args:
-        path: the file, or a folder that training wrote.
-        compile: whether to restore the optimizer and its state, for training. Otherwise LoRA adapters are merged into
-            their kernels.
-
-    Raises:
-        UserError: it cannot be read, or is no model of this package.
+    Unless `compile`, the optimizer is not restored, and LoRA adapters are merged.
     """
     file = Path(path) / MODEL_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -110,11 +96,7 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
 def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = True) -> None:
     """Writes a .keras file atomically.
 
-    Args:
-        model: the model.
-        path: the file.
-        optimizer: whether to include a compiled model's optimizer, which triples the size; without it, frozen weights
-            train again when loaded.
+    The optimizer triples the size. Without it, frozen weights train again after loading.
     """
     if not optimizer:
         bare = model.__class__.from_config(model.get_config())
@@ -136,11 +118,7 @@ _SPECIAL = {"cls": "cls_id", "bos": "cls_id", "sep": "sep_id", "eos": "sep_id"} 
 
 
 def check_tokenizer_fits(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> bool:
-    """Returns whether the tokenizer is already where `save_tokenizer` would write it.
-
-    Raises:
-        UserError: another tokenizer is there, which both models would then load.
-    """
+    """Returns whether the tokenizer is already saved beside `path`; UserError if another is there."""
     folder = Path(path).parent if form == "keras" else Path(path)
     present = tokenizer_in(folder) if folder.is_dir() else None
     if present is not None and present.sha256 != tokenizer.sha256:
@@ -149,11 +127,7 @@ def check_tokenizer_fits(tokenizer: Tokenizer, path: str | os.PathLike, form: st
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> None:
-    """Writes a tokenizer for the model of `form` at `path`, in that code base's files.
-
-    Raises:
-        UserError: as `check_tokenizer_fits`.
-    """
+    """Writes a tokenizer for the model at `path`, in the files of `form`."""
     folder = make_output_dir(Path(path).parent if form == "keras" else path)
     if check_tokenizer_fits(tokenizer, path, form):
         return
@@ -177,7 +151,6 @@ def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> 
 
 
 def _tokenizer_config(tokenizer: Tokenizer, in_file: bool) -> dict[str, Any]:
-    """Returns transformers' settings besides the vocabulary, or besides a complete tokenizer.json."""
     name = _CLASSES[tokenizer.kind]
     if tokenizer.kind == "sentencepiece":
         of_fairseq = "CamembertTokenizer" if tokenizer.pieces[0] == "<s>NOTUSED" else "XLMRobertaTokenizer"

@@ -1,7 +1,4 @@
-"""Checkpoints of HuggingFace transformers: ALBERT, BERT, RoBERTa, MPNet and XLNet, with or without heads.
-
-Reads safetensors and, with PyTorch installed, `pytorch_model.bin`; both also in several files with an index.
-"""
+"""Checkpoints of HuggingFace transformers, in one file or sharded."""
 
 import os
 from pathlib import Path
@@ -59,12 +56,13 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     """Loads an ALBERT, BERT, RoBERTa (XLM-RoBERTa, CamemBERT), MPNet or XLNet saved by transformers.
 
     Args:
-        path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin`, or that file, or its index.
-        model: the model or AlbertEncoder to fill. None builds the checkpoint's: an AlbertPretrainer, a fine-tuned model
-            with its class names, or an AlbertEncoder (with a pooler if there is one).
+        path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin` (needs PyTorch), or that file,
+            or its index.
+        model: the model or AlbertEncoder to fill. None builds the one that the tensors belong to: an AlbertPretrainer,
+            a fine-tuned model with its class names, or an AlbertEncoder.
 
     Raises:
-        UserError: the files cannot be read, or tensors do not fit; names are listed, and the model is unchanged.
+        UserError: files cannot be read, or tensors do not fit (then the model is unchanged).
     """
     path = Path(path)
     file = weights_file(path) if path.is_dir() else path
@@ -95,16 +93,16 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     """Writes `config.json` and `model.safetensors` for transformers.
 
-    An unshared model without projection becomes a BERT, with a position offset a RoBERTa, with distance buckets an
-    MPNet, with relative positions an XLNet, any other an ALBERT. transformers' ALBERT always projects its embeddings:
-    a model without a projection gets an identity.
+    An unshared model without projection becomes a BERT; with a position offset a RoBERTa, with distance buckets an
+    MPNet, with relative positions an XLNet. All others become an ALBERT, which needs a projection: an identity is added
+    if the model has none.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: transformers has no form for the model (partly shared blocks, factorization "word", the joint span
-            head, a position offset with shared blocks, a RoBERTa with a pair head, a sentence embedder's pooling).
+        UserError: transformers cannot hold the model (partly shared blocks, factorization "word", the joint span head,
+            a position offset with shared blocks, a RoBERTa with a pair head, a sentence embedder's pooling).
     """
     config = encoder_of(model).config
     family = _family_for(config)
@@ -214,7 +212,6 @@ _TABLE = "embeddings.word_embeddings.weight"
 
 
 def _without_wrapper(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Removes an enclosing module's attribute from the names."""
     before = next((name.removesuffix(_TABLE) for name in tensors if name.endswith(_TABLE)), "")
     wrapper = next((before.removesuffix(own) for own in _PREFIXES.values() if before.endswith(own)), before)
     if not wrapper or not all(name.startswith(wrapper) for name in tensors):
@@ -223,7 +220,6 @@ def _without_wrapper(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagger: bool) -> dict[str, Source]:
-    """Maps our names to transformers', whose dense kernels are transposed. exits: number of heads over depth."""
     if family == "xlnet":
         return xlnet.huggingface_sources(config, prefix, is_tagger)
     like_bert = family != "albert"
@@ -289,10 +285,7 @@ _HEADS["mpnet"] = _HEADS["roberta"]
 
 
 def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarray] | None = None) -> None:
-    """Uses the first layer of RoBERTa's classification head as the pooler: a tanh layer on the first token.
-
-    An unused pooler in the checkpoint is removed from `tensors`.
-    """
+    """Uses the first layer of RoBERTa's classification head as the pooler; drops the unused pooler."""
     for part, theirs in (("kernel", "weight"), ("bias", "bias")):
         if tensors is not None:
             tensors.pop(sources[f"pooler/{part}"].name, None)
@@ -301,7 +294,6 @@ def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarr
 
 
 def _check_activation(model: keras.Model, family: str, folder: str | os.PathLike) -> None:
-    """Warns if the masked-word head's activation differs here: RoBERTa's and MPNet's use the exact gelu."""
     hidden_act = encoder_of(model).config.hidden_act
     if family in _HEADS_WITH_POOLER and isinstance(model, AlbertPretrainer) and hidden_act != "gelu_erf":
         logging.warning(
@@ -316,7 +308,6 @@ def _prefix(tensors: dict[str, np.ndarray], prefix: str) -> str:
 
 
 def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], family: str) -> None:
-    """Removes position counters, and the decoder's copies of tied weights after verifying them."""
     decoder = f"{_WORDS[family]}.decoder"
     originals = {"weight": "embeddings/word_embeddings", "bias": "masked_lm/output_bias"}
     for part, ours in originals.items():

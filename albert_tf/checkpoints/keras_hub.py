@@ -1,4 +1,4 @@
-"""Weights of keras-hub's AlbertBackbone, BertBackbone and RobertaBackbone, in memory or as preset folders."""
+"""Weights of keras-hub's ALBERT, BERT and RoBERTa backbones."""
 
 import functools
 import os
@@ -18,16 +18,15 @@ from tfrecords.base.files import make_output_dir, read_json
 
 
 def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
-    """Loads a keras-hub ALBERT, BERT or RoBERTa with a TextClassifier's head; a warning names other heads.
+    """Loads a keras-hub ALBERT, BERT or RoBERTa, with a TextClassifier's head; warns about other heads.
 
     Args:
-        preset: an AlbertBackbone, BertBackbone or RobertaBackbone, a task model with one, or an argument of
-            `from_preset`: a folder that `save_to_preset` wrote, or a preset's name.
-        model: the model or AlbertEncoder to fill. None builds an AlbertEncoder; for a TextClassifier an
-            AlbertClassifier, with one output an AlbertRegressor.
+        preset: a backbone, a task model, or an argument of `from_preset` (a folder or preset name).
+        model: the model or AlbertEncoder to fill. None builds an AlbertEncoder, or for a TextClassifier an
+            AlbertClassifier (one output: an AlbertRegressor).
 
     Raises:
-        UserError: the preset cannot be loaded, or does not fit the model.
+        UserError: the preset cannot be loaded or does not fit.
     """
     task = _task(preset)
     backbone = getattr(task, "backbone", task)
@@ -56,10 +55,10 @@ def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model
 def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
     """Writes the encoder as a preset folder for `Backbone.from_preset(directory)`.
 
-    Heads are not written; a warning lists them.
+    Heads are left out with a warning.
 
     Raises:
-        UserError: keras-hub has no form for the configuration.
+        UserError: keras-hub cannot hold the configuration.
     """
     encoder = encoder_of(model)
     backbone = _new_backbone(encoder.config)
@@ -207,7 +206,6 @@ def _variables(backbone: Any) -> dict[str, keras.Variable]:
 
 
 def _tables(backbone: Any) -> dict[str, np.ndarray]:
-    """Embedding tables by our names; RoBERTa's get rows before its positions, and a segment without effect."""
     words = backbone.token_embedding.embeddings
     if hasattr(backbone, "segment_embedding"):
         positions, segments = backbone.position_embedding.position_embeddings, backbone.segment_embedding.embeddings
@@ -220,7 +218,6 @@ def _tables(backbone: Any) -> dict[str, np.ndarray]:
 
 
 def _arrays(prefix: str, layer: keras.layers.Layer) -> list[tuple[str, np.ndarray]]:
-    """Kernels include their LoRA adapters."""
     names = [variable.name for variable in layer.variables if not variable.name.startswith("lora_")]
     if getattr(layer, "quantization_mode", None):
         raise UserError(f"{prefix} is quantized to {layer.quantization_mode}; load the model before it was")

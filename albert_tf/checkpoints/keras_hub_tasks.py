@@ -1,4 +1,4 @@
-"""keras-hub's models with their preprocessors, converted to a model and its tokenizer."""
+"""Converts keras-hub's models with their preprocessors."""
 
 import contextlib
 import os
@@ -37,16 +37,9 @@ _OTHERS = {
 
 
 def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any]]:
-    """Converts a keras-hub task or backbone.
+    """Returns a keras-hub model as ours, its tokenizer or None, and task settings: `max_seq_length`, if known.
 
-    Args:
-        preset: the model, or a name that begins with kaggle:// or hf://, which keras-hub downloads.
-
-    Returns:
-        Our model with the weights, its tokenizer or None, and its task: the preprocessor's longest row.
-
-    Raises:
-        UserError: keras-hub has no such preset, or the model, its activation or its tokenizer is unsupported.
+    `preset` is a task, a backbone, or a kaggle:// or hf:// name to download.
     """
     import keras_hub
 
@@ -60,12 +53,7 @@ def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any
 
 
 def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, Any]]:
-    """Converts keras-hub's preprocessor, or its tokenizer alone: our tokenizer, and the longest row.
-
-    Raises:
-        UserError: it truncates pairs differently, or no tokenizer here has its ids; rare characters that differ only
-            cause a warning.
-    """
+    """Converts keras-hub's preprocessor or tokenizer to our tokenizer and task settings; UserError if ids differ."""
     if preprocessor is None:
         return None, {}
     if getattr(preprocessor, "truncate", _TRUNCATE) != _TRUNCATE:
@@ -84,7 +72,7 @@ def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, An
 
 
 def _nearest(theirs: Any) -> tuple[Tokenizer | None, list[str]]:
-    """Returns the first tokenizer for its files with equal ids, or else the last, and the differences."""
+    """Returns the first tokenizer with equal ids, or the last tried with its differences."""
     rules: list[tuple[bool | None, bool | None]] = [(None, None), (None, True), (False, True)]
     if isinstance(getattr(theirs, "lowercase", None), bool):
         rules = [(theirs.lowercase, not theirs.strip_accents)]
@@ -106,7 +94,7 @@ def _differing(tokenizer: Tokenizer, theirs: Any, texts: dict[str, str]) -> list
 
 
 def folder_preprocessor(folder: str | os.PathLike) -> Any:
-    """Loads the preprocessor of a preset's folder, or its tokenizer alone; None if neither loads."""
+    """Loads a preset's preprocessor or tokenizer; None if neither loads."""
     import keras_hub
 
     models, folder = keras_hub.models, Path(folder)

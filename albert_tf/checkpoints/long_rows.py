@@ -1,4 +1,4 @@
-"""Adapts a model to rows of another length."""
+"""Changes the maximum row length of a model."""
 
 import numpy as np
 from keras import ops
@@ -7,22 +7,10 @@ from albert_tf.checkpoints.variables import Model, encoder_of, named_variables, 
 
 
 def for_long_rows(model: Model, count: int = 0, attention_window: int = 0, global_attention_every: int = 0) -> Model:
-    """Makes a model for rows of up to `count` tokens; more than before needs further training.
+    """Returns a new uncompiled model for rows of up to `count` tokens, to be trained further.
 
-    New learned positions repeat the old ones from the first on, which preserves short distances (Longformer, Beltagy et
-    al. 2020, section 5). Rotary positions need no change.
-
-    Args:
-        model: any model, or an AlbertEncoder.
-        count: tokens of the longest row; 0 for no change.
-        attention_window: of the new configuration; 0 for no change.
-        global_attention_every: see `AlbertConfig`; 0 for no change.
-
-    Returns:
-        A new uncompiled model; the model itself if nothing changes.
-
-    Raises:
-        UserError: the configuration is impossible, or the model has adapters.
+    New learned positions repeat the old ones (Longformer, arXiv:2004.05150, section 5). Rotary positions stay. An
+    argument of 0 changes nothing.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,

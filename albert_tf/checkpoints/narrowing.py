@@ -1,4 +1,4 @@
-"""Narrows the feed-forward layers of blocks."""
+"""Narrows feed-forward layers."""
 
 from typing import Any
 
@@ -10,19 +10,9 @@ from tfrecords.base.errors import UserError
 
 
 def narrow_blocks(model: Model, size: int) -> Model:
-    """Makes the model whose feed-forward layers keep `size` units each, those with the largest weights.
+    """Returns a new uncompiled model that keeps `size` feed-forward units in each block.
 
-    A unit's weight is the length of its input kernel times that of its output kernel.
-
-    Args:
-        model: any model, or an AlbertEncoder, of any sharing.
-        size: the new intermediate size.
-
-    Returns:
-        A new uncompiled model.
-
-    Raises:
-        UserError: `size` is not below the model's.
+    The units kept have the largest product of the norms of their input and output kernels.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> sizes = dict(vocab_size=20, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
@@ -46,7 +36,7 @@ def narrow_blocks(model: Model, size: int) -> Model:
 
 
 def check_units(config: Any, size: int) -> None:
-    """Raises UserError if `size` is no lower number of units."""
+    """Raises UserError unless `size` is from 1 to below `intermediate_size`."""
     if not 0 < size < config.intermediate_size:
         raise UserError(f"intermediate size {size} must be from 1 to below the model's {config.intermediate_size}")
 

@@ -35,11 +35,11 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     Args:
         path: a checkpoint's prefix (`.../model.ckpt-best`) or folder, with `albert_config.json`, `bert_config.json` or
             `xlnet_config.json` in the same folder.
-        model: the model or AlbertEncoder to fill. None builds the checkpoint's: an AlbertPretrainer, a fine-tuned
-            model, or an AlbertEncoder.
+        model: the model or AlbertEncoder to fill. None builds the one that the tensors belong to: an AlbertPretrainer,
+            a fine-tuned model, or an AlbertEncoder.
 
     Raises:
-        UserError: the files cannot be read, or tensors do not fit; names are listed, and the model is unchanged.
+        UserError: files cannot be read, or tensors do not fit (then the model is unchanged).
     """
     prefix = checkpoint_prefix(path)
     tensors = read_tensors(prefix)
@@ -56,14 +56,14 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
 def save_official(model: keras.Model, directory: str | os.PathLike, name: str = "model.ckpt-best") -> str:
     """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration.
 
-    The form is google-research/albert's, BERT's for an unshared model without projection, brightmart's for
-    factorization "word", or XLNet's for relative positions; bit-equal to that code's own files.
+    The form is google-research/albert's; BERT's for an unshared model without projection; brightmart's for
+    factorization "word"; XLNet's for relative positions. Files are bit-equal to those of that code.
 
     Returns:
         The checkpoint's prefix.
 
     Raises:
-        UserError: none of these code bases has a form for the model.
+        UserError: none of these forms can hold the model.
     """
     config = encoder_of(model).config
     sources = sources_for(config)
@@ -122,10 +122,9 @@ _BERT_FEED_FORWARD = {"intermediate": "intermediate/dense", "output": "output/de
 
 
 def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Source]:
-    """Maps our names to those in a checkpoint of `tensors`, by the code base that wrote it.
+    """Maps our variable names to those of a checkpoint with these `tensors`.
 
-    A group or inner group that the checkpoint lacks is filled from its first, as in modeling.py:352-408: a model with
-    more groups starts from one with fewer.
+    Missing layer groups are read from the first, as in modeling.py:352-408.
     """
     if xlnet.is_official(tensors):
         return xlnet.official_sources(config)
@@ -143,11 +142,7 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 
 
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our names to those in which a configuration's checkpoint is written.
-
-    Raises:
-        UserError: none of the three code bases has a form for the configuration.
-    """
+    """Maps our variable names to those of a new checkpoint; UserError if no code base has a form for it."""
     if config.position_type == "relative":
         xlnet.check_form(config, "XLNet's code")
         return xlnet.official_sources(config)
@@ -206,7 +201,7 @@ _SLOT = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_po
 
 
 def checkpoint_prefix(path: str | os.PathLike) -> str:
-    """Returns the prefix `path`, or the one in the folder `path`."""
+    """Returns the prefix `path`, or that of the latest checkpoint in this folder."""
     path = Path(path)
     if path.suffix == ".index":
         path = path.with_suffix("")
@@ -228,7 +223,7 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
 
 
 def read_tensors(prefix: str) -> dict[str, np.ndarray]:
-    """Returns a bundle's tensors by name, without optimizer slots and step counters."""
+    """Returns tensors by name, without optimizer slots and step counters."""
     try:
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(name for name in reader.get_variable_to_shape_map() if not _SLOT.search(name))
@@ -238,7 +233,7 @@ def read_tensors(prefix: str) -> dict[str, np.ndarray]:
 
 
 def write_tensors(prefix: str | os.PathLike, tensors: dict[str, np.ndarray]) -> None:
-    """Writes a bundle as tf.train.Saver does, in one data file."""
+    """Writes a checkpoint as tf.train.Saver does, in one data file."""
     prefix, names = Path(prefix), sorted(tensors)
     values = [tensors[name] for name in names]
     with tempfile.TemporaryDirectory(dir=prefix.parent, prefix=".partial") as folder:

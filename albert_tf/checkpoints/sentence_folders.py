@@ -1,7 +1,4 @@
-"""Folders of sentence-transformers: modules, longest row, prompts and the activation of scores.
-
-Every key of these files is applied, ignored because it does not affect a vector, or refused by name.
-"""
+"""Folders of sentence-transformers: modules, row length, prompts and activations."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -81,11 +78,7 @@ READ = {
 
 
 def read_modules(folder: Path) -> list[dict[str, Any]]:
-    """Returns the modules, the transformer first; [] for folders of other libraries.
-
-    Raises:
-        UserError: the first module is not a transformer.
-    """
+    """Returns the modules, the transformer first; [] for other libraries."""
     path = folder / MODULES
     modules = hub.read_modules(path) if path.is_file() else []
     if modules and _kind(modules[0]) != "Transformer":
@@ -94,13 +87,10 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
-    """Returns the tokenization settings of a model's folder and its transformer's, `inside`.
+    """Returns the settings of a folder and of its transformer's folder, `inside`.
 
-    They are those of `max_seq_length` (tokens), `prompts` (texts by name), `default_prompt_name` (of the prompt before
-    every text) and `similarity_fn_name` (unless cosine) that are set.
-
-    Raises:
-        UserError: a key requests an unsupported feature.
+    Keys, if set: `max_seq_length` (tokens), `prompts` (by name), `default_prompt_name`, `similarity_fn_name` (unless
+    cosine). UserError for unsupported settings.
     """
     found: dict[str, Any] = {}
     path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
@@ -126,14 +116,14 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
 
 
 def tokenizer_limit(folder: Path) -> float:
-    """Returns the longest row (tokens) in a folder's tokenizer_config.json; 0 for no limit."""
+    """Returns the tokenizer's longest row in tokens; 0 for no limit."""
     values = files.read_object(folder / "tokenizer_config.json")
     length = values.get("model_max_length", values.get("max_len"))
     return length if isinstance(length, (int, float)) and length > 0 else 0
 
 
 def default_prompt(task: Mapping[str, Any]) -> str:
-    """Returns the prompt before every text of a task; "" for none."""
+    """Returns the prompt before every text; "" for none."""
     return task.get("prompts", {}).get(task.get("default_prompt_name"), "")
 
 
@@ -142,20 +132,14 @@ _PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpu
 
 
 def prompt_name_of(prompts: Mapping[str, str], role: str) -> str:
-    """Returns the name of the prompt before each "query" or "document"; "" for none of its own."""
+    """Returns the name of the prompt for "query" or "document"; "" for none."""
     return next((name for name in _PROMPT_NAMES[role] if name in prompts), "")
 
 
 def make_embedder(
     encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
-    """Builds the sentence embedder from its first module and the results of `read_modules` and `read_settings`.
-
-    Unsupported prompts are removed from `task`.
-
-    Raises:
-        UserError: an unsupported module, or order of modules.
-    """
+    """Builds a sentence embedder from its modules; removes unsupported prompts from `task`."""
     pooling, normalize = "", False
     projections, tensors = list[dict[str, Any]](), list[dict[str, Any]]()
     for module in modules[1:]:
@@ -196,13 +180,10 @@ def make_embedder(
 
 
 def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> str | None:
-    """Returns the activation of a cross-encoder's scores: "linear", "sigmoid", ...; None for other models.
+    """Returns a cross-encoder's activation ("linear", "sigmoid", ...); None for other models.
 
-    As in sentence-transformers/cross_encoder/model.py, `get_default_activation_fn`: the folder's settings take
-    precedence over `values` of config.json, which have two names.
-
-    Raises:
-        UserError: an unsupported activation.
+    Like `get_default_activation_fn` in sentence-transformers/cross_encoder/model.py, prefers the folder's settings to
+    `values` from config.json.
     """
     newer = values.get("sentence_transformers") or {}
     # Without a list of modules the settings are not read there either.
@@ -222,7 +203,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
 
 
 def is_of_sentence_transformers(folder: Path) -> bool:
-    """Returns whether sentence-transformers wrote a folder: a list of modules, or an older cross-encoder."""
+    """Returns whether sentence-transformers wrote a folder."""
     if (folder / MODULES).is_file():
         return True
     values = files.read_object(folder / "config.json")
@@ -230,11 +211,7 @@ def is_of_sentence_transformers(folder: Path) -> bool:
 
 
 def written_activation(name: str) -> dict[str, Any]:
-    """Returns config.json's entry for an activation, in the form of sentence-transformers 4 and later.
-
-    Raises:
-        UserError: it has no known name there.
-    """
+    """Returns config.json's entry for an activation, as sentence-transformers 4 and later write it."""
     theirs = next((theirs for theirs, ours in ACTIVATIONS.items() if ours == name), None)
     if theirs is None:
         raise UserError(f"activation '{name}' has no form there; known are {', '.join(ACTIVATIONS.values())}")

@@ -1,4 +1,4 @@
-"""Converts unshared blocks to shared ones with low-rank corrections by depth, and back."""
+"""Converts unshared blocks to shared ones with low-rank adapters, and back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,24 +22,20 @@ _FREE = (
 
 
 def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
-    """Makes the model with shared blocks that is nearest to another for its depth LoRA rank.
+    """Returns a new uncompiled model with shared blocks that approximates another model.
 
-    A shared weight is the mean over its steps, or one step's. An adapter's a_i b_i is the truncated singular value
-    decomposition of step i's difference from it, a_i with orthonormal columns. Besides biases and norms, only what
-    exceeds the rank is lost (Relaxed Recursive Transformers, arXiv:2410.20672).
+    A shared weight is the mean over its steps, or the weight of one step. Step i's difference from it is approximated
+    by an adapter a_i b_i: its truncated singular value decomposition, a_i with orthonormal columns (arXiv:2410.20672).
+    Differences of biases and norms are lost.
 
     Args:
-        model: any model, or an AlbertEncoder, of any sharing, such as BERT's.
-        config: the new encoder's: as many steps, more sharing, and `depth_lora_rank`, or 0 for means alone. New
-            extensions start without effect.
-        taken: by new block number, the step whose weights replace the mean.
-
-    Returns:
-        A new uncompiled model.
+        model: any model or AlbertEncoder, of any sharing.
+        config: with as many steps, more sharing, and `depth_lora_rank` (0: no adapters).
+        taken: for new block numbers, the step whose weights replace the mean.
 
     Raises:
-        UserError: the numbers of steps differ, or more than the plan and neutral extensions; or a step of `taken` does
-            not run its block.
+        UserError: `config` differs in more than sharing and neutral extensions, or a step of `taken` does not run its
+            block.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))
@@ -75,16 +71,7 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
 
 
 def unshare_blocks(model: Model) -> Model:
-    """Makes the model with a block for each step that computes the same; low rank by depth is merged into kernels.
-
-    Args:
-        model: any model, or an AlbertEncoder.
-
-    Returns:
-        A new uncompiled model, as large as one that never shared, which needs fewer products than low rank does.
-
-    Raises:
-        UserError: the model runs until an equilibrium, so its steps have no numbers.
+    """Returns an equivalent model with one block per step; depth LoRA is merged into kernels.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> shared = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, depth_lora_rank=2))
@@ -153,10 +140,6 @@ def _of_step(encoder: AlbertEncoder, named: dict[str, keras.Variable], half: str
 
 
 def _decompose(differences: np.ndarray, adapter: ExtensionLayer) -> None:
-    """Sets an adapter to the nearest approximation of `differences` [visits, inputs, units].
-
-    b holds all of the scale: a step without difference begins with b = 0 and a random, as a new adapter does.
-    """
     left, values, right = np.linalg.svd(differences, full_matrices=False)
     a, b = np.array(ops.convert_to_numpy(adapter.a)), np.zeros(adapter.b.shape, "float32")
     rank = min(a.shape[2], values.shape[1])

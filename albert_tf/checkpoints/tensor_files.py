@@ -1,4 +1,4 @@
-"""Tensor files: safetensors and PyTorch's older format, single or sharded with an index."""
+"""Tensor files: safetensors and PyTorch's, single or sharded."""
 
 import zipfile
 from pathlib import Path
@@ -13,11 +13,7 @@ from tfrecords.base.files import check_content, read_json
 
 
 def read_tensors(file: Path) -> dict[str, np.ndarray]:
-    """Reads all tensors of a file, or of an index's files, by name and as float32.
-
-    Raises:
-        UserError: the file is missing or damaged, or needs PyTorch, which is not installed.
-    """
+    """Reads all tensors of a file or shard index, by name as float32; UserError if it cannot."""
     if not file.is_file():
         raise UserError(f"no '{file}'; copy or download it again")
     with file.open("rb") as opened:

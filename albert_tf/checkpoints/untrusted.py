@@ -1,7 +1,4 @@
-"""Checks files of Keras before Keras reads them: they name known classes only, and unpack to what they say.
-
-Keras's safe mode refuses lambdas. These checks do not depend on Keras's version, and bound memory.
-"""
+"""Checks of Keras files before Keras reads them."""
 
 import io
 import os
@@ -32,10 +29,7 @@ _MANY = 2**28
 
 
 def check_keras_file(path: Path) -> None:
-    """Raises UserError for a .keras file that names other classes, has other members or unpacks to far more.
-
-    Other errors are those of a damaged file.
-    """
+    """Raises UserError for a .keras file that has unknown classes or members, or unpacks to far more than its size."""
     with zipfile.ZipFile(path) as archive:
         check_unpacked(archive, path)
         if others := sorted(set(archive.namelist()) - set(_MEMBERS)):
@@ -52,15 +46,12 @@ def check_keras_file(path: Path) -> None:
 
 
 def check_unpacked(archive: zipfile.ZipFile, path: Path) -> None:
-    """Raises UserError for an archive that unpacks to far more than its own size."""
+    """Raises UserError for an archive that unpacks to far more than its size."""
     _check_size(sum(member.file_size for member in archive.infolist()), path, path.stat().st_size)
 
 
 def check_classes(values: Any, path: str | os.PathLike) -> None:
-    """Raises UserError if a configuration of Keras names code that is neither this library's nor known to be plain.
-
-    What the running program registered with Keras is its own, and allowed.
-    """
+    """Raises UserError for a configuration that names a class neither known to be safe nor registered with Keras."""
     for value in _objects(values):
         if "class_name" in value and not _is_known(value):
             named = f"{value.get('module')}.{value['class_name']}"
@@ -91,12 +82,7 @@ def _is_known(value: dict[str, Any]) -> bool:
 
 
 def check_hdf5(file: BinaryIO | Path, path: Path) -> None:
-    """Raises UserError for an HDF5 file that refers to others, or whose arrays are far larger than it.
-
-    Args:
-        file: the file, or its path.
-        path: for the message.
-    """
+    """Raises UserError for an HDF5 file that refers to other files or claims arrays far larger than itself."""
     size = file.stat().st_size if isinstance(file, Path) else len(file.getbuffer())  # type: ignore[attr-defined]
     total, seen = 0, set()
     with h5py.File(file, "r") as opened:
@@ -127,10 +113,7 @@ def _check_size(unpacked: int, path: Path, size: int) -> None:
 
 
 def check_claims(config: Mapping[str, Any], numbers: int, path: str | os.PathLike) -> None:
-    """Raises UserError for a configuration of far more weights than the `numbers` of its checkpoint.
-
-    A model is built before its weights are compared; without this a few bytes could claim all memory.
-    """
+    """Raises UserError for a configuration with far more weights than the `numbers` in the checkpoint."""
     sizes = {key: value for key, value in config.items() if isinstance(value, int)}
     vocabulary, hidden = sizes.get("vocab_size", 0), sizes.get("hidden_size", 0)
     blocks = sizes.get("num_hidden_layers", 1) if config.get("sharing") == "none" else 1

@@ -1,4 +1,4 @@
-"""Common variable names for all checkpoint formats, and validated assignment of values."""
+"""Variable names common to all checkpoint formats, and their assignment."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -35,21 +35,17 @@ FRESH = OPTIONAL[3:]
 
 
 class Source(NamedTuple):
-    """A variable's name in a foreign checkpoint, and whether it is transposed there."""
+    """A variable's name in a checkpoint, and whether it is transposed there."""
 
     name: str
     transposed: bool = False
 
 
 def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
-    """Maps the variables of layers to a checkpoint's names.
+    """Maps our variable names to a checkpoint's; `layers` maps the layers' names.
 
-    Args:
-        layers: our layer names to the checkpoint's; names ending in "norm" have gamma and beta, all others kernel and
-            bias.
-        form: how the checkpoint joins the names of layer and part.
-        **parts: its names for kernel, bias, gamma and beta where they differ. A kernel of another name is PyTorch's, or
-            of BERT's heads, and transposed.
+    Layers with names ending in "norm" have gamma and beta, others kernel and bias. `form` joins layer and part; `parts`
+    renames kernel, bias, gamma and beta. A renamed kernel is transposed.
     """
     sources = {}
     for ours, theirs in layers.items():
@@ -65,10 +61,7 @@ def encoder_of(model: keras.Model) -> AlbertEncoder:
 
 
 def with_config(model: Model, config: AlbertConfig) -> Model:
-    """Makes a new model with another encoder configuration.
-
-    The configuration determines whether `walk` is "equilibrium"; otherwise the model's walk is unchanged.
-    """
+    """Makes a new model with another encoder configuration."""
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
     if any(entry.walk == encoder.walk for entry in REGISTRY.values()) or any(one.walk for one in config.extensions):
@@ -80,11 +73,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
 
 
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables of an encoder and its heads by our names.
-
-    Raises:
-        UserError: the model has LoRA adapters.
-    """
+    """Returns the variables of an encoder and its heads by our names; UserError for LoRA adapters."""
     encoder = encoder_of(model)
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
@@ -118,9 +107,9 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def check_published(
     config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
 ) -> None:
-    """Raises UserError if a format, `where`, cannot hold a configuration.
+    """Raises UserError if the format `where` cannot hold a configuration.
 
-    `has_roberta`: whether it has position offsets; `extensions`: names of those that it can hold.
+    `extensions` are the names of extensions that it can hold.
     """
     names = list(config.unpublished)
     names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
@@ -132,13 +121,10 @@ def check_published(
 
 
 def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
-    """Sets every variable of `model` (see `named_variables`) from a checkpoint's `tensors`; all of them, or none.
+    """Sets all of `named_variables(model)` from a checkpoint.
 
-    `sources` map our names to the checkpoint's. `tensors` exclude optimizer slots and step counters.
-
-    Raises:
-        UserError: tensors are missing, of another shape, or of unknown name; all are listed. A warning lists heads
-            that only the checkpoint has, and task heads that only the model has.
+    UserError, and no change, if tensors are missing, unknown or of another shape. `sources` maps our names to the
+    checkpoint's. A head that only the model or the checkpoint has causes a warning.
     """
     variables = named_variables(model)
     fresh = [name for name in variables if name.startswith(FRESH)]
@@ -168,7 +154,6 @@ def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str
 
 
 def _or_first_block(name: str, source: Source, sources: Mapping[str, Source], tensors: Mapping) -> Source:
-    """Returns a plan block's own source if the checkpoint has it, else the first block's."""
     half, _, rest = name.partition("/")
     first = f"{half.rstrip('0123456789')}0/{rest}"
     return source if source.name in tensors else sources.get(first, source)
@@ -184,13 +169,7 @@ def _difference(source: Source, tensors: Mapping[str, np.ndarray], variable: ker
 
 
 def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.ndarray]:
-    """Returns the values of `named_variables(model)` under the checkpoint's names; the inverse of `fill`.
-
-    Heads of earlier steps are left out, with a warning, if the format holds only the last step's.
-
-    Raises:
-        UserError: the checkpoint's format has no place for some of them.
-    """
+    """Returns the values of `named_variables(model)` by the checkpoint's names; the inverse of `fill`."""
     variables = named_variables(model)
     without_source = [name for name in variables if name not in sources]
     exits = [name for name in without_source if name.startswith("exit_")]
@@ -207,7 +186,7 @@ def extract(model: keras.Model, sources: Mapping[str, Source]) -> dict[str, np.n
 
 
 def mentions(names: Iterable[str], part: str) -> bool:
-    """Returns whether `part` is in any of the names."""
+    """Returns whether any name contains `part`."""
     return any(part in name for name in names)
 
 
@@ -221,8 +200,7 @@ def build_model(
 ) -> keras.Model:
     """Builds a checkpoint's model: an encoder, with the head whose tensors exist.
 
-    `sources` map our names to the checkpoint's. `pair_task` is for a pre-trainer with a pair head; `architecture`,
-    HuggingFace's class name, determines the task of a `classifier`. `where`: for errors.
+    `architecture`, HuggingFace's class name, decides the task of a `classifier`.
     """
 
     def has(name: str) -> bool:

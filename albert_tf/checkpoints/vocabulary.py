@@ -1,4 +1,4 @@
-"""Converts a model to another vocabulary."""
+"""Changes the vocabulary of a model."""
 
 from collections.abc import Sequence
 
@@ -12,20 +12,12 @@ _BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
 
 
 def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | None = None) -> Model:
-    """Makes a model of another vocabulary, whose pieces are former ones or means of several.
-
-    Texts of unchanged pieces have the same result.
+    """Returns a new uncompiled model whose vocabulary has former entries or means of several.
 
     Args:
-        model: any model, or an AlbertEncoder.
-        kept: the former ids of the new pieces, in the order of the new ids.
-        row_splits: for means of several: [pieces + 1], where each new piece's ids in `kept` begin and end.
-
-    Returns:
-        A new uncompiled model.
-
-    Raises:
-        UserError: there is no piece of such an id.
+        model: any model or AlbertEncoder.
+        kept: former ids, in the order of the new entries.
+        row_splits: for means: [new entries + 1], where each new entry's former ids begin and end in `kept`.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> encoder = AlbertEncoder(AlbertConfig.named("albert_tiny").replace(vocab_size=20))

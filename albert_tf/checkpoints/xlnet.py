@@ -1,7 +1,6 @@
-"""XLNet's names and shapes, in transformers and in its own TensorFlow 1 checkpoints.
+"""XLNet's names and shapes in transformers (modeling_xlnet.py) and in zihangdai/xlnet (modeling.py).
 
-Sources: transformers modeling_xlnet.py; zihangdai/xlnet modeling.py. Attention kernels are
-[d_model, heads, head_size], also the output's; the original stacks the biases of all layers.
+Attention kernels are [d_model, heads, head_size], also the output's.
 """
 
 import re
@@ -26,14 +25,14 @@ _JOINT = {
 
 
 def check_form(config: AlbertConfig, where: str) -> None:
-    """Raises UserError for shared blocks or factorized embeddings, which no published XLNet has."""
+    """Raises UserError for shared blocks or factorized embeddings, which published XLNets lack."""
     check_published(config, where, extensions=("random_depth", "relative"))
     if config.sharing != "none" or config.is_projected or config.inner_group_num > 1:
         raise UserError(f"{where} has no XLNet with shared blocks or factorised embeddings; keep it as a .keras file")
 
 
 def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> dict[str, Source]:
-    """Maps our names to transformers', whose encoder names begin with `prefix`."""
+    """Maps our variable names to transformers'."""
     layers = {"pooler": "sequence_summary.summary", "span": "qa_outputs", **_JOINT}
     layers["classifier"] = "classifier" if is_tagger else "logits_proj"
     own = {
@@ -50,7 +49,7 @@ def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> d
 
 
 def official_sources(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our names to XLNet's own code's, after `unstacked`."""
+    """Maps our variable names to those of zihangdai/xlnet, after `unstacked`."""
     # The misspelling is XLNet's.
     layers = {"pooler": "model/sequnece_summary/summary"}
     own = {
@@ -73,7 +72,6 @@ def _halves(i: int, scope: str, mark: str, norm: str) -> dict[str, str]:
 
 
 def _attention(i: int, scope: str, end: str) -> dict[str, Source]:
-    """Returns a layer's kernels; the output's, flattened, is [d_model, heads * head_size]."""
     return {
         f"attention_{i}/{ours}/kernel": Source(f"{scope}{name}{end}", transposed=ours == "output")
         for ours, name in _PROJECTIONS.items()
@@ -81,7 +79,7 @@ def _attention(i: int, scope: str, end: str) -> dict[str, Source]:
 
 
 def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns tensors with two-axis kernels and without copies of the tied word embeddings."""
+    """Reshapes kernels to two axes, and drops the copy of tied word embeddings."""
     result = dict(tensors)
     for name, tensor in tensors.items():
         if _KERNEL.search(name) and tensor.ndim == 3:
@@ -95,7 +93,7 @@ def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def unflattened(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Returns the checkpoint's tensors; the inverse of `flattened`."""
+    """Undoes `flattened`, except for the dropped copy."""
     kernel = (config.hidden_size, config.num_attention_heads, config.head_size)
     shapes = {name: kernel for name in tensors if _KERNEL.search(name)}
     shapes |= {name: (1, 1, config.hidden_size) for name in tensors if name.endswith("mask_emb")}
@@ -103,7 +101,7 @@ def unflattened(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[st
 
 
 def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Splits the original's stacks by layer; tied biases, which are not stacked, are copied to every layer."""
+    """Splits zihangdai/xlnet's tensors of all layers; biases that layers share are copied to each."""
     result, segments = dict(tensors), tensors.get(f"{_TF1}/seg_embed")
     for name in _STACKED.values():
         tensor = result.pop(f"{_TF1}/{name}", None)
@@ -115,7 +113,7 @@ def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def stacked(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Returns the original's tensors, untied; the inverse of `unstacked`."""
+    """Undoes `unstacked`; layers keep their own biases."""
     result = dict(tensors)
     for name in _STACKED.values():
         layers = [result.pop(f"{_TF1}/{name}/{i}") for i in range(config.num_steps)]
@@ -124,12 +122,12 @@ def stacked(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, n
 
 
 def is_official(names: Any) -> bool:
-    """Returns whether the names of a TensorFlow checkpoint are XLNet's."""
+    """Returns whether the tensor names are those of a zihangdai/xlnet checkpoint."""
     return any(name.startswith(f"{_TF1}/") for name in names)
 
 
 def config_values(config: AlbertConfig, where: str) -> dict[str, Any]:
-    """Returns the configuration with XLNet's keys, for transformers or for its own code ("official")."""
+    """Returns the configuration with the keys of transformers or, for `where` "official", of XLNet's code."""
     fields = {ours: theirs for theirs, ours in NAMES.items() if theirs not in ("n_token", "d_head")}
     if where == "official":
         if config.hidden_act not in ("gelu", "relu"):

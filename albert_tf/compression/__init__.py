@@ -1,1 +1,1 @@
-"""Compression of an encoder: factorise, share, prune, distil, and report the losses."""
+"""Compression of an encoder: factorise, share, prune, distil, report."""

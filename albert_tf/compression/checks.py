@@ -15,7 +15,7 @@ TABLE_FILE = "table.json"
 
 
 def check_folder(settings: CompressSettings) -> None:
-    """Refuses a folder whose model would be lost."""
+    """Raises UserError if a model in the output folder would be overwritten."""
     folder, model = Path(settings.output_dir).resolve(), Path(settings.model).resolve()
     if folder in (model, model.parent if model.is_file() else model):
         raise UserError(f"--output_dir={settings.output_dir} is the folder of --model, which would be lost")
@@ -30,7 +30,7 @@ def check_folder(settings: CompressSettings) -> None:
 
 
 def check_same_task(settings: CompressSettings, trained: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Refuses data of another task than the model's under the same name."""
+    """Raises UserError if the data are for another task than the model's."""
     # Columns may have other names, so only their number is compared.
     trained, asked = (one | {"texts a row": len(one.get("inputs", asked["inputs"]))} for one in (trained, asked))
     for name in ("kind", "labels", "texts a row"):
@@ -43,7 +43,7 @@ def check_same_task(settings: CompressSettings, trained: dict[str, Any], asked: 
 
 
 def check_no_task_phase(settings: CompressSettings) -> None:
-    """Refuses flags of the task phase if there is none."""
+    """Raises UserError if flags of a task phase are given."""
     names = (field.name for field in dataclasses.fields(settings) if field.name.startswith("task_"))
     if given := settings.given(names):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Distillation on plain text: a compressed model learns to reproduce the whole one."""
+"""Distillation into a compressed model, on plain text."""
 
 import dataclasses
 import hashlib
@@ -32,13 +32,9 @@ _VECTOR_WEIGHTS = {"vectors_weight": 1.0, "similarities_weight": 10.0}
 
 
 class Lesson(NamedTuple):
-    """The inputs of a distillation; `student` makes the compressed model.
+    """The inputs of a distillation; `student` makes the model to train.
 
-    Attributes:
-        config: of the student's encoder.
-        layers: the teacher's layers that the student began with.
-        train: rows of text.
-        held_out: rows that are not trained on.
+    `layers` are the numbers of the teacher's layers that the student begins with.
     """
 
     teacher: keras.Model
@@ -51,11 +47,7 @@ class Lesson(NamedTuple):
 
 
 def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, float]:
-    """Returns the weights of the loss terms that this teacher supports.
-
-    Raises:
-        UserError: it does not support a requested one, or there is none.
-    """
+    """Returns the weights of the loss terms; raises UserError if the teacher does not support them."""
     config = encoder_of(teacher).config
     is_read_as_it_is = config.norm_position == "post" and not any(one.changes_input for one in config.extensions)
     if settings.relations_weight and not is_read_as_it_is:
@@ -77,7 +69,7 @@ def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, fl
 
 
 def resolved(settings: CompressSettings, teacher: keras.Model) -> CompressSettings:
-    """Fills in the warm-up, the checkpoint interval, and weights that depend on the model."""
+    """Returns settings with those filled in that depend on others or on the teacher."""
     # Nobody reads the vectors of a model that answers a task. Its answer parts them, and which side a text is on a
     # small model learns by heart: of held-out pairs of MRPC the states were 0.64 off after 200 steps with these
     # lessons, 0.35 without.
@@ -93,11 +85,7 @@ def resolved(settings: CompressSettings, teacher: keras.Model) -> CompressSettin
 
 
 class TextDistillation(Training):
-    """The training of a compressed model on text, with the whole one as teacher.
-
-    Raises:
-        UserError: the devices cannot share a batch in its parts.
-    """
+    """Trains a compressed model on text."""
 
     name = "distillation"
     free = FREE_ON_RESUME
@@ -146,7 +134,6 @@ class TextDistillation(Training):
         self.train = self._taught_rows()
 
     def _taught_rows(self) -> FeatureRows:
-        """Returns rows with the teacher's outputs if these are reused and fit on disk."""
         settings, rows, lessons = self.settings, self.lesson.train, self.model.lessons
         passes = settings.num_train_steps / batches_per_epoch(rows, settings.train_batch_size)
         needed = gigabytes(rows, lessons, self.states, self.config.hidden_size)
@@ -172,7 +159,6 @@ class TextDistillation(Training):
             raise UserError(f"the loss is {figures['loss']} after step {self.step}; lower --learning_rate")
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the loss terms' means over held-out rows, and the model's scores."""
         settings, held_out = self.settings, self.lesson.held_out
         distances = predict(self.model, held_out, settings.eval_batch_size, settings.max_seq_length)
         figures = {name: float(np.mean([row[name] for row in distances])) for name in self.model.lessons}
@@ -186,7 +172,7 @@ class TextDistillation(Training):
 
 
 def digest_of(model: keras.Model) -> str:
-    """Returns the SHA-256 of an encoder's weights, without dropout's state, which differs from load to load."""
+    """Returns the SHA-256 of an encoder's weights, without dropout's state."""
     state = hashlib.sha256()
     for variable in encoder_of(model).weights:
         state.update(ops.convert_to_numpy(variable).tobytes())

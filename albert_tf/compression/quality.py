@@ -1,4 +1,4 @@
-"""The quality of a model without training it."""
+"""The quality of a compressed model."""
 
 import hashlib
 from collections.abc import Sequence
@@ -24,16 +24,10 @@ _RIDGE = 0.1
 
 
 class Quality:
-    """Scores models on the evaluation examples of a task, or by the similarity of their vectors to a teacher's.
+    """Scores models on a task's evaluation examples, or by the similarity of their vectors to a teacher's.
 
-    - A model fine-tuned for the task (`is_trained`) answers with its own head.
-    - On two texts with a number, others score by the cosine of the texts' vectors.
-    - On other texts with a class or a number, others score by a linear probe, fitted anew for each model.
-
-    `texts` are held-out ones for `likeness`, one or two a row.
-
-    Raises:
-        UserError: the task has no evaluation file, or only a fine-tuned model can answer it.
+    A model fine-tuned for the task (`is_trained`) predicts with its own head. Others score by the cosine of pairs that
+    have a number, or else by a linear probe. `likeness` compares vectors of the held-out `texts`.
     """
 
     def __init__(
@@ -81,19 +75,18 @@ class Quality:
 
     @property
     def metric(self) -> str:
-        """The main score's key; cosines are scored by ranks."""
+        """The key of the main score."""
         if self.task is None:
             return "likeness"
         return "spearman" if self.is_cosine and not self.is_trained else self.task.main_metric
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of everything that affects scores."""
+        """The SHA-256 of the texts and examples that scores depend on."""
         asked = self.texts, self.task and self.examples, self.train
         return hashlib.sha256(repr(asked).encode()).hexdigest()
 
     def remember(self, teacher: keras.Model, tokenizer: Tokenizer) -> None:
-        """Stores the teacher's vectors of the held-out texts for `likeness`."""
         if self.texts:
             self._vectors = self._embed(teacher, tokenizer, self.texts)
 
@@ -106,7 +99,7 @@ class Quality:
         return scores
 
     def likeness(self, model: keras.Model, tokenizer: Tokenizer) -> float:
-        """Returns the mean cosine of a model's vectors with the teacher's."""
+        """Returns the mean cosine between a model's and the teacher's vectors."""
         vectors = self._embed(model, tokenizer, self.texts)
         return float(np.mean(np.sum(vectors * self._vectors, axis=1)))
 
@@ -123,7 +116,6 @@ class Quality:
         return {name: METRICS[name](answers, labels) for name in self.task.metrics}
 
     def _probe(self, train: list[np.ndarray], vectors: list[np.ndarray]) -> np.ndarray:
-        """Predicts classes (each 0 or 1) or the number by ridge regression."""
         inputs, asked = (_pair_features(each) for each in (train, vectors))
         labels = np.array([example.label for example in self.train])
         targets = labels[:, None] if self.task.labels is None else np.eye(len(self.task.labels))[labels]
@@ -137,7 +129,6 @@ class Quality:
     def _vectors_of(
         self, model: keras.Model, tokenizer: Tokenizer, examples: Sequence[TextExample]
     ) -> list[np.ndarray]:
-        """Returns [examples, hidden_size] for each of the examples' texts."""
         columns = zip(*(example.texts for example in examples))
         return [self._embed(model, tokenizer, [(text,) for text in texts]) for texts in columns]
 
@@ -150,7 +141,7 @@ class Quality:
 
 
 def embedder_of(model: keras.Model) -> AlbertSentenceEmbedder:
-    """Returns the model if it makes vectors of length 1, else an embedder with its pooling (by default mean)."""
+    """Returns an embedder of the model, with vectors of length 1."""
     if isinstance(model, AlbertSentenceEmbedder) and model.normalize:
         return model
     pooling = model.pooling if isinstance(model, AlbertSentenceEmbedder) else "mean"

@@ -1,4 +1,4 @@
-"""The report of a compression, and its plot of size against quality and milliseconds."""
+"""The report of a compression."""
 
 import base64
 import dataclasses
@@ -29,7 +29,7 @@ _LENGTH, _TIMES = 32, 30
 
 
 def milliseconds(model: keras.Model) -> float:
-    """Returns the median time of a model's vector of a row of 32 tokens, or of as many as it accepts."""
+    """Returns the median time to encode one row of at most 32 tokens."""
     length = min(_LENGTH, encoder_of(model).config.max_seq_length)
     ids = np.full(length, 1, np.int32)
     tokens = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
@@ -47,10 +47,10 @@ def write_report(
     folder: Path, settings: CompressSettings, quality: Quality, cut: CompressionPlan, rows: Sequence[TableRow],
     done: Mapping[str, TableRow], kept: str, speeds: Mapping[str, float],
 ) -> None:  # fmt: skip
-    """Writes compress.json and compress.html into a model folder, and prints the losses.
+    """Writes compress.json and compress.html into a model folder, and prints a summary.
 
-    `rows`, each change's cost without training, begin with the unchanged model and end with all changes. `done` are the
-    rows after each phase, `kept` is the phase of the folder's model, `speeds` are milliseconds by model.
+    `rows` describe untrained models: the original, each change alone, all changes. `done` has the compressed model's
+    row after each phase; `kept` is the phase of the folder's model.
     """
     first, last = rows[0], done[kept]
     report = {
@@ -86,7 +86,7 @@ def write_report(
 
 
 def worse_than_start(start: TableRow, trained: TableRow, metric: str) -> str:
-    """Returns a warning if training made a compressed model worse than its start, or "".
+    """Returns a warning if training made a compressed model worse, or "".
 
     >>> worse_than_start(TableRow("cut", 10, {"f1": 0.5}), TableRow("distilled", 10, {"f1": 0.75}), "f1")
     ''
@@ -126,7 +126,6 @@ def _page(report: dict[str, Any], metric: str) -> str:
 
 
 def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the rows without training, then those after each phase, numbered for the plot."""
     return [*report["table"], *list(report["phases"].values())[1:]]
 
 
@@ -146,7 +145,6 @@ img { width: 100%; }
 
 
 def _picture(report: dict[str, Any], metric: str) -> bytes:
-    """Returns a PNG of parameters and times against the score."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

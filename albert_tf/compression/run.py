@@ -1,4 +1,4 @@
-"""A whole compression: load, compress, measure, distil on text and on the task, write model and report."""
+"""Runs a compression."""
 
 import dataclasses
 import functools
@@ -39,10 +39,9 @@ class CompressionInput(NamedTuple):
     """The input of a compression.
 
     Attributes:
-        loaded: the whole model.
-        teacher: the model to compress and learn from: the whole one, perhaps with fewer tokens.
-        counts: occurrences of each token in the text, [vocab_size], or None.
-        is_trained: whether the model was fine-tuned on the task that measures it.
+        teacher: the model to compress: the original, perhaps with a smaller vocabulary.
+        counts: occurrences of each token in the text, [vocab_size].
+        is_trained: whether the model was fine-tuned on the task.
     """
 
     loaded: Loaded
@@ -62,14 +61,7 @@ class CompressionInput(NamedTuple):
 
 
 def run(settings: CompressSettings, devices: Devices | None = None) -> Path | None:
-    """Compresses a model into a model folder, or resumes an earlier run of the same settings.
-
-    Returns:
-        The model folder; None if the run stopped early and can be resumed.
-
-    Raises:
-        UserError: for a model, text or task that does not allow it, or a folder that holds another run.
-    """
+    """Compresses a model into a folder, or resumes a run; returns the folder, or None if it stopped early."""
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     work, folder = prepare(settings), Path(settings.output_dir)
     make = functools.partial(_student, settings, work)
@@ -115,7 +107,7 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
 
 
 def prepare(settings: CompressSettings) -> CompressionInput:
-    """Reads all inputs, so that errors (UserError) are raised before any work."""
+    """Reads and checks all inputs of a compression."""
     check_folder(settings)
     loaded, task = load(settings.model), task_of(settings)
     if loaded.tokenizer is None:
@@ -162,7 +154,6 @@ def _pruned(settings: CompressSettings, model: Any, tokenizer: Tokenizer, texts:
 
 
 def _measured(settings: CompressSettings, work: CompressionInput, folder: Path, is_chief: bool) -> list[TableRow]:
-    """Returns the table of costs, or its first and last row; a resumed run measures only missing rows."""
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
@@ -197,7 +188,6 @@ def _cut(work: CompressionInput) -> Any:
 
 
 def _student(settings: CompressSettings, work: CompressionInput) -> Any:
-    """Returns the compressed model without dropout, of the configured dtype."""
     model = _cut(work)
     encoder = encoder_of(model)
     config = _student_config(encoder.config)
@@ -230,7 +220,6 @@ def _text_phase(
 
 
 def _task(settings: CompressSettings, work: CompressionInput, row: TableRow) -> dict[str, Any]:
-    """Returns the compressed model's task.json with its own scores; call it just after scoring."""
     own = {name: value for name, value in work.loaded.task.items() if name not in ("metrics", "distilled_from")}
     if not work.is_trained:
         # Its vectors are like those of the whole model, in whose index it may search.

@@ -1,4 +1,4 @@
-"""The settings of a compression."""
+"""Settings of compression."""
 
 import dataclasses
 from typing import ClassVar
@@ -26,7 +26,7 @@ FREE_ON_RESUME = (
 class CompressSettings(TrainerSettings):
     """The settings of a compression.
 
-    Steps count optimizer updates, batch sizes rows of text.
+    Steps count optimizer updates; batch sizes count rows of text.
     """
 
     groups: ClassVar[dict[str, str]] = {
@@ -187,5 +187,5 @@ class CompressSettings(TrainerSettings):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Returns the weight of each loss term in LESSONS; -1 if the model determines it."""
+        """The weight of each loss term; -1 if the model determines it."""
         return {name: getattr(self, f"{name}_weight") for name in LESSONS}

@@ -1,4 +1,4 @@
-"""The compressed model before any training, and the cost of each change."""
+"""The compressed model before training."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -26,17 +26,15 @@ DEFAULT_SIZE, TABLE_SIZES = 128, (64, 128, 256)
 
 
 class CompressionPlan(NamedTuple):
-    """The plan of a compression.
+    """How a model is compressed; 0 or empty leaves a part unchanged.
 
     Attributes:
-        layers: the layers to keep, ascending.
-        embedding_size: of words; 0: unchanged.
-        plan: over depth; empty: no additional sharing.
-        lora_rank: rank of the differences between steps of a shared block.
+        layers: numbers of layers to keep, ascending.
+        lora_rank: rank of the matrices by which a shared block differs between steps.
         lora_target: "attention", "ffn" or "both".
-        block: the initial weights of a shared block: "mean" or "best".
-        aligned: whether units and heads of blocks to be shared are first matched.
-        intermediate_size: units of the feed-forward layers; 0: unchanged.
+        block: a shared block's initial weights: the layers' "mean", or the "best" layer's.
+        aligned: whether the layers' units and heads are matched before sharing.
+        intermediate_size: units of feed-forward layers.
     """
 
     layers: tuple[int, ...]
@@ -60,7 +58,7 @@ class CompressionPlan(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """The cost of one change by itself, without training."""
+    """The size and scores of a model."""
 
     title: str
     parameters: int
@@ -71,11 +69,7 @@ Score = Callable[[keras.Model], dict[str, float]]
 
 
 def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> CompressionPlan:
-    """Returns the plan of the settings, with all defaults; `counts`: the tokens' occurrences in the text, [vocab_size].
-
-    Raises:
-        UserError: the model cannot be compressed so.
-    """
+    """Returns the settings' plan; raises UserError if it does not fit the model."""
     config = encoder_of(model).config
     if getattr(model, "dimensions", config.hidden_size) != config.hidden_size or getattr(model, "projections", []):
         raise UserError("an embedder is compressed without dense layers and with one pooling; this one has more")
@@ -113,9 +107,9 @@ def compress(
     likeness: Callable[[Any], float] | None = None,
     counts: np.ndarray | None = None,
 ) -> Any:
-    """Returns a new, uncompiled model (encoder or any other) compressed by a plan.
+    """Returns a new, uncompiled model, compressed by a plan.
 
-    `likeness` scores "best" blocks; `counts`, the tokens' occurrences [vocab_size], weight the embeddings.
+    `likeness` selects "best" blocks; `counts`, how often tokens occur [vocab_size], weight the embeddings.
     """
     model = _without_unread_pooler(keep_layers(model, cut.layers))
     if cut.embedding_size:
@@ -147,7 +141,7 @@ def table(
     likeness: Callable[[Any], float],
     counts: np.ndarray | None = None,
 ) -> Iterator[Callable[[], TableRow]]:
-    """Yields functions that measure one row each: every rank and plan by itself, then `cut`."""
+    """Yields functions that measure a row each: every embedding size and depth plan alone, then `cut`."""
     whole = CompressionPlan(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:
         yield lambda: row_of(CompressionPlan(cut.layers).title, keep_layers(model, cut.layers), score)
@@ -158,12 +152,12 @@ def table(
 
 
 def row_of(title: str, model: keras.Model, score: Score) -> TableRow:
-    """Returns a model's row of the table."""
+    """Measures a model; returns its size and scores."""
     return TableRow(title, model.count_params(), score(model))
 
 
 def cut_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
-    """Returns the configuration that `compress` produces."""
+    """Returns the configuration of the model that `compress` makes."""
     if cut.layers != tuple(range(config.num_hidden_layers)):
         config = config.replace(num_hidden_layers=len(cut.layers), **_no_plan(config, len(cut.layers)))
     if cut.embedding_size:
@@ -174,11 +168,7 @@ def cut_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
 
 
 def keep_layers(model: Any, layers: tuple[int, ...]) -> Any:
-    """Returns a model of some of a model's layers, or the model itself if all are kept.
-
-    Raises:
-        UserError: layers would be removed whose weights are shared or depend on depth.
-    """
+    """Returns a model of these layers only; raises UserError if they share weights or depend on depth."""
     config = encoder_of(model).config
     if layers == tuple(range(config.num_hidden_layers)):
         return model
@@ -223,7 +213,6 @@ def _shared_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
 
 
 def _best_blocks(model: Any, config: AlbertConfig, likeness: Callable[[Any], float]) -> dict[int, int]:
-    """Returns for each shared block the best step's weights; other blocks are means or already chosen."""
     taken = dict[int, int]()
     steps = [step.attention for step in plan(config)]
     for block in dict.fromkeys(steps):

@@ -1,4 +1,4 @@
-"""The second phase of compressing a fine-tuned model: distillation on its task."""
+"""The second phase of a compression, on the model's task."""
 
 import dataclasses
 import time
@@ -22,7 +22,7 @@ _FREE_ON_RESUME = (*finetuning.FREE_ON_RESUME, "init_from", "teacher")
 
 
 class TaskPhase:
-    """Fine-tunes the text phase's model in `folder`, with its head; the teacher is `whole`, the fine-tuned model."""
+    """Fine-tunes the text phase's model and its head, taught by the original model, `whole`."""
 
     def __init__(self, settings: CompressSettings, whole: Loaded, folder: Path, devices: Devices, started: float):
         self.settings, self.whole, self.devices, self.started = settings, whole.model, devices, started
@@ -30,7 +30,7 @@ class TaskPhase:
 
     @property
     def is_done(self) -> bool:
-        """Whether its model is complete: predictions are written last."""
+        """Whether predictions, the phase's last output, are written."""
         return bool(self.devices.of_chief((self.folder / finetuning.PREDICTIONS).is_dir()))
 
     def tuning(self) -> FinetuningSettings:
@@ -57,7 +57,7 @@ class TaskPhase:
         )
 
     def check(self) -> None:
-        """Raises the phase's errors (data, another run in the folder) before hours are spent on the previous phase."""
+        """Checks the phase's inputs before the text phase runs."""
         if (self.folder / run_folder.RUN_FILE).is_file():
             finetuning.check_claims(self.tuning(), None, self.devices, _FREE_ON_RESUME)
         else:
@@ -67,7 +67,7 @@ class TaskPhase:
             self.devices.check_batch(size, 1, "--task_train_batch_size")
 
     def run(self, task: dict[str, Any]) -> bool:
-        """Runs or resumes the phase; returns False if it stopped early."""
+        """Runs the phase; returns False if it stopped early."""
         hours, limit = (time.monotonic() - self.started) / 3600, self.settings.max_hours
         if not self.is_done and self.devices.of_chief(0 < limit <= hours):
             if self.devices.is_chief:

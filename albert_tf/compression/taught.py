@@ -1,4 +1,4 @@
-"""A teacher's outputs for rows, stored on disk during a run."""
+"""A teacher's outputs for rows, stored on disk."""
 
 import contextlib
 import dataclasses
@@ -23,8 +23,6 @@ _STATES, _VECTORS = "taught.{key}.f16", "taught.{key}.f32"
 
 
 class _Teacher(keras.Model):
-    """Outputs what the loss terms compare; the tokens of states come last."""
-
     def __init__(self, model: Any, lessons: list[str], steps: list[int]):
         # The name that Keras would make of the class is none for a scope of a graph.
         super().__init__(name="teacher")
@@ -40,13 +38,13 @@ class _Teacher(keras.Model):
 
 
 def gigabytes(rows: FeatureRows, lessons: list[str], steps: list[int], width: int) -> float:
-    """Returns the disk that `taught` needs, in 1e9 bytes."""
+    """Returns the disk space of the files of `taught`, in 1e9 bytes."""
     of_states = 2 * len(steps) * width * int(rows.lengths.sum()) if "states" in lessons else 0
     return 1e-9 * (of_states + (4 * width * len(rows) if OF_VECTORS & set(lessons) else 0))
 
 
 def can_be_kept(lessons: list[str]) -> bool:
-    """Returns whether the outputs are small enough: no distributions over pairs of tokens or words."""
+    """Returns whether the teacher's outputs are small enough to store."""
     return not {"relations", "words"} & set(lessons)
 
 
@@ -54,10 +52,10 @@ def taught(
     rows: FeatureRows, teacher: keras.Model, lessons: list[str], steps: list[int], batch_size: int, folder: Path,
     key: str,
 ) -> FeatureRows:  # fmt: skip
-    """Returns rows with the teacher's outputs, as TextStudent reads them, for loss terms that `can_be_kept`.
+    """Returns rows with the teacher's outputs, as TextStudent reads them.
 
-    States (of `steps`) are float16, vectors float32, in files of `folder` that a resumed run with the same `key`
-    reuses.
+    Hidden states after `steps` (float16) and vectors (float32) are files in `folder`, which runs with the same `key`
+    reuse.
     """
     name = hashlib.sha256(f"{key} {lessons} {steps}".encode()).hexdigest()[:16]
     states, vectors = (folder / form.format(key=name) for form in (_STATES, _VECTORS))

@@ -1,4 +1,4 @@
-"""Rows of plain text for training and measuring."""
+"""Rows of text for training and measuring."""
 
 import dataclasses
 import itertools
@@ -27,7 +27,7 @@ MASKED_WORDS = 8
 
 
 def task_of(settings: CompressSettings) -> Task | None:
-    """Returns the task that measures the loss, or None."""
+    """Returns the task that measures quality; None without --task."""
     if not settings.task:
         return None
     task = create_task(finetuning_settings(settings))
@@ -37,7 +37,7 @@ def task_of(settings: CompressSettings) -> Task | None:
 
 
 def finetuning_settings(settings: CompressSettings, **others: Any) -> FinetuningSettings:
-    """Returns the settings of fine-tuning on the task."""
+    """Returns the settings of fine-tuning on the task, with `others` added."""
     columns = {name: getattr(settings, name) for name in ("text_column", "second_text_column", "label_column")}
     given = {"init_from": settings.model, "output_dir": settings.output_dir} | others
     return FinetuningSettings(task=settings.task, data_dir=settings.data_dir, **columns, **given)
@@ -46,12 +46,9 @@ def finetuning_settings(settings: CompressSettings, **others: Any) -> Finetuning
 def read_texts(
     settings: CompressSettings, patterns: str, task: Task | None, pairs: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """Yields each row's text, or two, from files or (without `patterns`) the task's training examples.
+    """Yields the texts of each row, from the files `patterns` or else from the task's training examples.
 
-    `pairs`: whether an example's texts stay together, as for a model fine-tuned on the task.
-
-    Raises:
-        UserError: there are none.
+    If `pairs`, an example's texts share a row.
     """
     if patterns:
         documents = read_documents(patterns, settings.text_field, settings.split_sentences)
@@ -67,7 +64,7 @@ def read_texts(
 
 
 class Texts(NamedTuple):
-    """Training and held-out texts, one or two a row; no row occurs twice."""
+    """Training and held-out texts, one or two per row; no row occurs twice."""
 
     train: list[tuple[str, ...]]
     held_out: list[tuple[str, ...]]
@@ -92,7 +89,7 @@ def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) ->
 def make_rows(
     texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, max_seq_length: int, masks: bool = False, seed: int = 0
 ) -> FeatureRows:
-    """Makes rows of one or two texts each, with their tokens in a file; `masks` masks words and records where."""
+    """Makes rows of one or two texts each; `masks` masks random words."""
 
     def rows() -> Iterator[FeatureRows]:
         for start in range(0, len(texts), _CHUNK):
@@ -103,7 +100,7 @@ def make_rows(
 
 
 def count_pieces(texts: Iterable[tuple[str, ...]], tokenizer: Tokenizer) -> np.ndarray:
-    """Returns the occurrences of each token: int64 [vocab_size]."""
+    """Returns how often each token occurs, int64 [vocab_size]."""
     counts = np.zeros(tokenizer.vocab_size, np.int64)
     for chunk in chunked(itertools.chain.from_iterable(texts), _CHUNK):
         counts += np.bincount(tokenizer.encode_batch(chunk)[0], minlength=tokenizer.vocab_size)
@@ -111,7 +108,6 @@ def count_pieces(texts: Iterable[tuple[str, ...]], tokenizer: Tokenizer) -> np.n
 
 
 def _masked(rows: FeatureRows, tokenizer: Tokenizer, numbers: np.ndarray, seed: int) -> FeatureRows:
-    """Masks words independently of other randomness."""
     ids, splits = np.array(rows.tokens["input_ids"].values), rows.tokens["input_ids"].splits
     positions = np.zeros((len(rows), MASKED_WORDS), np.int32)
     for row, (start, length, key) in enumerate(zip(splits, rows.lengths, derive(seed, 2, numbers))):

@@ -1,7 +1,6 @@
-"""Depth LoRA: a shared dense layer's weights differ by low rank from step to step.
+"""Depth LoRA: low-rank terms make a shared dense layer's weights differ from step to step.
 
-Source: Relaxed Recursive Transformers (arXiv:2410.20672): at step i the kernel is W + A_i B_i. The encoder's kernels
-multiply by it.
+Source: Relaxed Recursive Transformers (arXiv:2410.20672): at step i the kernel is W + A_i B_i.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ class DepthLora(Extension):
 
     Attributes:
         depth_lora_rank: the rank; 0 for none.
-        depth_lora_target: whose dense layers: "attention", "ffn" or "both".
+        depth_lora_target: which half of blocks has it: "attention", "ffn" or "both".
     """
 
     name, begins_plain, for_litert, for_xla = "depth_lora", True, True, True

@@ -1,6 +1,6 @@
 """Distance buckets: adds a bias to the score of a query and a key, by the key's distance and side.
 
-Source: T5 (Raffel et al. 2019, section 2.1), and MPNet (Song et al. 2020); transformers modeling_mpnet.py,
+Source: T5 (arXiv:1910.10683, section 2.1), MPNet (arXiv:2004.09297); transformers modeling_mpnet.py,
 relative_position_bucket.
 """
 
@@ -24,8 +24,8 @@ MOST = 128
 class DistanceBuckets(Extension):
     """Adds table[bucket of the distance, head] to the scores; MPNet's only difference from BERT.
 
-    All steps share the table, [buckets, heads]. Distances are between columns of a row, whatever position_ids are.
-    As in MPNet, there are no segment embeddings: segment_ids have no effect.
+    All steps share the table, [buckets, heads]. Distances are between columns of a row; position_ids and segment_ids
+    have no effect.
 
     Attributes:
         relative_attention_num_buckets: number of buckets, half of them for keys after their query; 0 for none.
@@ -68,13 +68,6 @@ class DistanceBuckets(Extension):
         return dataclasses.replace(attention, score=score)
 
     def bias(self, table: Tensor, of_queries: Tensor, of_keys: Tensor) -> Tensor:
-        """Returns the addition to scores: [rows or 1, heads, queries, keys].
-
-        Args:
-            table: [buckets, heads].
-            of_queries: int32 [rows or 1, queries], their columns.
-            of_keys: int32 [rows or 1, keys].
-        """
         away = ops.clip(of_keys[:, None, :] - of_queries[:, :, None], -MOST, MOST) + MOST
         bucket = ops.take(ops.convert_to_tensor(buckets(self.relative_attention_num_buckets)), away)
         by_head = ops.take(ops.transpose(ops.convert_to_tensor(table)), bucket, axis=1)
@@ -84,8 +77,8 @@ class DistanceBuckets(Extension):
 def buckets(count: int) -> np.ndarray:
     """Returns the bucket of every distance from -MOST to MOST, int32 [2 * MOST + 1].
 
-    Half of a side's buckets hold one distance each, the others grow up to MOST. NumPy computes them, so that every
-    backend rounds a bucket's edge alike.
+    On each side half of the buckets hold one distance each, the others wider ranges up to MOST. NumPy computes them, so
+    that all backends round alike.
 
     >>> buckets(32)[[MOST, MOST - 1, MOST + 1, MOST + 7, MOST + 8, MOST + 12, MOST + 128]].tolist()
     [0, 1, 17, 23, 24, 25, 31]

@@ -1,8 +1,8 @@
 """Runs the repeated blocks of a plan to their fixed point instead of a fixed number of times.
 
-Bai et al. 2019 (arXiv:1909.01377). The repeated blocks compute f(z) = blocks(z + gate * x), where x is their input.
-z begins at x: with gate 0, tolerance 0 and as many steps as the plan has repeats, this is the plan itself. All steps
-share one dropout mask, so that f is one function.
+Source: arXiv:1909.01377. The repeated blocks compute f(z) = blocks(z + gate * x), where x is their input and the
+initial z. With gate 0, tolerance 0 and as many steps as repeats, this equals the depth plan. All steps share one
+dropout mask.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ class Equilibrium(Extension):
 
     Attributes:
         equilibrium_solver: "none", "fixed_point" or "anderson".
-        equilibrium_tolerance: a row has converged when a step moves it by less, relative to its length; 0 runs all
-            steps.
+        equilibrium_tolerance: a row has converged when a step's relative change is below this; 0 runs all steps.
         equilibrium_max_steps: maximal number of steps.
-        equilibrium_gradient: "phantom", of further steps, or "implicit", the fixed point's exact gradient.
-        equilibrium_phantom_steps: their number; with tolerance 0 they are the last of `equilibrium_max_steps`.
-        equilibrium_damping: fraction of a phantom step that is taken, above 0 and at most 1.
+        equilibrium_gradient: "phantom", the gradient of a few further steps, or "implicit", the fixed point's exact
+            gradient.
+        equilibrium_phantom_steps: number of phantom steps; with tolerance 0 the last of `equilibrium_max_steps`.
+        equilibrium_damping: fraction of a phantom step that is taken.
         gate_init: the gate's initial value; 0 for a closed gate.
     """
 
@@ -113,12 +113,10 @@ class Equilibrium(Extension):
         return SolvedRunner(runner, self, weights)
 
     def injected(self, gate: Tensor, blocks: Function, x: Tensor) -> Function:
-        """Returns f(z) = blocks(z + gate * x), for float32 z [tokens, hidden_size]; the sum is float32."""
         injected = gate * ops.cast(x, "float32")
         return lambda state: blocks(ops.cast(state + injected, x.dtype))
 
     def solution(self, function: Function, x: Tensor, rows: RowSums) -> Solution:
-        """Returns a function's fixed point, float32 [tokens, hidden_size], from x, with the configured gradient."""
         solver, is_phantom = self.solver, self.equilibrium_gradient == "phantom"
         if is_phantom and solver == Solver("fixed_point", 0, solver.max_steps):
             return self._fixed_number(function, x, rows)
@@ -130,7 +128,6 @@ class Equilibrium(Extension):
         return solution._replace(state=state)
 
     def _fixed_number(self, function: Function, x: Tensor, rows: RowSums) -> Solution:
-        """Runs `max_steps` steps, the last ones with a gradient: truncated backpropagation through time."""
         total = self.equilibrium_max_steps
         with_gradient = min(self.equilibrium_phantom_steps, total)
         state = ops.cast(x, "float32")
@@ -143,11 +140,7 @@ class Equilibrium(Extension):
 
 
 class SolvedRunner(Runner):
-    """Runs the repeated steps to their fixed point; its state is the inner runner's, which must be a tensor.
-
-    Attributes:
-        solved: the fixed point, after these steps.
-    """
+    """Runs the repeated steps to their fixed point; the inner runner's state must be a tensor."""
 
     solved: Solution
 
@@ -175,11 +168,7 @@ class SolvedRunner(Runner):
 
 
 def repeated_segment(config: Any) -> int:
-    """Returns the index in `depth.segments` of the segment that repeats.
-
-    Raises:
-        UserError: there is none, or more than one.
-    """
+    """Returns the index in `depth.segments` of the only segment that repeats; UserError unless there is one."""
     runs = segments(config)
     repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
     if len(runs) == 1:
@@ -193,15 +182,7 @@ def repeated_segment(config: Any) -> int:
 
 
 def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, RowSums]:
-    """Returns the fixed-point problem of an AlbertEncoder's batch, whatever its `walk`.
-
-    Returns:
-        The function of a state [tokens, hidden_size] that runs the repeated blocks once, with their input added if the
-        encoder runs to an equilibrium; the initial state, [tokens, hidden_size]; and the rows' tokens.
-
-    Raises:
-        UserError: the plan has no single run of blocks that repeats.
-    """
+    """Returns a batch's fixed-point problem: the function, its initial state [tokens, hidden_size], and the rows."""
     place, (_, runner, state) = repeated_segment(encoder.config), encoder.begin(features)
     *before, (_, blocks) = DepthLoop().cycles(runner)[: place + 1]
     for _, cycle in before:
@@ -214,10 +195,7 @@ def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, RowSums]:
 
 
 def radius(encoder: Any, features: dict[str, Tensor]) -> float:
-    """Estimates the spectral radius of the repeated blocks at their fixed point; the largest of all rows.
-
-    Below 1 they contract there; above 1 the implicit gradient's series does not converge.
-    """
+    """Estimates the spectral radius of the repeated blocks at their fixed point: the largest over all rows."""
     function, start, rows = recurrence(encoder, features)
     state = solve(function, start, rows, encoder.config.extension("equilibrium").solver).state
     return float(ops.convert_to_numpy(ops.max(spectral_radius(function, state, rows))))

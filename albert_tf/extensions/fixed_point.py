@@ -1,8 +1,7 @@
-"""The fixed point z = f(z) of a function of states, row by row, and its gradient (Bai et al. 2019, arXiv:1909.01377).
+"""The fixed point z = f(z) of a function of states [tokens, width] (arXiv:1909.01377).
 
-A state is [tokens, width]; a row is a set of tokens, such as one text's. Each row is solved by itself and keeps its
-answer once it has converged, so that no answer depends on the other rows. Sums over a row are float32 whatever the
-function's dtype.
+Each row, such as one text's tokens, is solved by itself and keeps its solution once converged, so that it does not
+depend on other rows.
 """
 
 from typing import NamedTuple, Protocol
@@ -27,17 +26,16 @@ class RowSums(Protocol):
         """Sums [..., tokens] over each row's tokens: [..., rows]."""
 
     def spread(self, values: Tensor) -> Tensor:
-        """Broadcasts each row's value to its tokens: [rows] to [tokens]."""
+        """Copies each row's value to its tokens: [rows] to [tokens]."""
 
 
 class Solver(NamedTuple):
     """Settings of the fixed-point iteration.
 
     Attributes:
-        kind: "fixed_point" takes f(z) as the next z; "anderson" mixes the last five.
-        tolerance: a row has converged when |f(z) - z| / |z| is below. 0 runs exactly `max_steps` evaluations and
-            returns the last f(z).
-        max_steps: maximal number of evaluations.
+        kind: "fixed_point" takes f(z) as the next z; "anderson" mixes the last five iterates.
+        tolerance: a row has converged when |f(z) - z| / |z| is below it; 0 runs all `max_steps` evaluations and returns
+            the last f(z).
     """
 
     kind: str = "fixed_point"
@@ -50,9 +48,9 @@ class Solution(NamedTuple):
 
     Attributes:
         state: float32 [tokens, width]: each row's iterate with the least residual; with tolerance 0 the last one.
-        residual: float32 [rows]: |f(z) - z| / |z| of that iterate; with tolerance 0, of the last but one. Infinite
-            where no evaluation was finite.
-        steps: int32 [rows]: evaluations until the row converged, or all of them.
+        residual: float32 [rows]: |f(z) - z| / |z| of that iterate, with tolerance 0 of the one before; infinite
+            if never finite.
+        steps: int32 [rows]: evaluations until the row converged, or `max_steps`.
     """
 
     state: Tensor
@@ -61,9 +59,9 @@ class Solution(NamedTuple):
 
 
 def solve(function: Function, start: Tensor, rows: RowSums, solver: Solver) -> Solution:
-    """Solves z = f(z) from `start`, [tokens, width]. No gradient passes through; see `implicit` and `phantom`.
+    """Solves z = f(z) from `start`, [tokens, width], without gradient, which `implicit` and `phantom` add.
 
-    `function` maps float32 [tokens, width] to the same shape, in any float dtype; rows must not mix.
+    `function` must not mix rows.
 
     >>> import numpy as np
     >>> from albert_tf import AlbertConfig
@@ -114,14 +112,14 @@ def _better(before: Solution, state: Tensor, residual: Tensor, is_open: Tensor, 
 
 
 class _History:
-    """The last states and moves [MEMORY, tokens, width], newest last, for Anderson acceleration."""
+    """Anderson acceleration."""
 
     def __init__(self, start: Tensor):
         nothing = ops.zeros((MEMORY, 1, 1)) * start
         self.start = (nothing, nothing)
 
     def mix(self, step: Tensor, state: Tensor, move: Tensor, past: tuple, rows: RowSums) -> tuple[Tensor, tuple]:
-        """Returns the next state and history: sum_i alpha_i (z_i + BETA (f(z_i) - z_i)).
+        """Returns the next state, sum_i alpha_i (z_i + BETA (f(z_i) - z_i)), and history.
 
         In each row alpha, whose sum is 1, minimizes |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2
         |alpha|^2 (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's).
@@ -133,7 +131,6 @@ class _History:
         return ops.sum(weights * (states + BETA * moves), axis=0), (states, moves)
 
     def _weights(self, products: Tensor, is_made: Tensor) -> Tensor:
-        """Converts the moves' inner products [MEMORY, MEMORY, rows] to weights [rows, MEMORY]."""
         gram, unit = ops.transpose(products, (2, 0, 1)), ops.eye(MEMORY)
         scale = ops.trace(gram, axis1=1, axis2=2) / ops.sum(is_made)
         gram = gram / ops.maximum(scale, _TINY)[:, None, None]
@@ -152,8 +149,7 @@ def norm(state: Tensor, rows: RowSums) -> Tensor:
 def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0) -> Tensor:
     """Returns `state` with the gradient of `steps` further updates z + damping (f(z) - z) (Geng et al. 2021).
 
-    With damping 1 these are the first terms of the series (I + J + J^2 + ...) df whose full sum is the implicit
-    gradient. The value is unchanged, so that training and inference agree; memory grows with `steps`.
+    With damping 1 this gradient is the first terms of (I + J + J^2 + ...) df, whose full sum is the implicit gradient.
     """
     moved = state
     for _ in range(steps):
@@ -162,10 +158,10 @@ def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0)
 
 
 def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -> Tensor:
-    """Returns the fixed point `state` with its exact gradient, by the implicit function theorem, without unrolling.
+    """Returns the fixed point `state` with its exact gradient, by the implicit function theorem.
 
-    For an upstream gradient v it solves g = J^T g + v, J = df/dz at the state, with the same solver, and passes g to
-    one evaluation of f. Memory is that of two evaluations, however many steps both solutions take.
+    For an upstream gradient v the same solver solves g = J^T g + v, J = df/dz; g is backpropagated through one
+    evaluation of f.
     """
     after = ops.cast(function(state), "float32")
 
@@ -176,10 +172,10 @@ def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -
 
 
 def spectral_radius(function: Function, state: Tensor, rows: RowSums, iterations: int = 40, seed: int = 0) -> Tensor:
-    """Estimates each row's largest eigenvalue modulus of df/dz at a state: float32 [rows].
+    """Estimates each row's largest eigenvalue modulus of df/dz, float32 [rows]; below 1, f contracts.
 
-    Power iteration with J^T from a random vector: the geometric mean of the growth over the second half of the
-    iterations, because complex pairs make single growth factors oscillate. Below 1, f contracts near the state.
+    Power iteration with J^T: the geometric mean of the growth over the second half of the steps, since complex
+    eigenvalues oscillate.
     """
     state = ops.stop_gradient(ops.cast(state, "float32"))
     backward = pullback(function, state)

@@ -1,11 +1,12 @@
 """Adaptive computation time: every token takes as many steps as it needs (Graves 2016, arXiv:1603.08983).
 
-At each step a token halts with probability p = gate * sigmoid(state kernel + bias). It has halted once its
-probabilities add up to 1 - threshold, or at the last step, whose weight is the remainder R = 1 - the sum before.
+At each step a token halts with probability p = gate * sigmoid(state @ kernel + bias). It has halted once its
+probabilities add up to 1 - threshold, or at the last step; this step has the weight R = 1 - the sum before, earlier
+steps p.
 
-"act" (section 2.1 there): p of the state after the step; the result is sum over t of weight_t state_t.
-"act_t2t" (tensor2tensor research/universal_transformer_util.py, act_type "basic"): p of the step's input; from 0,
-result = state * weight + result * (1 - weight).
+"act" (Graves, section 2.1): p is computed from the state after the step; the result is the sum over t of weight_t *
+state_t. "act_t2t" (tensor2tensor research/universal_transformer_util.py, act_type "basic"): p is computed from the
+step's input; result = state * weight + result * (1 - weight), starting at 0.
 
 Halted tokens are still attended to. With gate 0 the result is the last state: plain ALBERT.
 """
@@ -25,15 +26,7 @@ from albert_tf.registry import Weights
 
 
 class HaltingState(NamedTuple):
-    """float32 sums per token: `result` [tokens, hidden_size], the others [tokens].
-
-    Attributes:
-        result: weighted sum of the states so far.
-        total: of the probabilities before the step at which the token halts.
-        running: 1 until it halts.
-        steps: N, the number of its steps.
-        remainder: R.
-    """
+    """Sums over the steps of each token, float32; `total` adds its probabilities before the step at which it halts."""
 
     result: Tensor
     total: Tensor
@@ -44,7 +37,7 @@ class HaltingState(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class _FromZeroToOne(keras.constraints.Constraint):
-    """Clips after an update: a smooth function from 0 to 1, or a clip of the gate itself, has no gradient at 0."""
+    """Clips the gate to [0, 1] after an update; a smooth function would have no gradient at 0."""
 
     def __call__(self, weight: Tensor) -> Tensor:
         return ops.clip(weight, 0.0, 1.0)
@@ -52,11 +45,11 @@ class _FromZeroToOne(keras.constraints.Constraint):
 
 @dataclasses.dataclass(frozen=True)
 class Halting(Extension):
-    """Lets tokens halt.
+    """Lets tokens stop at different steps.
 
     Attributes:
         halting: "none", "act" (Graves) or "act_t2t" (tensor2tensor).
-        halting_threshold: a token halts when its probabilities reach 1 minus this.
+        halting_threshold: a token halts when its probabilities add up to 1 minus this.
         ponder_cost: addition to the loss per token and step.
         gate_init: the gate's initial value; with 0, closed, the model equals the plain one.
     """
@@ -97,11 +90,6 @@ class Halting(Extension):
     def updated(
         self, probability: Any, is_last: Tensor, before: Tensor, after: Tensor, sums: HaltingState
     ) -> HaltingState:
-        """Returns the sums after a step.
-
-        `probability` maps float32 [tokens, hidden_size] to p [tokens]; `before` and `after` are the step's input and
-        output, [tokens, hidden_size].
-        """
         is_graves, after = self.halting == "act", ops.cast(after, "float32")
         halts = probability(after if is_graves else ops.cast(before, "float32"))
         ends = sums.total + halts >= 1 - self.halting_threshold
@@ -119,14 +107,14 @@ class Halting(Extension):
 
 
 def first_sums(hidden: Tensor) -> HaltingState:
-    """Returns the sums before the first step, for [tokens, hidden_size]."""
+    """Returns the HaltingState before the first step."""
     result = ops.zeros_like(ops.cast(hidden, "float32"))
     zeros = ops.zeros_like(result[:, 0])
     return HaltingState(result, zeros, ops.ones_like(zeros), zeros, zeros)
 
 
 class HaltedRunner(Runner):
-    """Runs steps; its state is the inner runner's, and the sums."""
+    """Wraps a runner, and adds a HaltingState to its state."""
 
     def __init__(self, inner: Runner, extension: Halting, weights: Weights):
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Hyper-connections: several residual streams between steps, with gates of each step.
+"""Hyper-connections: several residual streams between steps, with gates for each step.
 
 Source: Hyperloop Transformers (arXiv:2604.21254), with diagonal mixing. For each token, a step with the block F does
 
@@ -6,8 +6,8 @@ Source: Hyperloop Transformers (arXiv:2604.21254), with diagonal mixing. For eac
     pre = sigmoid(a1 W1 z + b1), post = 2 sigmoid(a2 W2 z + b2), res = gate sigmoid(a3 W3 z + b3)
     x = sum over s of pre_s stream_s, then stream_s = res_s stream_s + post_s (F(x) + e)
 
-The streams begin as the embeddings; the result is the mean of the last ones. `gate` is ours. With gate 0, W = 0, e = 0,
-b2 = 0 and b1 such that pre is 1 / streams, every stream becomes F(x): plain ALBERT.
+The streams begin as the embeddings; the result is the mean of the last ones. `gate` is added here. With gate 0, W = 0,
+e = 0, b2 = 0 and b1 such that pre is 1 / streams, every stream becomes F(x): plain ALBERT.
 """
 
 import dataclasses
@@ -36,8 +36,6 @@ _SPREAD = 2.0
 @dataclasses.dataclass(frozen=True)
 class HyperConnections(Extension):
     """Connects the steps by several residual streams. The state is [tokens, streams, hidden_size].
-
-    The kernel is [steps, streams * hidden_size, 3 * streams]; all other weights are small.
 
     Attributes:
         hyper_connections: number of streams, 2 or more; 0 for none.

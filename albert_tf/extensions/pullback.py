@@ -11,7 +11,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def detached(function: Function, state: Tensor) -> Function:
-    """Returns the function of states like `state` without gradients, also to what it closes over."""
+    """Returns the function without gradients, also to values that it closes over."""
     if keras.backend.backend() != "jax":
         return function  # TensorFlow stops at stop_gradient.
     import jax
@@ -23,7 +23,7 @@ def detached(function: Function, state: Tensor) -> Function:
 
 
 def pullback(function: Function, state: Tensor) -> Function:
-    """Returns the function of a vector v to J^T v, where J is the function's Jacobian at `state`."""
+    """Returns a function from a vector v to J^T v, where J is the Jacobian of `function` at `state`."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -38,10 +38,7 @@ def pullback(function: Function, state: Tensor) -> Function:
 
 
 def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
-    """Returns `value`; its upstream gradient goes to `other`, of the same shape and dtype, only.
-
-    Without gradients, a compiler removes what only `other` needs.
-    """
+    """Returns `value`, and passes its upstream gradient to `other` only."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -60,7 +57,7 @@ def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
 def with_changed_gradient(
     after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]
 ) -> Tensor:
-    """Returns `after` unchanged; its upstream gradient v becomes change(pullback(function, state), v)."""
+    """Returns `after`; its upstream gradient v becomes change(pullback(function, state), v)."""
     if keras.backend.backend() == "jax":
         return _with_changed_gradient_jax(after, function, state, change)
     import tensorflow as tf

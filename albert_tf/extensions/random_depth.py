@@ -26,8 +26,8 @@ class RandomDepth(Extension):
     """Randomizes how often the repeated blocks run.
 
     Attributes:
-        random_depth_min: least number of layers of a batch, drawn uniformly up to num_hidden_layers. 0: all batches
-            have num_hidden_layers.
+        random_depth_min: every batch draws its number of layers uniformly from this to num_hidden_layers; 0: all
+            batches have num_hidden_layers.
     """
 
     name, order, draws, for_litert = "random_depth", 8, True, True
@@ -60,18 +60,16 @@ class RandomDepth(Extension):
 
 
 class DepthDraw(NamedTuple):
-    """The range, `least` to `most`, of how often the plan's segment number `place` runs for a training batch."""
+    """How often a training batch runs the plan's segment number `place`: from `least` to `most` times."""
 
     place: int
     least: int
     most: int
 
     def __call__(self, seed: Tensor) -> Tensor:
-        """Draws an int32 scalar uniformly, from a call's seed, uint32 [2]."""
         return whole_number(self.least, self.most, site_seed(seed, _DEPTH_SITE))
 
     def turns(self, config: Any) -> list[int]:
-        """Returns each step's repetition of its segment, from 0; -1 outside the segment."""
         return [
             turn if place == self.place else -1
             for place, run in enumerate(runs_of(config))
@@ -83,7 +81,7 @@ class DepthDraw(NamedTuple):
 def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
     """Draws an int32 scalar uniformly from low to high, both included; the same on every backend.
 
-    Backends have different random generators, so it is a hash of the seed: MurmurHash3's last step, twice.
+    It is a hash of the seed: MurmurHash3's last step, twice.
     """
     first, second = (ops.cast(seed, "uint32")[i] for i in (0, 1))
     bits = _mixed(ops.bitwise_xor(_mixed(first), second))
@@ -93,7 +91,6 @@ def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
 
 
 def _mixed(bits: Tensor) -> Tensor:
-    """Mixes uint32 bits (Appleby's MurmurHash3, fmix32)."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         bits = ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(shift))) * _uint32(factor)
     return ops.bitwise_xor(bits, ops.bitwise_right_shift(bits, _uint32(16)))
@@ -106,9 +103,6 @@ def _uint32(number: int) -> Tensor:
 @functools.lru_cache(maxsize=64)
 def depth_draw(config: Any) -> DepthDraw | None:
     """Returns how training draws depths; None if `random_depth_min` is 0 or leaves no choice.
-
-    Raises:
-        UserError: the plan has no segment that can run more or less often.
 
     >>> from albert_tf import AlbertConfig
     >>> tuple(depth_draw(AlbertConfig(depth_plan="1+2x5+1", random_depth_min=5)))

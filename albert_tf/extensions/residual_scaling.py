@@ -1,7 +1,7 @@
-"""Residual scaling by depth: scales down a half's branch by how often it is added.
+"""Residual scaling by depth: scales down a residual branch by how often it is added.
 
-Source: arXiv:2606.18524. A half that N steps share is added N times, always in the same direction, so its branch is
-multiplied by 1 / N. L blocks of their own add independent branches, each multiplied by 1 / sqrt(L).
+Source: arXiv:2606.18524. A half of a block that N steps share is added N times in the same direction, so its branch is
+multiplied by 1 / N. L separate blocks add independent branches, each multiplied by 1 / sqrt(L).
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from albert_tf.extension import Extension
 
 @dataclasses.dataclass(frozen=True)
 class ResidualScaling(Extension):
-    """Scales the branches of blocks.
+    """Scales the residual branches of blocks.
 
     Attributes:
         residual_scaling: "none", or "depth".

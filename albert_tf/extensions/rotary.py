@@ -16,10 +16,10 @@ _TYPES = [value for entry in REGISTRY.values() if entry.keys[0] == "position_typ
 
 @dataclasses.dataclass(frozen=True)
 class Rotary(Extension):
-    """Rotates the heads of queries and keys by their tokens' positions (Su et al. 2021, section 3.2.2).
+    """Rotates the heads of queries and keys by their tokens' positions (arXiv:2104.09864, section 3.2.2).
 
     Elements i and i + head_size / 2 of a head are a pair, rotated by position * theta**(-2i / head_size), as in
-    GPT-NeoX, Llama and ModernBERT. Rows may have any length: `max_position_embeddings` is only the commands' limit.
+    GPT-NeoX, Llama and ModernBERT. Rows may have any length.
 
     Attributes:
         position_type: "rotary".
@@ -61,7 +61,7 @@ class Rotary(Extension):
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Rotates [rows, heads, tokens, head_size] by [rows or 1, tokens, 2, head_size], in float32 inside."""
+    """Rotates heads [rows, heads, tokens, head_size] by [rows or 1, tokens, 2, head_size], in float32 inside."""
     exact = ops.cast(heads, "float32")
     first, second = ops.split(exact, 2, axis=-1)
     cosines, sines = rotation[:, None, :, 0], rotation[:, None, :, 1]

@@ -1,4 +1,4 @@
-"""The Universal Transformer's step signal, which identifies the step to a shared block."""
+"""The Universal Transformer's step signal, which tells a shared block its step."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ from albert_tf.registry import Weights
 class StepSignal(Extension):
     """Adds a step's vector to every token before each step.
 
-    "learned": a table [steps, hidden_size] that begins at 0. "sinusoid": a fixed one times a learned gate.
+    "learned": a table [steps, hidden_size] that begins at 0. "sinusoid": a fixed table times a learned gate.
 
     Attributes:
         step_signal: "none", "learned" or "sinusoid".
@@ -61,8 +61,7 @@ class _Signalled(Runner):
 def sinusoids(steps: int, width: int) -> np.ndarray:
     """Returns float32 [steps, width]: a row per step, sines in the first half and cosines in the second.
 
-    Wavelengths are 2 pi times 1 to 10,000, in geometric progression; an odd width ends with a 0.
-    Source: tensor2tensor:layers/common_attention.py, get_timing_signal_1d (Dehghani et al. 2018, equation 7).
+    Source: tensor2tensor:layers/common_attention.py, get_timing_signal_1d (arXiv:1807.03819, equation 7).
     """
     count = width // 2
     frequencies = np.power(10000.0, -np.arange(count) / max(count - 1, 1))

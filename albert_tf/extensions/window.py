@@ -1,7 +1,7 @@
 """Attention for long rows: to nearby tokens and the first one, or to all tokens with queries in parts.
 
-The pattern is Longformer's (Beltagy et al. 2020, arXiv:2004.05150): a window on both sides, and a global token, here
-the first. Every few steps may attend to all tokens, as in ModernBERT (arXiv:2412.13663).
+Nearby tokens and a global first one are Longformer's pattern (arXiv:2004.05150); every few steps may attend to all
+tokens, as in ModernBERT (arXiv:2412.13663).
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Window(Extension):
     Attributes:
         attention_window: positions on each side; 0 for full attention. Rows of up to this many tokens plus one are
             unaffected.
-        global_attention_every: every so many steps, from the first on, use full attention; 0 for none.
+        global_attention_every: attention is full at the first of every so many steps; 0 for never.
     """
 
     name, begins_plain, for_xla, needed = "window", True, True, ("global_attention_every",)
@@ -98,32 +98,22 @@ def attend_nearby(
     window: int,
     masked: float,
 ) -> Tensor:
-    """Attends to tokens at most `window` positions away and to the first token, which attends to all.
+    """Lets tokens attend to those at most `window` positions away and to the first, and the first token to all.
 
-    Cost and memory are those of `pairs`: blocks of `window` queries, each with three blocks of keys.
-
-    Args:
-        query: [batch, heads, length, head_size], as `key`, `value` and the result.
-        key: see `query`.
-        value: see `query`.
-        bias: [batch, 1, 1, length], added to a key's scores; or None.
-        score: returns scores [..., queries, keys] for queries and keys, each [..., tokens, head_size].
-        weigh: returns probabilities for scores, along their last axis; its second argument numbers the calls.
-        window: positions on each side, 1 or more.
-        masked: added to the scores of pairs that must not attend.
+    `query`, `key`, `value` and the result are [batch, heads, length, head_size]. `bias`, [batch, 1, 1, length], is
+    added to scores, `masked` to those of pairs that must not attend. `score` returns scores [..., queries, keys];
+    `weigh(scores, number of the call)` returns their probabilities.
     """
     batch, heads, length, size = ops.shape(query)
     count = (length + window - 1) // window
     missing = count * window - length
 
     def blocks(rows: Tensor, filler: float = 0.0) -> Tensor:
-        """[batch, heads or 1, length, width] to [batch, heads or 1, count, window, width]."""
         shape = ops.shape(rows)
         filled = ops.concatenate([rows, ops.full((shape[0], shape[1], missing, shape[3]), filler, rows.dtype)], axis=2)
         return ops.reshape(filled, (shape[0], shape[1], count, window, shape[3]))
 
     def with_neighbours(rows: Tensor, filler: float = 0.0) -> Tensor:
-        """Joins each block with its two neighbours: [..., count, 3 * window, width]."""
         own = blocks(rows, filler)
         edge = ops.full_like(own[:, :, :1], filler)
         before = ops.concatenate([edge, own[:, :, :-1]], axis=2)
@@ -152,10 +142,7 @@ def attend_nearby(
 def attend_by_parts(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, score: Callable, weigh: Callable
 ) -> Tensor:
-    """Attends to all tokens with PART queries at a time; the backward pass computes each part again.
-
-    At most PART * length pairs are in memory at once. Arguments and result are those of `attend_nearby`.
-    """
+    """Attends to all tokens, PART queries at a time; the backward pass computes each part again."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, part: Tensor) -> Tensor:
         scores = score(query, key)

@@ -1,7 +1,7 @@
-"""One depth step, for training and exports: `block`, over the protocols `Kernels` and `Rows`.
+"""One depth step, for training and exports: `block`, which uses the protocols `Kernels` and `Rows`.
 
-`Kernels` multiply: Keras layers in training, constants of float32, bfloat16 or int8 in an export. `Rows` assign tokens
-to rows: a padded rectangle in training, rows without padding in an export.
+`Kernels` multiplies by weights: Keras layers in training, constants in an export. `Rows` assigns tokens to rows, padded
+in training only.
 """
 
 import contextvars
@@ -18,10 +18,7 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """One depth step: its weights and its number.
-
-    A block has two halves, attention and the feed-forward network, and several steps may share a half.
-    """
+    """One depth step: its number, and the two halves of its block, which several steps may share."""
 
     attention: int  # index of its attention half
     feed_forward: int  # index of its feed-forward half
@@ -31,75 +28,71 @@ class Step(NamedTuple):
 
 
 class Kernels(Protocol):
-    """Multiplies by weights. What products return may have a form that only `add_to_residual` and rows can read."""
+    """Multiplies by weights; only `add_to_residual` and Rows need to understand the results."""
 
     scale: tuple[float, float]  # the factor already applied to queries, and the factor still to be applied to scores
     is_pre: bool  # whether norms come before a half
     is_gated: bool  # whether the feed-forward network has a gate
 
     def half(self, kind: str, step: Step) -> Any:
-        """Returns the half, "attention" or "feed_forward", that a step runs."""
+        """Returns the `kind` half of a step's block."""
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
-        """Returns a half's input: normalized with pre-norm, otherwise unchanged."""
         return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Any:
         """Returns the queries of `inputs`, and the keys and values of `attended`."""
 
     def dense(self, name: str, step: Step, inputs: Tensor) -> Any:
-        """Returns the product "intermediate", after the activation function, or "gate"."""
+        """Returns the feed-forward product "intermediate", after the activation function, or "gate"."""
 
     def add_to_residual(self, half: str, step: Step, inside: Any, residual: Tensor) -> Tensor:
-        """Ends a half: output product, dropout, residual, and with post-norm the norm."""
+        """Ends a half: applies output layer and dropout, adds the residual, with post-norm normalizes."""
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
-        """Returns probabilities for scores, with dropout in training. `part` counts the parts of a long row."""
+        """Returns probabilities, with dropout in training; `part` is the number of a long row's part."""
 
 
 class Rows(Protocol):
-    """Assigns tokens to rows, and calls attention with rectangles [rows, heads, tokens, head_size]."""
+    """Assigns tokens to rows, and calls attention with tensors [rows, heads, tokens, head_size]."""
 
     attention: "Attention"
 
     def attend(self, projected: Any, step: Step) -> Tensor:
-        """Returns contexts [tokens, hidden_size], or [rows, hidden_size] of the summary tokens alone."""
+        """Returns attention's output [tokens, hidden_size], or [rows, hidden_size] for summary tokens alone."""
 
     def attended(self, step: Step, inputs: Tensor) -> Tensor:
-        """Returns the input of keys and values: `inputs`, after the memory if there is one."""
         return inputs
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         """Returns the token that represents each row: [tokens, ...] to [rows, ...]."""
 
     def token_positions(self) -> Tensor:
-        """Returns int32 [..., tokens], the tokens' positions, in the layout that `add_feature` takes."""
+        """Returns the tokens' positions, int32 [..., tokens]."""
 
     def columns(self) -> Tensor:
-        """Returns int32 [..., tokens], the tokens' columns in the batch, by default their positions."""
         return self.token_positions()
 
     def add_feature(self, name: str, values: Tensor) -> None:
-        """Adds a feature of queries and keys, with values [..., tokens, ...]."""
+        """Passes a feature of queries and keys, [..., tokens, ...], to attention."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Sums [..., tokens] over each row's tokens without padding: [..., rows]."""
 
     def spread(self, values: Tensor) -> Tensor:
-        """Broadcasts each row's value to its tokens: [rows] to [tokens]."""
+        """Copies each row's value to its tokens: [rows] to [tokens]."""
 
     def rectangle(self, values: Tensor) -> Tensor:
-        """Converts [tokens, ...] to the batch's layout, [batch, length, ...]."""
+        """Reshapes [tokens, ...] to the batch's layout, [batch, length, ...]."""
 
     def restore(self, of_rows: Tensor) -> Tensor:
-        """Returns [rows, ...] in the batch's order."""
         return of_rows
 
 
 def block(kernels: Kernels, rows: Rows, step: Step, hidden: Tensor) -> Tensor:
-    """Runs attention, then the feed-forward network (modeling.py:934-1015).
+    """Runs attention, then the feed-forward network (modeling.py:934-1015), on [tokens, hidden_size].
 
-    Maps [tokens, hidden_size] to the same shape, or to [rows, hidden_size] at a step of summary tokens alone.
+    A step with `only_summary` returns [rows, hidden_size].
     """
     inputs = kernels.half_input("attention", step, hidden)
     projected = kernels.query_key_value(step, inputs, rows.attended(step, inputs))
@@ -115,14 +108,13 @@ def block(kernels: Kernels, rows: Rows, step: Step, hidden: Tensor) -> Tensor:
 
 @dataclasses.dataclass
 class TokenPairs:
-    """The masks and features of query-key pairs, for rows in one rectangle."""
+    """The masks and features of query-key pairs, for rows padded to one length."""
 
     bias: Tensor  # [rows or 1, 1, queries or 1, keys], added to the scores; None if all may attend to all
     features: dict[str, tuple[Tensor, Tensor]]  # [rows or 1, queries, ...] of the queries, the same of the keys
     summary: Tensor = None  # int32 [rows, 1], the queries' columns, where only summary tokens are queries
 
     def masked(self, scores: Tensor) -> Tensor:
-        """Returns scores [rows, heads, queries, keys] with the bias added."""
         return scores if self.bias is None else scores + ops.cast(self.bias, scores.dtype)
 
 
@@ -137,7 +129,7 @@ def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Tok
 def attend_to_all(
     attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
 ) -> Tensor:
-    """Returns the contexts of queries that attend to all keys of their row that the bias allows."""
+    """Returns attention's output if queries attend to all keys that the bias allows."""
     scores = attention.score(attention, query, key, pairs, step)
     return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
 
@@ -152,7 +144,7 @@ def _multiply(first: Tensor, second: Tensor, transpose_b: bool = False) -> Tenso
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """How heads attend, as functions that extensions replace."""
+    """The functions that compute attention; extensions replace them."""
 
     softmax: Callable  # of the kernels
     query_scale: float  # the factor that queries have already; anything added to them needs it, too
@@ -163,7 +155,6 @@ class Attention:
     multiply: Callable = _multiply  # as tf.matmul
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step) -> Tensor:
-        """Returns contexts [rows, heads, queries, head_size], from queries, keys and values of the same layout."""
         if self.rotate is not None:
             of_queries, of_keys = pairs.features["rotation"]
             query, key = self.rotate(query, of_queries), self.rotate(key, of_keys)

@@ -1,4 +1,4 @@
-"""Which blocks run at which step (`plan`), what a step does (`Runner`), and the loop over steps (`DepthLoop`)."""
+"""Which blocks run at which step, what a step does, and the loop over steps."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ class Segment(NamedTuple):
 
 
 def cycles_of(config: AlbertConfig) -> list[tuple[Step, ...]]:
-    """Lists the steps in cycles that may repeat: one pass over a plan part's blocks, or a layer's inner groups."""
+    """Groups the steps by cycle: one pass through a part of the plan or a layer."""
     count, sharing = itertools.count(), config.sharing
     shares_attention, shares_ffn = sharing in ("all", "attention"), sharing in ("all", "ffn")
     # By step, the number of a half that is shared, and of one of its own.
@@ -45,18 +45,17 @@ def _shared_cycles(config: AlbertConfig) -> list[range]:
 
 
 def _period(config: AlbertConfig) -> int:
-    """Returns the number of steps after which the extensions' behaviour repeats."""
     return math.lcm(1, *(extension.period() for extension in config.extensions))
 
 
 def plan(config: AlbertConfig) -> list[Step]:
-    """Lists the `config.num_steps` executed blocks in order."""
+    """Lists all `config.num_steps` steps in order."""
     steps, period = itertools.chain(*cycles_of(config)), _period(config)
     return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
 
 def segments(config: AlbertConfig) -> list[Segment]:
-    """Groups the plan into runs of equal steps, one loop each."""
+    """Groups the plan into Segments of equal steps, each run as one loop."""
     steps, result, done = plan(config), list[Segment](), 0
     for run in runs_of(config):
         # Joins cycles until the phases repeat.
@@ -70,7 +69,7 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """Returns the plan's runs of equal cycles, whatever their phases: the parts that can run more or less often.
+    """Groups equal cycles that follow each other; each group can run more or less often.
 
     >>> [(len(run.steps), run.repeats) for run in runs_of(AlbertConfig(depth_plan="1+2x5+1"))]
     [(1, 1), (2, 5), (1, 1)]
@@ -79,12 +78,12 @@ def runs_of(config: AlbertConfig) -> list[Segment]:
 
 
 def of_step(table: Any, step: Any) -> Any:
-    """Returns a step's row of a weight [steps, ...]; `step` is an int, or a scalar tensor within a loop."""
+    """Returns a step's row of a weight [steps, ...]."""
     return ops.convert_to_tensor(table)[step]
 
 
 def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
-    """Returns the index of `step` in `steps`: an int, or a scalar tensor within a loop."""
+    """Returns the index of `step`, an int or a scalar tensor, in `steps`."""
     if isinstance(step, int):
         return steps.index(step)
     table = [steps.index(i) if i in steps else 0 for i in range(config.num_steps)]
@@ -92,10 +91,10 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
 
 
 class Runner:
-    """Wraps another runner: every method that it does not define is the inner runner's. `BlockRunner` lists them.
+    """Wraps another runner, which does all methods not overridden here; `BlockRunner` lists them.
 
-    A state is a tensor, or tensors in tuples. Axis 0 of each is the tokens, so that rows can leave a batch. Compute
-    everything that depends on a weight within `step`: TensorFlow's recomputation finds no other gradients.
+    A state is a tensor, or tensors in tuples, with tokens on axis 0. Compute all that depends on a weight within
+    `step`: TensorFlow's recomputation finds no other gradients.
     """
 
     inner: Any = None
@@ -114,7 +113,6 @@ class BlockRunner(Runner):
         self.config, self.kernels, self.rows = config, kernels, rows
 
     def begin(self, hidden: Tensor) -> Any:
-        """Returns the state before the first step, from [tokens, hidden_size]."""
         return hidden
 
     def step(self, step: Step, state: Any) -> tuple[Any, Tensor]:
@@ -122,11 +120,10 @@ class BlockRunner(Runner):
         return block(self.kernels, self.rows, step, state), state
 
     def carried(self, state: Any) -> Tensor:
-        """Returns the output [tokens, hidden_size] if this state were the last and nothing stopped early."""
+        """Returns what the output [tokens, hidden_size] would be if this state were the last, without early stops."""
         return state
 
     def result(self, state: Any) -> Tensor:
-        """Returns the last state's output [tokens, hidden_size]."""
         return state
 
     def is_open(self, state: Any) -> Tensor | bool:
@@ -134,9 +131,9 @@ class BlockRunner(Runner):
         return True
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
-        """Runs segment number `place` of the plan `segment.repeats` times; cycle(i, state) runs it for the i-th time.
+        """Runs segment number `place` as often as it repeats; cycle(i, state) runs it for the i-th time.
 
-        States are those of the outermost runner: only that one may override this method.
+        Only the outermost runner may override this.
         """
         if loop.kind == "loop" and segment.repeats > 1:
             return repeat(cycle, segment.repeats, state, goes_on=loop.runner.is_open if loop.stops else None)
@@ -150,7 +147,7 @@ class BlockRunner(Runner):
 
 
 def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dict[str, Weights]) -> Runner:
-    """Returns the block runner, wrapped by those of extensions."""
+    """Returns the block runner, wrapped by the extensions' runners."""
     runner: Runner = BlockRunner(config, kernels, rows)
     for extension in sorted(config.extensions, key=lambda one: one.order):
         runner = extension.around(runner, weights[extension.name])
@@ -158,13 +155,10 @@ def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dic
 
 
 class DepthLoop:
-    """Runs all steps of the plan.
+    """Runs all steps of the plan; `kind` is AlbertEncoder's `walk`.
 
-    Args:
-        kind: "unrolled" lists every step, "loop" makes a graph loop of each segment, "recompute" stores only each
-            step's input for the backward pass.
-        stops: whether a loop ends when no work remains. Exports only: no gradient passes through it.
-        observe: called with the state before each step, but not within a graph loop.
+    `stops`: whether a graph loop ends, without gradient, once no work remains. `observe` is called with the state
+    before each step, except in graph loops.
     """
 
     def __init__(self, kind: str = "unrolled", stops: bool = False, observe: Callable[[Any], None] | None = None):
@@ -176,7 +170,7 @@ class DepthLoop:
         return state
 
     def cycles(self, runner: Runner) -> list[tuple[Segment, Callable]]:
-        """Returns the plan's segments, each with a function (i, state) that runs its steps for the i-th time."""
+        """Returns the plan's segments, each with a function (i, state) that runs it for the i-th time."""
         self.runner, done, found = runner, 0, []
         for segment in self.segments(runner.config):
 
@@ -194,7 +188,6 @@ class DepthLoop:
         return segments(config)
 
     def step(self, step: Step, state: Any) -> Any:
-        """Returns the state after a step."""
         if self.observe is not None:
             self.observe(state)
 

@@ -33,11 +33,10 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     Args:
         config: an AlbertConfig, or its fields as a dict.
         walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes a graph loop of
-            each run of equal layers; "recompute" stores only each block's input for the backward pass; "equilibrium"
-            requests the extension of that name, another model.
+            equal layers; "recompute" stores only each block's input for the backward pass; "equilibrium" requests the
+            extension of that name, which is another model.
         pooler: whether there is a pooler; models that read every token need none.
-        seed: of the dropout masks; random where None.
-        **kwargs: for `keras.Model`, such as `dtype`.
+        seed: of the dropout masks; random if None.
 
     Raises:
         UserError: an unknown walk, or one that the configuration does not allow.
@@ -122,19 +121,18 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         """Encodes a batch.
 
         Args:
-            features: input_ids alone, or a dict of int32 tensors. transformers' names attention_mask and token_type_ids
-                are accepted for input_mask and segment_ids; features of other models and extensions are ignored.
-                input_ids [batch, sequence];
+            features: input_ids [batch, sequence] alone, or a dict of int32 tensors. transformers' names attention_mask
+                and token_type_ids are accepted; features of other models are ignored.
                 input_mask, 1 for tokens and 0 for padding (default: all 1);
                 segment_ids (default: all 0);
                 sequence_ids, the number of each token's sequence in a packed row: tokens attend within their sequence
-                only, and positions restart (default: one sequence);
+                only, and positions restart;
                 position_ids, from 0 whatever position_offset is (default: 0, 1, ... within each sequence; with an
                 offset, padding is not counted);
-                sequence_starts [batch, n], where the packed sequences start, for the pooler (default: position 0).
+                sequence_starts [batch, n], where the packed sequences start, for the pooler (default: 0).
             training: enables dropout and the random draws of extensions.
-            output_hidden_states: None: unless `walk` is "loop" or the depth is random. True unrolls the loop, at full
-                depth.
+            output_hidden_states: None means True, unless `walk` is "loop" or the depth is random. True unrolls the
+                loop, at full depth.
             output_attentions: adds the attention probabilities and unrolls the loop.
 
         Returns:
@@ -143,7 +141,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
                 sequence_output [batch, sequence, hidden_size];
                 pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts, with a pooler;
                 hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each step's output as if
-                it were the last; a step that is left out repeats the one before;
+                it were the last; a skipped step repeats the one before;
                 attentions: list of [batch, heads, sequence, sequence], one per block;
                 and the outputs of extensions.
 
@@ -189,11 +187,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     def begin(
         self, features: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None, is_drawn: bool = False
     ) -> tuple[Tensor, Runner, Any]:
-        """Returns a batch's embeddings [batch, sequence, embedding_size], its runner, and its first state.
-
-        `seed` is uint32 [2] for dropout, None outside training. `probabilities` receives each step's attention
-        probabilities. `is_drawn` enables the extensions' random draws.
-        """
+        """Returns a batch's embeddings [batch, sequence, embedding_size], the runner of its steps, and its state."""
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = LayerKernels(self, seed, probabilities)
@@ -214,18 +208,15 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         return embedded, runner, runner.begin(ops.reshape(hidden, (-1, self.config.hidden_size)))
 
     def owners(self) -> dict[tuple[str, int], Any]:
-        """Returns the layers that hold weights, by kind and number: the encoder itself, its embeddings, all halves."""
         return {("encoder", 0): self, ("embeddings", 0): self.embeddings} | self.halves
 
     def _finish(self, runner: Runner, hidden: Tensor) -> Tensor:
-        """Converts the last [tokens, hidden_size] to [batch, length, hidden_size]."""
         return runner.rows.rectangle(hidden if self.final_norm is None else self.final_norm(hidden))
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
         check_data(x, y, lambda features: check_values(features, self.config))
 
     def halves_of(self, kind: str) -> list[Half]:
-        """Returns the distinct halves, "attention" or "feed_forward", in the order of their numbers in `Step`."""
         return [half for (own, _), half in sorted(self.halves.items()) if own == kind]
 
     @property
@@ -235,15 +226,15 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
         """Freezes the encoder and adds low-rank adapters to attention projections, as keras-hub's backbones do.
 
-        A head on the encoder still trains. Call it before `compile`. Saved files hold the adapters, to resume training,
-        and the kernels with the adapters added.
+        A head on the encoder still trains. Call it before `compile`. Saved files hold the adapters, and the kernels
+        with the adapters added.
 
         Args:
             rank: width of each adapter: rank * 2 * hidden_size weights a projection.
             target_layer_names: some of "query", "key", "value", "output".
 
         Raises:
-            UserError: for an impossible rank or name, or if there are adapters already.
+            UserError: an impossible rank or name, or there are adapters already.
         """
         unknown = [name for name in target_layer_names if name not in PROJECTIONS]
         if unknown:
@@ -252,7 +243,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         enable_adapters(self, layers, rank)
 
     def merge_lora(self) -> None:
-        """Adds the adapters to their kernels and removes them; every weight trains again. Compile anew."""
+        """Adds the adapters to their kernels and removes them; every weight trains again. Then compile anew."""
         merge_adapters(self)
 
     def get_config(self) -> dict[str, Any]:

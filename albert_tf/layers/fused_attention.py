@@ -1,4 +1,4 @@
-"""Self-attention by cuDNN's fused kernel, which stores no scores: JAX only, on request."""
+"""Self-attention by cuDNN's fused kernel, which stores no scores; JAX only."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,10 +19,7 @@ _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 @contextlib.contextmanager
 def fused_attention(on: bool = True) -> Iterator[None]:
-    """Uses the fused kernel in what is traced within; it returns no probabilities.
-
-    Without such a kernel, as on a CPU, Keras computes the same by several operations.
-    """
+    """A context: attention traced in it uses the fused kernel, where it exists, which returns no probabilities."""
     before = ATTEND.set(_attend if on else attend_to_all)
     try:
         yield
@@ -38,9 +35,9 @@ def _attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, pai
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-    """Returns softmax(query @ key^T * scale + bias) @ value, [batch, heads, sequence, head_size] like each input.
+    """Returns softmax(query @ key^T * scale + bias) @ value, [batch, heads, sequence, head_size].
 
-    `bias` is [batch, 1, 1 or sequence, sequence], or None if all may attend.
+    `bias` is [batch, 1, 1 or sequence, sequence], or None.
     """
     if bias is not None:
         # The kernel takes a bias for all queries only, no mask and no bias of a single query.
@@ -52,7 +49,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale
 
 
 def check(config: AlbertConfig, dtype_policy: str) -> None:
-    """Raises UserError with the first reason why a run of --fused_attention cannot use the kernel."""
+    """Raises UserError if a run of --fused_attention cannot use the kernel."""
     has = {
         f"KERAS_BACKEND=jax (it is {keras.backend.backend()})": keras.backend.backend() == "jax",
         f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",
@@ -74,7 +71,6 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
 
 
 def _try(head_size: int) -> None:
-    """Raises UserError if this GPU, cuDNN or JAX lacks the kernel, since Keras falls back silently."""
     row = ops.zeros((1, 8, 1, head_size), "bfloat16")
     try:
         ops.dot_product_attention(row, row, row, bias=ops.zeros((1, 1, 8, 8), "bfloat16"), flash_attention=True)

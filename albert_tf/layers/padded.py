@@ -1,4 +1,4 @@
-"""Training over padded batches: Keras layers as kernels, rows in a rectangle, and checks of features."""
+"""Training over padded batches, and checks of features."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _PART_SITE, _INSIDE_SITE = 1 << 22, 1 << 17
 
 
 class LayerKernels(Kernels):
-    """Kernels over an AlbertEncoder's Keras layers, for one call; arguments as of `AlbertEncoder.begin`."""
+    """Kernels over an AlbertEncoder's Keras layers, for one call."""
 
     def __init__(self, encoder: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None):
         self.config = config = encoder.config
@@ -60,7 +60,6 @@ class LayerKernels(Kernels):
         return dropout(probabilities, self.config.attention_probs_dropout_prob, self._site(step, site))
 
     def product(self, half: str, name: str, step: Step, inputs: Tensor) -> Tensor:
-        """Returns a half's named dense product, before any activation function."""
         owner, product = (half, getattr(step, half)), self.half(half, step).product(name)(inputs)
         for extension, weights in self._extensions:
             if (pair := extension.low_rank(weights, owner, name)) is not None:
@@ -74,7 +73,6 @@ class LayerKernels(Kernels):
 
 
 def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
-    """Returns 0 or MASKED_SCORE to add to scores, [batch, 1, 1 or sequence, sequence]; None if all may attend."""
     allowed = None if input_mask is None else ops.cast(input_mask, "bool")[:, None, None, :]
     if sequence_ids is not None:
         same = ops.equal(sequence_ids[:, None, :, None], sequence_ids[:, None, None, :])
@@ -85,11 +83,7 @@ def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
 
 
 class PaddedRows(Rows):
-    """The rows of a batch, padded to one length.
-
-    Seeds are uint32 [2] for dropout and for extensions' random draws; None for none. `keys` is the number of tokens
-    attended to: `length`, plus an extension's memory. `positions` is None for 0, 1, ... in all rows.
-    """
+    """The rows of a batch, padded to one length; `keys` is that length plus the length of an extension's memory."""
 
     def __init__(
         self,
@@ -109,7 +103,6 @@ class PaddedRows(Rows):
 
     @property
     def weights(self) -> Tensor:
-        """Returns float32 [rows, length], 1 for tokens and 0 for padding."""
         mask = self.features.get("input_mask")
         return ops.cast(ops.ones_like(self.features["input_ids"]) if mask is None else mask, "float32")
 
@@ -140,29 +133,25 @@ class PaddedRows(Rows):
         return ops.transpose(split, (0, 2, 1, 3))
 
     def words(self, words: Tensor) -> Tensor:
-        """Returns word embeddings [batch, length, width] and any that an extension adds to a row."""
+        """Returns word embeddings [batch, length, width] and any that an extension adds."""
         return words
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         return self.summaries(self.rectangle(hidden))
 
     def summaries(self, rectangle: Tensor) -> Tensor:
-        """Returns each row's representing vector: [batch, width], or [batch, n, width] for packed sequences."""
         return summary_tokens(rectangle, self.features, self.config)
 
     def rectangle(self, values: Tensor) -> Tensor:
         return ops.reshape(values, (-1, self.length, *values.shape[1:]))
 
     def content(self, rectangle: Tensor) -> Tensor:
-        """Returns the batch's own columns of [batch, length, ...]."""
         return rectangle
 
     def probabilities(self, of_step: Tensor) -> Tensor:
-        """Returns the attention probabilities of the batch's own tokens."""
         return of_step
 
     def outputs(self, rectangle: Tensor) -> dict[str, Tensor]:
-        """Returns the encoder's outputs for the last [batch, length, hidden_size]."""
         return {"sequence_output": rectangle}
 
 
@@ -177,11 +166,7 @@ NAMES = (*_OF_ENCODER, *_OF_EXTENSIONS, *_OF_PRETRAINING, *_OF_SPANS)
 
 
 def by_name(features: Any) -> dict[str, Any]:
-    """Returns features by this package's names, from a dict of tensors or input_ids alone.
-
-    Raises:
-        UserError: an unknown name, one feature under two names, or no input_ids.
-    """
+    """Returns features by this package's names, from a dict or input_ids alone; UserError for unknown names."""
     if not isinstance(features, dict):
         return {"input_ids": features}
     named = {_ALIASES.get(name, name): value for name, value in features.items()}
@@ -208,7 +193,7 @@ def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
 
 
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
-    """Returns every token's position, [batch, sequence], without position_offset; None if 0, 1, ... in all rows."""
+    """Returns tokens' positions without position_offset, [batch, sequence]; None if they are 0, 1, ... in all rows."""
     if features.get("position_ids") is not None:
         return features["position_ids"]
     if "sequence_ids" in features:
@@ -225,7 +210,7 @@ def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | 
 
 
 def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Returns the column of each row's representing token, int32 [batch]: the first, or the last before padding."""
+    """Returns the column of each row's [CLS], int32 [batch]: the first, or XLNet's last before padding."""
     ids = features["input_ids"]
     if not config.spec.last_token:
         return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
@@ -234,7 +219,7 @@ def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
 
 
 def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Returns each row's representing vector, [batch, hidden_size]; with sequence_starts [batch, n, hidden_size]."""
+    """Returns the vectors of [CLS]: [batch, hidden_size]; with sequence_starts [batch, n, hidden_size]."""
     if (starts := features.get("sequence_starts")) is not None:
         length = ops.shape(sequence_output)[1]
         check_range(starts, length, "sequence_starts")

@@ -1,4 +1,4 @@
-"""The layers that hold the encoder's weights: embeddings and the halves of blocks."""
+"""The layers that hold the encoder's weights."""
 
 import math
 from typing import Any
@@ -16,30 +16,30 @@ from tfrecords.base.errors import UserError
 
 
 def initializer(config: AlbertConfig, scale: float = 1.0) -> keras.initializers.Initializer:
-    """Returns ALBERT's truncated normal (google-research/albert modeling.py:create_initializer), times `scale`."""
+    """Returns ALBERT's initializer, a truncated normal (google-research/albert modeling.py), times `scale`."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range * scale)
 
 
 def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -> keras.layers.Dense:
-    """Makes a Dense layer with ALBERT's initial kernel times `scale`: kernel [inputs, units], bias [units]."""
+    """Makes a Dense layer with ALBERT's initial kernel times `scale`."""
     return Dense(units, kernel_initializer=initializer(config, scale), **kwargs)
 
 
 def residual_scale(config: AlbertConfig) -> float:
-    """Returns the initial `scale` of dense layers that add to the residual stream (GPT-2: Radford et al. 2019, 2.3)."""
+    """Returns the initial scale of dense layers that add to the residual stream (GPT-2 paper, section 2.3)."""
     # With pre-norm nothing normalizes the sum of the 2 * num_steps results.
     return (2 * config.num_steps) ** -0.5 if config.norm_position == "pre" else 1.0
 
 
 def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
-    """Makes the configured norm."""
+    """Makes the configured LayerNorm or RMSNorm."""
     if config.norm == "rms_norm":
         return RMSNorm(epsilon=config.layer_norm_eps, **kwargs)
     return LayerNorm(config.layer_norm_eps, config.use_bias, **kwargs)
 
 
 def product_sizes(config: AlbertConfig, kind: str) -> dict[str, tuple[int, int]]:
-    """Returns the inputs and units of the dense layers of a half, "attention" or "feed_forward", in their order."""
+    """Returns (inputs, units) of a half's dense layers by name."""
     hidden, inside = config.hidden_size, config.intermediate_size
     if kind == "attention":
         return dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))
@@ -48,11 +48,7 @@ def product_sizes(config: AlbertConfig, kind: str) -> dict[str, tuple[int, int]]
 
 
 class Half(keras.layers.Layer, ExtensionOwner):
-    """Holds the weights of one half of a block: dense layers, a norm, extensions' layers. It computes nothing.
-
-    `kind` is "attention" or "feed_forward". `steps` are the numbers of the plan's steps that run it. `branch_scale` is
-    the factor of its result before it is added to the residual.
-    """
+    """Holds the weights of one half of a block, "attention" or "feed_forward"; it computes nothing."""
 
     def __init__(self, config: AlbertConfig, kind: str, steps: tuple[int, ...] = (), **kwargs: Any):
         super().__init__(**kwargs)
@@ -99,7 +95,7 @@ class TransformerBlock(keras.layers.Layer):
 
 
 def collect(config: AlbertConfig, owners: dict[tuple[str, int], Any]) -> dict[str, Weights]:
-    """Returns each extension's weights, from all owners by kind and number."""
+    """Returns the extensions' weights by extension name."""
     steps = {key: owner.steps for key, owner in owners.items() if isinstance(owner, Half)}
     return {
         one.name: Weights({key: owner.weights_of(one.name) for key, owner in owners.items()}, steps)
@@ -151,14 +147,11 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
         seed: Tensor = None,
         rows: Any = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embeds a batch; ids are int32 [batch, sequence], seeds uint32 [2]. `rows`, the batch's, may add words.
+        """Embeds int32 ids [batch, sequence]; errors as in `rows_at`.
 
         Returns:
-            The normalized sum [batch, sequence, embedding_size] (hidden_size where only words are factorized), and
-            the encoder's input [batch, sequence, hidden_size].
-
-        Raises:
-            UserError: a sequence of static length exceeds the positions, or an id is out of range: see `rows_at`.
+            The normalized sum [batch, sequence, embedding_size] (hidden_size where only words are factorized), and the
+            encoder's input [batch, sequence, hidden_size].
         """
         words = ops.cast(rows_at(self.word_embeddings, input_ids, "input_ids"), self.compute_dtype)
         words = words if rows is None else rows.words(words)
@@ -189,7 +182,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
 
 
 def check_length(length: Any, config: AlbertConfig) -> None:
-    """Raises UserError if a row of static length exceeds the positions."""
+    """Raises UserError if `length` is static and exceeds the positions."""
     if isinstance(length, int) and length > config.max_seq_length:
         limit, offset = config.max_position_embeddings, config.position_offset
         less = f" - {offset}" if offset else ""

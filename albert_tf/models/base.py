@@ -1,4 +1,4 @@
-"""The base class of models: an encoder and a head."""
+"""The base class of models."""
 
 from typing import Any, Self
 
@@ -21,15 +21,9 @@ _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class EncoderModel(BaseModel):
-    """Holds `encoder` (an AlbertEncoder) and serializes it in `get_config`.
+    """A model on an AlbertEncoder, `encoder`, which it serializes.
 
-    Args:
-        encoder: an AlbertEncoder or AlbertConfig.
-        pooler: whether a new one has a pooler.
-        **kwargs: for `keras.Model`, such as `dtype` (default: the encoder's).
-
-    Raises:
-        UserError: `encoder` is neither.
+    `pooler` says whether an encoder made from an AlbertConfig has one.
     """
 
     # The default of `compile` for fine-tuning.
@@ -48,15 +42,15 @@ class EncoderModel(BaseModel):
         self.encoder = encoder
 
     def default_loss(self) -> dict[str, Any]:
-        """Returns loss and metrics for a `compile` without a loss; {} if the model has its own, or none."""
+        """Returns loss and metrics for a `compile` without a loss."""
         return {}
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
         """Compiles as keras.Model does, with defaults.
 
         Args:
-            optimizer: default: ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
-            loss: default: loss and metrics of the model's task; metrics of your own replace the task's.
+            optimizer: "auto" is ALBERT's AdamW at `learning_rate`, or 4e-4 with LoRA adapters, clipped at norm 1.
+            loss: "auto" is loss and metrics of the model's task; your own metrics replace the task's.
             **kwargs: for `keras.Model.compile`.
         """
         is_lora = has_adapters(self)
@@ -93,11 +87,9 @@ class EncoderModel(BaseModel):
         return loss + sum(added) * part.scale("rows") if added else loss
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        """See `whole_batch`: float32 scalars by name."""
         return count(x, sample_weight)
 
     def with_added_losses(self, loss: Tensor) -> Tensor:
-        """Returns a loss plus the layers' losses, such as the ponder cost."""
         self.encoder.measure()
         return loss + share_of_batch(sum(self.losses)) if self.losses else loss
 
@@ -109,7 +101,7 @@ class EncoderModel(BaseModel):
         check_data(x, y, lambda features: check_values(features, self.encoder.config))
 
     def head_variables(self) -> dict[str, keras.Variable]:
-        """Returns the model's own variables by their names in `checkpoints`."""
+        """Returns the variables outside the encoder by their names in checkpoints."""
         return {}
 
     def get_config(self) -> dict[str, Any]:
@@ -121,7 +113,7 @@ class EncoderModel(BaseModel):
 
 
 def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """Returns a simple layer's variables as prefix/kernel, prefix/bias and so on."""
+    """Returns a layer's variables as prefix/kernel, prefix/bias and so on."""
     return {f"{prefix}/{variable.name}": variable for variable in layer.variables}
 
 

@@ -1,4 +1,4 @@
-"""Models with one dense layer: text classes and numbers, token classes, multiple choice."""
+"""Classifiers, regressors, token classifiers and multiple choice."""
 
 import numbers
 from collections.abc import Sequence
@@ -20,19 +20,15 @@ from tfrecords.base.errors import UserError
 class ClassesModel(EarlyExitModel):
     """A model that scores `num_classes` classes, optionally named.
 
-    Saved files, `save_huggingface` and predictions use the names.
-
     Args:
-        encoder: an AlbertEncoder or AlbertConfig.
-        num_classes: number of classes.
+        num_classes: 1 or more.
         dropout: rate before the dense layer.
-        early_exit: whether every depth step has a head, so that a server may stop at the first confident one; a
-            LearnedExit also trains when to stop.
-        labels: the classes' names, by number.
-        **kwargs: for `keras.Model`.
+        early_exit: whether every depth step has a head, so that a server may stop early; a LearnedExit also learns when
+            to stop.
+        labels: the classes' names, by number; saved files and predictions use them.
 
     Raises:
-        UserError: num_classes is no whole number above 0, or the number of names another one.
+        UserError: an invalid num_classes, or another number of labels.
     """
 
     def __init__(
@@ -55,7 +51,6 @@ class ClassesModel(EarlyExitModel):
             check_classes(y, self.num_classes, sample_weight)
 
     def name_classes(self, num_classes: int, labels: Sequence[str] | None) -> None:
-        """Names the classes; raises UserError unless each gets a name."""
         if labels is not None and len(labels) != num_classes:
             raise UserError(f"{len(labels)} labels for {num_classes} classes: {', '.join(map(str, labels))}")
         self.num_classes = num_classes
@@ -70,12 +65,12 @@ class ClassesModel(EarlyExitModel):
 class AlbertClassifier(ClassesModel):
     """Classifies a text or a pair of texts (classifier_utils.py:768-812 of google-research/albert).
 
-    Maps the features of AlbertEncoder to float32 logits [batch, num_classes]; a loss of your own needs
-    `from_logits=True`. Arguments and errors are those of ClassesModel.
+    Maps the features of AlbertEncoder to float32 logits [batch, num_classes]; your own loss needs `from_logits=True`.
+    Arguments and errors are those of ClassesModel.
 
     Args:
-        multi_label: whether a text may have any number of classes: each has its own probability, and labels are float
-            [batch, num_classes] of 0 and 1.
+        multi_label: whether a text may have several classes, each with its own probability; labels are float [batch,
+            num_classes] of 0 and 1.
 
     >>> import numpy as np
     >>> model = AlbertClassifier(AlbertConfig.named("albert_tiny"), num_classes=2, labels=["dull", "fine"])
@@ -107,7 +102,7 @@ class AlbertTokenClassifier(ClassesModel):
     """Classifies every token, as for named entities.
 
     Maps the features of AlbertEncoder to float32 logits [batch, sequence, num_classes]. Pass `fit` a sample weight
-    [batch, sequence] that is 0 at padding. Arguments and errors are those of ClassesModel.
+    [batch, sequence], 0 at padding. Arguments and errors are those of ClassesModel.
 
     >>> import numpy as np
     >>> model = AlbertTokenClassifier(AlbertConfig.named("albert_tiny"), num_classes=3, labels=["O", "B-PER", "I-PER"])
@@ -134,11 +129,9 @@ class AlbertRegressor(EarlyExitModel):
     """Predicts a number for a text or a pair of texts, such as STS-B's similarity: float32 [batch, 1].
 
     Args:
-        encoder: an AlbertEncoder or AlbertConfig.
         dropout: rate before the dense layer.
-        early_exit: whether there is a head after every depth step; a LearnedExit also trains when to stop.
+        early_exit: whether every depth step has a head; a LearnedExit also learns when to stop.
         activation: applied to the number, as in cross-encoders: "linear", or a Keras activation's name.
-        **kwargs: for `keras.Model`.
 
     Raises:
         UserError: early exits with an activation.
@@ -180,12 +173,8 @@ class AlbertRegressor(EarlyExitModel):
 class AlbertMultipleChoice(DenseHeadModel):
     """Chooses one of several candidate texts.
 
-    Features are those of AlbertEncoder as [batch, choices, sequence]; logits are float32 [batch, choices].
-
-    Args:
-        encoder: an AlbertEncoder or AlbertConfig.
-        dropout: rate before the dense layer.
-        **kwargs: for `keras.Model`.
+    Maps the features of AlbertEncoder, [batch, choices, sequence], to float32 logits [batch, choices]. `dropout` is the
+    rate before the dense layer.
 
     >>> import numpy as np
     >>> model = AlbertMultipleChoice(AlbertConfig.named("albert_tiny"))

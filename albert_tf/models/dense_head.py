@@ -1,4 +1,4 @@
-"""The base class of models with one dense layer on the encoder."""
+"""The base class of models with a dense layer."""
 
 from typing import Any
 
@@ -16,18 +16,9 @@ from tfrecords.base.errors import UserError
 
 
 class DenseHeadModel(EncoderModel):
-    """Applies dropout and one dense layer to the result of `vectors`.
+    """Applies dropout and one dense layer to the result of the method `vectors`.
 
-    Args:
-        encoder: an AlbertEncoder or AlbertConfig.
-        units: outputs of the dense layer.
-        dropout: rate before it.
-        inner_heads: number of further dense layers, for earlier steps.
-        gate_prior: see ExitGate; None for no gate.
-        **kwargs: for `keras.Model`.
-
-    Raises:
-        UserError: the encoder lacks the pooler that the model needs.
+    `inner_heads` is the number of further dense layers, for earlier depth steps; `gate_prior` is an ExitGate's prior.
     """
 
     needs_pooler = True
@@ -70,7 +61,6 @@ class DenseHeadModel(EncoderModel):
         return variables
 
     def vectors(self, features: Any, training: bool) -> Tensor:
-        """Returns the pooled output [batch, hidden_size]; subclasses may override it."""
         outputs = self.encoder(features, training=training)
         if not (training and self.encoder.config.position_offset):
             return outputs["pooled_output"]
@@ -78,12 +68,9 @@ class DenseHeadModel(EncoderModel):
         return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
     def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
-        """Scores a batch with the features of AlbertEncoder.
+        """Returns logits for the features of AlbertEncoder.
 
-        Args:
-            features: those of AlbertEncoder.
-            training: enables dropout.
-            every_step: with `early_exit`, whether to return every step's logits; None: only when training.
+        With `early_exit`, `every_step` asks for the logits of every depth step; None: only in training.
         """
         if self.early_exit and (training if every_step is None else every_step):
             return self._every_step(features, training)
@@ -93,7 +80,6 @@ class DenseHeadModel(EncoderModel):
         raise NotImplementedError
 
     def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
-        """Returns a head's float32 logits for the result of `vectors`."""
         return ops.cast(head(self.dropout(vectors, training=training)), "float32")
 
     def get_config(self) -> dict[str, Any]:

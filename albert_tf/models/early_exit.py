@@ -1,4 +1,4 @@
-"""Models with a head after every depth step, which can stop early or learn when to stop."""
+"""Models with a head after every depth step."""
 
 import dataclasses
 import itertools
@@ -21,18 +21,18 @@ from tfrecords.base.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class LearnedExit:
-    """Trains a model to decide when to stop, as PALBERT does (Balagansky and Gavrilov 2022, arXiv:2204.03276).
+    """Trains a model to decide when to stop, as PALBERT does (arXiv:2204.03276).
 
-    After step i a remaining row exits with an ExitGate's probability lambda_i, so it exits at step i with
-    p_i = lambda_i * prod_{j<i} (1 - lambda_j); all remaining rows exit at the last step. The loss is
-    sum_i p_i loss_i + beta * KL(p || prior), where the prior is p for one lambda at every step.
+    A row that reaches step i exits there with an ExitGate's probability lambda_i, so the probability of exiting at step
+    i is p_i = lambda_i * prod_{j<i} (1 - lambda_j); rows that are left exit at the last step. The loss is sum_i p_i
+    loss_i + beta * KL(p || prior), where the prior is p for a constant lambda.
 
     Attributes:
-        prior: that lambda, above 0 and below 1; rows then exit after 1 / prior steps on average, if there are so many.
-        beta: weight of the divergence from the prior; 0 for no such term.
+        prior: this constant lambda, above 0 and below 1; rows exit after about 1 / prior steps.
+        beta: weight of the KL term.
 
     Raises:
-        UserError: a value is impossible.
+        UserError: a value out of range.
 
     >>> LearnedExit(prior=0.5).log_prior(3)
     [-0.6931471805599453, -1.3862943611198906, -1.3862943611198906]
@@ -48,7 +48,6 @@ class LearnedExit:
             raise UserError(f"exit beta {self.beta} must be 0 or more")
 
     def log_prior(self, steps: int) -> list[float]:
-        """Returns the log-probabilities of exiting at each step under the prior."""
         leave, stay = math.log(self.prior), math.log1p(-self.prior)
         return [leave + i * stay for i in range(steps - 1)] + [(steps - 1) * stay]
 
@@ -61,12 +60,11 @@ def log_exit_probabilities(gates: Tensor) -> Tensor:
 
 
 class EarlyExitModel(DenseHeadModel):
-    """With `early_exit`, a model with a head after every depth step; pooler and dropout are shared.
+    """A model that may have a head after every depth step; the heads share pooler and dropout.
 
-    The loss is then the mean of all steps' losses, weighted by step number, as PABEE's (Zhou et al. 2020, section 3.3),
-    or a LearnedExit's. `call` returns the last step's logits; in training a list of every step's, or a dict of them
-    ("logits") and of the ExitGate's ("gates"). A functional model gets the last step's only, so it does not train the
-    inner heads, unless `every_step` is True.
+    With `early_exit` the loss is the mean of all steps' losses, weighted by step number (PABEE, arXiv:2006.04152,
+    section 3.3), or as LearnedExit says. In training `call` returns every step's logits (with a LearnedExit a dict of
+    "logits" and "gates"), otherwise the last step's. A functional model needs `every_step=True` to train all heads.
     """
 
     exit_kind = "classification"
@@ -93,32 +91,25 @@ class EarlyExitModel(DenseHeadModel):
 
     @property
     def exit_heads(self) -> list[keras.layers.Layer]:
-        """Returns each step's dense layer, the last one being `head`; [] without `early_exit`."""
         return [*self.inner_heads, self.head] if self.early_exit else []
 
     def step_vectors(self, hidden: Tensor) -> Tensor:
-        """Returns the heads' input for a step's [batch, sequence, hidden_size]: the pooled [batch, hidden_size]."""
         return self.encoder.pooler(hidden[:, 0])
 
     def exit_logits(self, features: Any, training: bool = False) -> list[Tensor]:
-        """Returns every step's float32 logits, each as from `call`."""
         return self._exits(self._states(features, training), training)
 
     def exit_probabilities(self, features: Any) -> Tensor:
-        """Returns the probability of exiting at each step, float32 [batch, steps], for a model with a LearnedExit."""
+        """Returns each step's exit probability, float32 [batch, steps], for a model with a LearnedExit."""
         check_exit(ExitRule(self.exit_kind, "learned"), self)
         return ops.exp(log_exit_probabilities(self._gates(self._states(features, False))))
 
     def answer_early(
         self, features: Any, threshold: Any = 0.5, rule: str = "confidence", tolerance: float = 0.1
     ) -> dict[str, Tensor]:
-        """Returns the answers of an early-exit export. It computes all steps, so nothing is saved.
+        """Returns what an export with early exit answers, but computes all steps.
 
-        Args:
-            features: as in `call`.
-            threshold: a number, or float32 [batch], one per row; see ExitRule.
-            rule: see ExitRule. All but "movement" need a model trained for early exits.
-            tolerance: see ExitRule.
+        `features` are as in `call`; `threshold` is a number or float32 [batch]. See ExitRule.
 
         Returns:
             dict of logits, as from `call`, and steps, int32 [batch], after which each row exited.
@@ -171,7 +162,6 @@ class EarlyExitModel(DenseHeadModel):
         return self.encoder(features, training=training, output_hidden_states=True)["hidden_states"]
 
     def _exits(self, states: list[Tensor], training: bool) -> list[Tensor]:
-        """Applies the only head of a model without exit heads to every step."""
         heads = self.exit_heads or [self.head] * (len(states) - 1)
         return [self.logits(head, self.step_vectors(state), training) for head, state in zip(heads, states[1:])]
 
@@ -184,10 +174,7 @@ class EarlyExitModel(DenseHeadModel):
 
 
 def check_exit(rule: ExitRule, model: keras.Model) -> None:
-    """Raises UserError if a model was not trained for a rule.
-
-    "movement" needs no training: it uses the model's only head.
-    """
+    """Raises UserError if a model was not trained for a rule."""
     if model.encoder.config.spec.last_token and not rule.by_token:
         raise UserError("a row leaves by its first token, and relative positions have [CLS] last; leave out early exit")
     if rule.name == "learned" and getattr(model, "exit_gate", None) is None:
@@ -197,7 +184,6 @@ def check_exit(rule: ExitRule, model: keras.Model) -> None:
 
 
 def _stacked(every: list[Tensor], y: Any, probabilities: Tensor, sample_weight: Tensor) -> tuple[Tensor, Any, Tensor]:
-    """Joins all steps' answers into one batch whose weighted means are expectations over the steps."""
     steps = len(every)
     if sample_weight is None:
         sample_weight = ops.ones(ops.shape(every[0])[:-1])

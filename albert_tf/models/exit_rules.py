@@ -1,4 +1,4 @@
-"""Rules for when a row stops early, by its answers or states after a step; for models and exports."""
+"""Rules for when a row stops early."""
 
 import dataclasses
 import itertools
@@ -21,17 +21,14 @@ class ExitRule:
     """A criterion for when a row stops.
 
     Attributes:
-        kind: type of the logits: "classification", "regression" ([batch, 1]) or "tagging" (a class per token; a row
-            stops when all its tokens are decided); "states" for none: the answer is the tokens' states.
-        name: "confidence": the largest probability is at least the threshold (a number moved by at most that since the
-            last step). "patience": the answer was unchanged for `threshold` consecutive steps (arXiv:2006.04152);
-            numbers within `tolerance`. "learned": the ExitGate's probability of having exited is above the threshold
-            (arXiv:2204.03276). "movement": |h_l - h_(l-1)| / |h_l| is below the threshold, for the first token's state
-            h, or all the row's tokens for "tagging" and "states"; it needs no training.
-        tolerance: see "patience".
-
-    Raises:
-        UserError: an unknown kind or name, or a rule that reads answers for "states".
+        kind: "classification"; "regression", [batch, 1]; "tagging", where all tokens must be decided; or "states" of an
+            encoder.
+        name: "confidence": the largest probability reaches the threshold, or a regression's change is at most the
+            threshold. "patience": the answer stayed the same for `threshold` steps (arXiv:2006.04152). "learned": the
+            ExitGate's probability of having exited exceeds the threshold (arXiv:2204.03276). "movement": |h_l -
+            h_(l-1)| / |h_l| is below the threshold; h is the first token's hidden state, for "tagging" and "states" all
+            tokens'.
+        tolerance: the change of a number that "patience" ignores.
     """
 
     kind: str = "classification"
@@ -48,28 +45,23 @@ class ExitRule:
 
     @property
     def by_token(self) -> bool:
-        """Returns whether a row's answer depends on all its tokens, not on the first alone."""
         return self.kind in ("tagging", "states")
 
     @property
     def reads_answers(self) -> bool:
-        """Returns whether `decide` applies, to each answer, rather than `decide_by_state`, to each row."""
         return self.name in ("confidence", "patience")
 
     @property
     def never(self) -> float:
-        """Returns a threshold that no row reaches."""
+        """Returns a threshold at which no row stops early."""
         numbers_move = self.kind == "regression" and self.name == "confidence"
         return -1.0 if numbers_move or self.name == "movement" else 1e9
 
     def decide(self, logits: Tensor, before: Tensor, unchanged: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """Returns whether each answer is decided, bool [answers], and its number of unchanged steps, float32 [answers].
 
-        Args:
-            logits: float32 [answers, units] of this step.
-            before: those of the step before, infinite at the first.
-            unchanged: the second result at the step before, 0 at the first.
-            threshold: float32 [answers].
+        `logits` and the previous step's, `before`, are [answers, units]. At the first step `before` is infinite and
+        `unchanged` 0.
         """
         # Not NaN: grappler makes ">" of "not <=".
         has_before = ops.isfinite(before[:, 0])
@@ -86,12 +78,9 @@ class ExitRule:
         return ops.max(ops.softmax(logits), axis=1) >= threshold, unchanged
 
     def decide_by_state(self, evidence: Tensor, left: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether each row is decided, bool [rows], and its probability of having exited, float32 [rows].
+        """Returns whether each row stops, and the updated `left`: its probability of having exited.
 
-        Args:
-            evidence: float32 [rows]: for "learned" the ExitGate's logits after this step, for "movement" the state's.
-            left: the second result at the step before, 0 at the first.
-            threshold: float32 [rows].
+        `evidence` is the ExitGate's logits or the `movement`, [rows].
         """
         if self.name == "movement":
             return evidence < threshold, left
@@ -100,10 +89,7 @@ class ExitRule:
 
 
 def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
-    """Returns each row's |h_l - h_(l-1)| / |h_l|, float32 [batch], 0 where nothing moved.
-
-    States are [batch, sequence, hidden_size]; `mask`, bool [batch, sequence], selects tokens.
-    """
+    """Returns each row's |state - before| / |state| over the tokens in `mask`, float32 [batch]; 0 if equal."""
     state, before = ops.cast(state, "float32"), ops.cast(before, "float32")
     moved, length = (
         ops.sum(ops.where(mask, ops.sum(ops.square(vectors), axis=-1), 0.0), axis=1)
@@ -113,35 +99,27 @@ def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:
 
 
 def movements(rule: ExitRule, states: Sequence[Tensor], mask: Tensor) -> list[Tensor]:
-    """Returns the `movement` after each step but the last, float32 [batch] each: the `evidence` for `leave`.
-
-    `states` are [batch, sequence, hidden_size], the first step's input and each step's output; `mask`, bool [batch,
-    sequence], selects tokens.
-    """
+    """Returns the `movement` in each step but the last; `states` are the first step's input and every step's output."""
     if not rule.by_token:
         states, mask = [state[:, :1] for state in states], mask[:, :1]
     return [movement(state, before, mask) for before, state in itertools.pairwise(states[:-1])]
 
 
 def relative(moved: Tensor, length: Tensor) -> Tensor:
-    """Returns the ratio of two lengths from their squares, float32, 0 where both are 0."""
+    """Returns the ratio of two lengths, given their squares."""
     return ops.sqrt(moved / ops.maximum(length, 1e-30))
 
 
 def leave(
     rule: ExitRule, every: Sequence[Tensor], evidence: Sequence[Tensor], mask: Tensor, threshold: Tensor
 ) -> dict[str, Tensor]:
-    """Selects the answers of rows that exit by a rule, from their answers at each step.
+    """Selects each row's answer at the step where it exits.
 
-    Args:
-        rule: the criterion.
-        every: per step float32 logits, [batch, units] or [batch, sequence, units]; or states, likewise.
-        evidence: per step but the last float32 [batch] for `decide_by_state`; [] for a rule that reads answers.
-        mask: bool [batch, sequence], of tokens.
-        threshold: float32 [batch].
+    `every` has each step's logits or states, float32 [batch, ...]; `evidence`, float32 [batch] for each step but the
+    last, is for `decide_by_state`; `mask` is bool [batch, sequence].
 
     Returns:
-        dict of logits like one step's, and steps, int32 [batch].
+        dict of logits, as of one step, and steps, int32 [batch], where rows exited.
     """
     batch, last, before = ops.shape(mask)[0], len(every), None
     answers = ops.shape(mask)[1] if rule.by_token else 1

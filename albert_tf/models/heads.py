@@ -1,4 +1,4 @@
-"""Heads on an encoder, for models and exports: masked words, classes, spans, pooling."""
+"""Heads on an encoder, and pooling."""
 
 import math
 from collections.abc import Callable
@@ -19,10 +19,7 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
-    """Averages vectors [batch, sequence, hidden_size] over each row's tokens: float32 [batch, hidden_size].
-
-    `mask` is [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding. The mean of a row of padding is 0.
-    """
+    """Averages vectors [batch, sequence, hidden_size] where `mask` is 1: float32 [batch, hidden_size]; 0 if nowhere."""
     weights = ops.cast(mask, "float32")[:, :, None]
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
@@ -30,13 +27,9 @@ def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
 def pool(sequence_output: Tensor, mask: Tensor, first: Tensor, pooling: str) -> Tensor:
     """Pools vectors [batch, sequence, hidden_size] into one per row: float32 [batch, hidden_size].
 
-    Args:
-        sequence_output: the vectors.
-        mask: [batch, sequence] of any dtype, 1 or True for tokens and 0 for padding.
-        first: [batch, hidden_size], the vectors of the tokens that represent the rows.
-        pooling: sentence-transformers' names. "cls" returns `first`; "mean" the mean over the tokens; "mean_sqrt_len"
-            their sum divided by the root of their number; "max" the maximum of each dimension; "weightedmean" the mean
-            weighted by position, from 1 on; "lasttoken" the last token's vector.
+    `mask` is 1 at tokens; `first` are the vectors of [CLS]. `pooling` is a name of sentence-transformers:
+    "mean_sqrt_len" is the tokens' sum divided by the square root of their number, "weightedmean" the mean weighted by
+    position, from 1.
     """
     if pooling == "mean":
         return mean_pool(sequence_output, mask)
@@ -61,13 +54,10 @@ def unit_length(vectors: Tensor) -> Tensor:
 
 
 def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, projection: Tensor = None) -> Tensor:
-    """Returns the vocabulary's scores, float32 [n, vocab_size], with the word embeddings as output weights.
+    """Scores the vocabulary for vectors [n, width]: float32 [n, vocab_size].
 
-    Args:
-        words: [n, width], the encoder's vectors after the masked-word head's dense layer and layer norm.
-        table: [vocab_size, embedding_size], the word embeddings.
-        output_bias: [vocab_size].
-        projection: [embedding_size, width], where width is not embedding_size (brightmart/albert_zh).
+    `table` are the word embeddings. `projection`, [embedding_size, width], is given if these sizes differ
+    (brightmart/albert_zh).
     """
     if projection is not None:
         words = ops.matmul(words, ops.transpose(ops.cast(projection, words.dtype)))
@@ -76,10 +66,7 @@ def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, project
 
 
 class TiedLMHead(keras.layers.Layer):
-    """Scores the vocabulary with the transposed word embeddings and a bias, for permutation pre-training.
-
-    It uses a projection transposed. The encoder owns the embeddings, so that no weight is counted or saved twice.
-    """
+    """Scores the vocabulary with the transposed word embeddings, which the encoder owns, and a bias."""
 
     def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
         super().__init__(**kwargs)
@@ -94,15 +81,13 @@ class TiedLMHead(keras.layers.Layer):
         return (*input_shape[:-1], self.config.vocab_size)
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """Returns the sub-layers that have weights, by their names in checkpoints."""
+        """Returns the layers that have weights, by their names in checkpoints."""
         return {}
 
     def transformed(self, vectors: Tensor) -> Tensor:
-        """Returns the vectors to score, [n, width], from [n, hidden_size]."""
         return vectors
 
     def call(self, vectors: Tensor) -> Tensor:
-        """Returns float32 logits [..., vocab_size] for vectors [..., hidden_size]."""
         embeddings = self._embeddings()
         leading = ops.shape(vectors)[:-1]
         words = self.transformed(ops.reshape(vectors, (-1, self.config.hidden_size)))
@@ -112,7 +97,7 @@ class TiedLMHead(keras.layers.Layer):
 
 
 class MaskedLMHead(TiedLMHead):
-    """Scores the vocabulary at masked positions with the transposed word embeddings (run_pretraining.py:294-337)."""
+    """Scores the vocabulary at masked positions (run_pretraining.py:294-337)."""
 
     def __init__(self, config: AlbertConfig, embeddings: Embeddings, **kwargs: Any):
         super().__init__(config, embeddings, **kwargs)
@@ -137,11 +122,10 @@ class MaskedLMHead(TiedLMHead):
 
 
 class ExitGate(keras.layers.Layer):
-    """Scores whether a row may stop after a step, from its first token's states after this step and the one before.
+    """Scores whether a row may stop after a step, from its first token's states after this and the previous step.
 
-    The lambda layer of PALBERT (Balagansky and Gavrilov 2022, arXiv:2204.03276), shared by all steps. Theirs reads
-    pooled outputs and has three hidden layers of 2 * hidden_size; this one has one of hidden_size. At initialization
-    every row exits with probability `prior`.
+    PALBERT's lambda layer (arXiv:2204.03276) with one hidden layer instead of three. Initially a row exits with
+    probability `prior`.
     """
 
     def __init__(self, config: AlbertConfig, prior: float, **kwargs: Any):
@@ -160,7 +144,6 @@ class ExitGate(keras.layers.Layer):
         return input_shape[:-1]
 
     def call(self, state: Tensor, before: Tensor) -> Tensor:
-        """Returns float32 [batch], the logits of exiting now if not before, from two states [batch, hidden_size]."""
         return ops.cast(self.score(self.inner(ops.concatenate([state, before], axis=-1)))[..., 0], "float32")
 
 
@@ -194,11 +177,10 @@ class JointSpanHead(keras.layers.Layer):
         return {name: getattr(self, name) for name in names}
 
     def start_logits(self, hidden: Tensor) -> Tensor:
-        """Returns [batch, sequence] for [batch, sequence, hidden_size]."""
         return self.start(hidden)[..., 0]
 
     def end_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
-        """Scores the ends for each start in int32 [batch, n]: float32 [batch, n, sequence]."""
+        """Scores the ends for each start, int32 [batch, n]: float32 [batch, n, sequence]."""
         count, length = ops.shape(starts)[1], ops.shape(hidden)[1]
         given = gather_positions(hidden, starts, "start_positions")[:, :, None]
         pairs = [ops.repeat(hidden[:, None], count, axis=1), ops.repeat(given, length, axis=2)]
@@ -208,10 +190,7 @@ class JointSpanHead(keras.layers.Layer):
     def answerable_logits(
         self, hidden: Tensor, start_probabilities: Tensor, training: bool = False, summary: Tensor = None
     ) -> Tensor:
-        """Returns float32 [batch], above 0 where there is no answer, from start probabilities [batch, sequence].
-
-        summary: [batch, hidden_size], the vector that represents each row; None for the first token's.
-        """
+        """Returns float32 [batch], above 0 if there is no answer; `summary` are the vectors of [CLS]."""
         expected = ops.sum(hidden * start_probabilities[:, :, None], axis=1)
         summary = hidden[:, 0] if summary is None else summary
         answer = self.answer_hidden(ops.concatenate([expected, summary], axis=-1))
@@ -223,9 +202,9 @@ class SpanScores(NamedTuple):
 
     Attributes:
         start_log_probs: float32 [batch, sequence].
-        end_log_probs: a function from starts, int32 [batch, n], to float32 [batch, n, sequence]. The ends of a plain
-            head do not depend on the start: it returns [batch, 1, sequence].
-        answerable_logits: float32 [batch], above 0 where an answer is unlikely; None for a plain head.
+        end_log_probs: maps starts, int32 [batch, n], to float32 [batch, n, sequence]; [batch, 1, sequence] if ends do
+            not depend on the start.
+        answerable_logits: float32 [batch], above 0 if an answer is unlikely; None for a plain head.
     """
 
     start_log_probs: Tensor
@@ -240,14 +219,9 @@ def span_scores(
     training: bool = False,
     summary: Tensor = None,
 ) -> SpanScores:
-    """Scores a batch with a span predictor's head: a joint one, or a dense layer of two outputs.
+    """Scores starts and ends with a JointSpanHead, or with a dense layer of two outputs.
 
-    Args:
-        head: the AlbertSpanPredictor's.
-        hidden: [batch, sequence, hidden_size].
-        allowed: bool [batch, sequence], where an answer may start or end.
-        training: enables dropout.
-        summary: see `JointSpanHead.answerable_logits`.
+    `hidden` is [batch, sequence, hidden_size]; `allowed`, bool [batch, sequence], marks possible starts and ends.
     """
     if isinstance(head, JointSpanHead):
         starts = _log_probs(head.start_logits(hidden), allowed)
@@ -267,10 +241,7 @@ def search_spans(
     may_start: Tensor = None,
     may_end: Tensor = None,
 ) -> dict[str, Tensor]:
-    """Returns the spans with the highest start + end score among the `start_top` likeliest starts, as `top_spans` does.
-
-    `may_start` and `may_end`, bool [batch, sequence], further restrict the positions.
-    """
+    """Returns the best spans from the `start_top` likeliest starts; see `top_spans`."""
     starts, ends = scores.start_log_probs, scores.end_log_probs
     starts = starts if may_start is None else ops.where(may_start, starts, IMPOSSIBLE)
     start_top, start_index = ops.top_k(starts, k=_at_most(start_top, ops.shape(starts)[1]))
@@ -283,14 +254,10 @@ def search_spans(
 def top_spans(
     start_top: Tensor, start_index: Tensor, end_scores: Tensor, count: int, max_answer_length: int
 ) -> dict[str, Tensor]:
-    """Returns the spans with the highest start + end score, up to a maximal length.
+    """Returns the `count` spans with the highest start + end score, of at most `max_answer_length` tokens.
 
-    Args:
-        start_top: float32 [batch, starts], scores of the starts considered.
-        start_index: int32 [batch, starts], their positions.
-        end_scores: float32 [batch, starts, sequence], the ends' scores given the start, or [batch, 1, sequence].
-        count: spans to return; fewer if there are fewer pairs of start and end.
-        max_answer_length: in tokens, both ends included.
+    `start_top` and `start_index` are scores and positions of starts, [batch, starts]; `end_scores` are [batch, starts
+    or 1, sequence].
 
     Returns:
         dict of int32 start_index, end_index and float32 score, each [batch, count], best first. Missing spans score

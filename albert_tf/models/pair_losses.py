@@ -1,9 +1,7 @@
-"""Losses that train an embedder on pairs of texts, each a function of vectors; `LOSSES` has them by name.
+"""Losses that train an embedder on pairs of texts.
 
-    queries [rows, d], documents [rows, k, d], targets [rows, n] -> a number
-
-The first document of a row belongs to its query; the others, and the documents of other rows, do not. The definitions
-are those of sentence-transformers (`sentence_transformers/sentence_transformer/losses`), whose values they equal.
+Each maps queries [rows, d], documents [rows, k, d] and targets [rows, n] to the loss of sentence-transformers. A row's
+first document is the positive; others are negatives.
 """
 
 import dataclasses
@@ -19,18 +17,15 @@ from tfrecords.base.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class PairLoss:
-    """A loss by name with its settings: call it with vectors.
+    """A loss on pairs of texts, with its settings.
 
     Args:
         name: one of `albert_tf.choices.PAIR_LOSSES`.
         temperature: divides cosines before their softmax.
-        symmetric: whether each positive must also find its query.
+        symmetric: whether to rank queries for each positive, too.
         margin: how much farther, in Euclidean distance, a negative should be than the positive.
-        dims: widths at which the loss is added up, each time of the first numbers at length 1 (Matryoshka, Kusupati et
-            al. 2022, arXiv:2205.13147); () for the whole vectors alone.
-
-    Raises:
-        UserError: an unknown name.
+        dims: widths; losses of vectors cut to each width and scaled to length 1 are added up (Matryoshka,
+            arXiv:2205.13147); () for whole vectors only.
     """
 
     name: str = "multiple_negatives_ranking"
@@ -53,10 +48,10 @@ class PairLoss:
 
 
 def multiple_negatives_ranking(queries: Tensor, documents: Tensor, targets: Any, loss: PairLoss) -> Tensor:
-    """Returns the mean cross-entropy of each query's positive among the documents of all rows.
+    """Returns the mean cross-entropy of each query's positive among the documents of all rows (InfoNCE).
 
-    Henderson et al. 2017 (arXiv:1705.00652), of cosines over a temperature; InfoNCE. `symmetric` averages it with the
-    cross-entropy of each positive's query among all queries.
+    Logits are cosines over the temperature (arXiv:1705.00652). `symmetric` averages this with the cross-entropy of each
+    positive's query among all queries.
     """
     queries, documents = unit_length(queries), unit_length(documents)
     positives = documents[:, 0]
@@ -70,9 +65,9 @@ def multiple_negatives_ranking(queries: Tensor, documents: Tensor, targets: Any,
 
 
 def cosent(queries: Tensor, documents: Tensor, targets: Tensor, loss: PairLoss) -> Tensor:
-    """Returns log(1 + sum of exp((cosine i - cosine j) / temperature)) over all i with a lower score than j.
+    """Returns log(1 + sum of exp((cosine i - cosine j) / temperature)) over all pairs with score i < score j.
 
-    https://kexue.fm/archives/8847
+    Source: https://kexue.fm/archives/8847
     """
     cosines = ops.sum(unit_length(queries) * unit_length(documents[:, 0]), axis=-1) / loss.temperature
     scores = targets[:, 0]
@@ -85,7 +80,7 @@ def cosent(queries: Tensor, documents: Tensor, targets: Tensor, loss: PairLoss) 
 def triplet(queries: Tensor, documents: Tensor, targets: Any, loss: PairLoss) -> Tensor:
     """Returns the mean of max(0, distance to the positive - distance to a negative + margin), Euclidean.
 
-    Schroff et al. 2015 (arXiv:1503.03832); distance and margin as in Sentence-BERT (arXiv:1908.10084), section 3.
+    Source: arXiv:1503.03832, as in Sentence-BERT (arXiv:1908.10084), section 3.
     """
     # Of equal texts the distance is 0, where a square root has no gradient.
     distances = ops.sqrt(ops.maximum(ops.sum(ops.square(queries[:, None] - documents), axis=-1), 1e-12))
@@ -93,18 +88,18 @@ def triplet(queries: Tensor, documents: Tensor, targets: Any, loss: PairLoss) ->
 
 
 def mse(queries: Tensor, documents: Tensor, targets: Tensor, loss: PairLoss) -> Tensor:
-    """Returns the mean squared difference of the vectors from a teacher's, end to end in `targets`.
+    """Returns the mean squared difference from a teacher's vectors, concatenated in `targets`.
 
-    Reimers and Gurevych 2020 (arXiv:2004.09813); LEAF (arXiv:2509.12539) distils so.
+    Sources: arXiv:2004.09813; LEAF (arXiv:2509.12539).
     """
     vectors = ops.concatenate([queries[:, None], documents], axis=1)
     return ops.mean(ops.square(ops.reshape(vectors, ops.shape(targets)) - targets))
 
 
 def margin_mse(queries: Tensor, documents: Tensor, targets: Tensor, loss: PairLoss) -> Tensor:
-    """Returns the mean squared difference of the margins, in dot products, from those in `targets`, [rows, k - 1].
+    """Returns the mean squared error of dot-product margins (positive - negative) to `targets`, [rows, k - 1].
 
-    Hofstätter et al. 2020 (arXiv:2010.02666).
+    Source: arXiv:2010.02666.
     """
     products = ops.sum(queries[:, None] * documents, axis=-1)
     return ops.mean(ops.square(products[:, :1] - products[:, 1:] - targets))

@@ -1,4 +1,4 @@
-"""Trains an embedder on pairs of texts."""
+"""Training of an embedder on pairs of texts."""
 
 from typing import Any, Self
 
@@ -24,16 +24,14 @@ _FEATURES = ("input_ids", "input_mask", "segment_ids")
 class PairTrainer(BaseModel):
     """Holds the embedder `model` and trains it on the batches of `TextPairs`.
 
-    A batch in parts or over several devices has the loss and gradients of the whole: the vectors of all parts are
-    computed first, without gradient, and each part's again with it (GradCache, Gao et al. 2021, arXiv:2101.06983).
+    A batch in parts or over several devices has the loss and gradients of the whole batch: the vectors of all parts are
+    computed first without gradient, then each part's again with gradient (GradCache, arXiv:2101.06983).
 
     Args:
-        model: an AlbertSentenceEmbedder.
         loss: a PairLoss, or its settings as a dict.
-        **kwargs: for `keras.Model`.
 
     Raises:
-        UserError: no embedder, or a Matryoshka width beyond the model's.
+        UserError: `model` is no embedder, or a Matryoshka width beyond the model's.
 
     >>> from albert_tf import AlbertConfig
     >>> trainer = PairTrainer(AlbertSentenceEmbedder(AlbertConfig.named("albert_tiny")), PairLoss(dims=(312, 64)))
@@ -59,7 +57,6 @@ class PairTrainer(BaseModel):
         return self.model.encoder
 
     def head_variables(self) -> dict[str, keras.Variable]:
-        """Returns the embedder's own variables by their names in `checkpoints`."""
         return self.model.head_variables()
 
     def compile(self, optimizer: Any = "auto", **kwargs: Any) -> None:
@@ -76,10 +73,8 @@ class PairTrainer(BaseModel):
     def call(self, features: dict[str, Tensor], training: bool = False) -> Tensor:
         """Returns the vectors of each row's texts, float32 [batch, texts, dimensions].
 
-        Args:
-            features: of the queries as for AlbertEncoder, [batch, length]; of the documents likewise, with the prefix
-                `document_`, [batch, documents, length].
-            training: enables dropout.
+        `features` are those of AlbertEncoder for the queries, [batch, length], and for the documents with the prefix
+        `document_`, [batch, documents, length].
         """
         vectors = self.model({name: features[name] for name in _FEATURES}, training=training)[:, None]
         if f"{DOCUMENT}input_ids" not in features:
@@ -95,16 +90,13 @@ class PairTrainer(BaseModel):
 
     @property
     def needs_survey(self) -> bool:
-        """Returns whether a part of a batch must be compared with the other parts' rows."""
         return PAIR_LOSSES[self.pair_loss.name].compares
 
     @property
     def surveyed(self) -> tuple[str, ...]:
-        """Returns the names in `survey`."""
         return ("vectors", TARGETS) if self.pair_loss.name == "cosent" else ("vectors",)
 
     def survey(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the rows' vectors in training, end to end, and their targets: float32 [batch, numbers] each."""
         vectors = self(features, training=True)
         found = {"vectors": ops.reshape(vectors, (ops.shape(vectors)[0], -1))}
         return found | {name: features[name] for name in self.surveyed[1:]}

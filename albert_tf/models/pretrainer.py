@@ -1,4 +1,4 @@
-"""Pre-training on masked words and, optionally, sentence pairs."""
+"""Pre-training on masked words and sentence pairs."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ PAIR_TASKS = ("sop", "nsp", None)
 
 
 class FiniteMean(keras.metrics.Mean):
-    """Averages the finite values, so that a skipped batch spoils no figure; NaN where there are none."""
+    """Averages the finite values; NaN without any."""
 
     def update_state(self, values: Tensor, sample_weight: Tensor) -> None:
         finite = ops.isfinite(values * sample_weight)
@@ -38,12 +38,10 @@ class AlbertPretrainer(EncoderModel):
     Loss and metrics are built in: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts.
 
     Args:
-        encoder: an AlbertEncoder or AlbertConfig.
         pair_task: "sop" (sentence order), "nsp" (next sentence), or None or "none".
-        **kwargs: for `keras.Model`.
 
     Raises:
-        UserError: an unknown pair task, or an encoder that lacks the pooler which a pair task needs.
+        UserError: an unknown pair task, or one with an encoder without a pooler.
 
     >>> import numpy as np
     >>> model = AlbertPretrainer(AlbertConfig.named("albert_tiny"))
@@ -96,14 +94,12 @@ class AlbertPretrainer(EncoderModel):
     def call(self, features: Any, training: bool = False) -> dict[str, Tensor]:
         """Scores the vocabulary at masked positions, and the pair's labels.
 
-        Args:
-            features: those of AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: all
-                positions).
-            training: enables dropout.
+        `features` are those of AlbertEncoder, and masked_lm_positions int32 [batch, predictions] (default: all
+        positions).
 
         Returns:
-            dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits
-            [batch, 2], or [batch, n, 2] for packed rows.
+            dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits [batch,
+            2], or [batch, n, 2] for packed rows.
         """
         features = by_name(features)
         outputs = self.encoder(features, training=training)
@@ -113,7 +109,6 @@ class AlbertPretrainer(EncoderModel):
         return {"masked_lm_logits": self.masked_lm_head(vectors)} | self.pair_logits(outputs)
 
     def pair_logits(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the pair head's logits by name; {} without a pair task."""
         if self.pair_head is None:
             return {}
         return {"pair_logits": ops.cast(self.pair_head(outputs["pooled_output"]), "float32")}
@@ -123,9 +118,8 @@ class AlbertPretrainer(EncoderModel):
     ) -> Tensor:
         """Returns sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
 
-        `x` has masked_lm_ids and masked_lm_weights [batch, predictions]; next_sentence_labels [batch, 1] or, for packed
-        rows, [batch, n] with pair_weights [batch, n], 0 where a row has fewer sequences. For a part of a batch it is
-        the part's share of the whole batch's loss.
+        `x` has masked_lm_ids and masked_lm_weights [batch, predictions], and next_sentence_labels [batch, 1]. Packed
+        rows have [batch, n] labels and pair_weights, 0 where a row has fewer pairs.
         """
         part = current_part()
         divisors = self.loss_divisors(x) if part is None else part.whole
@@ -137,13 +131,11 @@ class AlbertPretrainer(EncoderModel):
         return loss + ops.sum(_cross_entropy(labels, logits) * weights) / ops.maximum(divisors["pairs"], 1)
 
     def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        """Counts rows, predicted words and pairs, the divisors of a batch's losses: float32 scalars."""
         pairs = {} if self.pair_head is None else {"pairs": ops.sum(_pair_weights(x))}
         words = ops.sum(ops.cast(x["masked_lm_weights"], "float32"))
         return super().loss_divisors(x, y, sample_weight) | {"words": words} | pairs
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
-        """Updates means over all predicted words and all pairs since the last reset, whatever the batches' sizes."""
         self.encoder.measure()
         nll, weights = _word_losses(x, y_pred)
         self._means[0].update_state(nll, weights)
@@ -161,7 +153,6 @@ class AlbertPretrainer(EncoderModel):
         return results | {"loss": loss + sum(one.evaluated_loss(results) for one in self.encoder.config.extensions)}
 
     def running_means(self) -> list[keras.metrics.Metric]:
-        """Returns the metrics that accumulate between two rows of a run's history."""
         return [*self._means, *self.encoder.means]
 
     # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
@@ -188,7 +179,6 @@ def _is_of_several_workers(variable: keras.Variable) -> bool:
 
 
 def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
-    """Maps int [...] and float32 [..., classes] to nats [...]; NaN or an error for a label out of range."""
     nats = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
     # For such a label JAX returns zeros, and TensorFlow an error or NaN.
     return nats if keras.backend.backend() == "tensorflow" else or_nan(nats, labels, logits.shape[-1])
@@ -205,7 +195,6 @@ def _pairs(features: Any, predictions: dict[str, Tensor]) -> tuple[Tensor, Tenso
 
 
 def _pair_weights(features: Any) -> Tensor:
-    """float32 [n]: 1 for each sequence pair, 0 where a packed row has fewer."""
     weights = features.get("pair_weights", ops.ones_like(features["next_sentence_labels"]))
     return ops.cast(ops.reshape(weights, (-1,)), "float32")
 

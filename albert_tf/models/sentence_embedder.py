@@ -21,13 +21,10 @@ class AlbertSentenceEmbedder(EncoderModel):
     """Embeds a text as one vector, float32 [batch, dimensions], from the features of AlbertEncoder.
 
     Args:
-        encoder: an AlbertEncoder or AlbertConfig.
-        pooling: "mean" over the tokens without padding, "cls" for that token's last hidden state, or another of
-            POOLINGS (see `albert_tf.models.heads.pool`); several joined by "+" are concatenated.
+        pooling: "mean" over the tokens, "cls" for the last hidden state of [CLS], or another of POOLINGS (see
+            `albert_tf.models.heads.pool`); several joined by "+" are concatenated.
         normalize: whether vectors have length 1, so that dot products are cosines.
-        projections: dense layers between pooling and normalizing: for each the arguments `units`, `activation` and
-            `use_bias` of `keras.layers.Dense`.
-        **kwargs: for `keras.Model`.
+        projections: `units`, `activation` and `use_bias` of each dense layer between pooling and normalizing.
 
     Raises:
         UserError: an unknown pooling.
@@ -69,7 +66,6 @@ class AlbertSentenceEmbedder(EncoderModel):
 
     @property
     def poolings(self) -> list[str]:
-        """Returns the names in `pooling`, in the order of concatenation."""
         return self.pooling.split("+")
 
     def head_variables(self) -> dict[str, keras.Variable]:
@@ -79,17 +75,15 @@ class AlbertSentenceEmbedder(EncoderModel):
         return self._pooled(self.encoder(features, training=training)["sequence_output"], by_name(features))
 
     def answer_early(self, features: Any, threshold: Any) -> dict[str, Tensor]:
-        """Returns the answers of an export whose rows exit by movement. It computes all steps: nothing is saved.
+        """Returns what an export with early exit by "movement" answers, but computes all steps.
 
-        Args:
-            features: as in `call`.
-            threshold: a number, or float32 [batch], one per row; see ExitRule.
+        `threshold` is a number or float32 [batch]; see ExitRule.
 
         Returns:
             dict of embedding, as from `call`, and steps, int32 [batch], after which each row exited.
 
         Raises:
-            UserError: the model stops by itself, at an equilibrium or by halting tokens.
+            UserError: an extension of the encoder excludes early exits.
         """
         check_exits(self.encoder.config)
         rule, features = ExitRule("states", "movement"), by_name(features)

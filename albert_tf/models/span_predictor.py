@@ -1,4 +1,4 @@
-"""Extractive question answering: SQuAD 1.1 with two logits per token, SQuAD 2 with a joint head."""
+"""Extractive question answering: SQuAD 1.1 and SQuAD 2."""
 
 from typing import Any
 
@@ -21,17 +21,14 @@ from tfrecords.base.errors import UserError
 class AlbertSpanPredictor(EncoderModel):
     """Predicts an answer's start and end in a passage and, with `joint`, whether there is one.
 
-    The joint head scores an end given its start, and answerability from the expected start
-    (google-research/albert squad_utils.py:1428-1575). Loss and metrics are built in: `compile(optimizer=...)`, then
-    `fit` on feature dicts with the labels.
+    Loss and metrics are built in: `compile(optimizer=...)`, then `fit` on feature dicts with the labels.
 
     Args:
-        encoder: an AlbertEncoder or AlbertConfig.
-        joint: whether the head is SQuAD 2's; otherwise one dense layer with two outputs.
-        start_top, end_top: starts and ends that the search considers.
-        max_answer_length: longest span of the search, in tokens.
+        joint: whether the head scores ends given a start, and answerability given the expected start
+            (google-research/albert squad_utils.py:1428-1575); otherwise it is a dense layer with two outputs.
+        start_top, end_top: the search returns `start_top` * `end_top` spans from the `start_top` best starts.
+        max_answer_length: of these spans, in tokens.
         dropout: rate before the answerability logit.
-        **kwargs: for `keras.Model`.
 
     >>> import numpy as np
     >>> model = AlbertSpanPredictor(AlbertConfig.named("albert_tiny"), start_top=2, end_top=2)
@@ -67,7 +64,7 @@ class AlbertSpanPredictor(EncoderModel):
         self.head.build((None, None, self.encoder.config.hidden_size))
 
     def export(self, *args: Any, **kwargs: Any) -> None:
-        """Raises UserError: a Keras export takes no nested outputs such as the spans."""
+        """Raises UserError: Keras exports no nested outputs such as spans."""
         raise UserError("spans are exported by: python -m serving.export --model=... --output_dir=...")
 
     def head_variables(self) -> dict[str, keras.Variable]:
@@ -75,23 +72,22 @@ class AlbertSpanPredictor(EncoderModel):
         return {name: value for part, layer in parts.items() for name, value in variables_of(part, layer).items()}
 
     def call(self, features: Any, training: bool = False, search: bool | None = None) -> dict[str, Any]:
-        """Scores every position, and the best spans.
+        """Scores all positions and searches for the best spans.
 
         Args:
             features: those of AlbertEncoder, and
-                p_mask [batch, sequence], 1 where an answer may not be; padding is always excluded (default: all but
-                segment 1 and [CLS]);
-                start_mask [batch, sequence], 1 where the search must not start a span, besides p_mask (default: none;
-                probabilities do not depend on it);
+                p_mask [batch, sequence], 1 where an answer may not be, besides padding (default: all but segment 1 and
+                [CLS]);
+                start_mask [batch, sequence], 1 where the search must not start a span (default: none);
                 start_positions, end_positions int32 [batch] or [batch, 1]: the labels, 0 without an answer;
                 is_impossible [batch] or [batch, 1], with `joint`: 1 without an answer.
             training: enables dropout.
-            search: whether to search for the best spans; None: only outside training, but always in a functional model.
+            search: whether to search for spans; None: outside training, and always in a functional model.
 
         Returns:
-            dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], with `joint` given
-            the labelled start and only with labels; answerable_logits [batch] with `joint`, above 0 where an answer is
-            unlikely; and with a search spans: see `top_spans`, start_top * end_top of them, fewer in a short sequence.
+            dict of float32 start_log_probs [batch, sequence]; end_log_probs [batch, sequence], which with `joint` need
+            start_positions; answerable_logits [batch] with `joint`, above 0 if an answer is unlikely; and, if
+            searched, spans, at most start_top * end_top: see `top_spans`.
         """
         features = by_name(features)
         hidden = self.encoder(features, training=training)["sequence_output"]
@@ -115,7 +111,7 @@ class AlbertSpanPredictor(EncoderModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
-        """Returns (start + end) / 2, plus half the answerability loss with `joint` (squad_utils.py:1576-1640)."""
+        """Returns (start loss + end loss) / 2, with `joint` plus half the answer loss (squad_utils.py:1576-1640)."""
         loss = (_nll(x, y_pred, "start") + _nll(x, y_pred, "end")) / 2
         if self.joint:
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))
@@ -137,7 +133,6 @@ class AlbertSpanPredictor(EncoderModel):
 
 
 def _allowed(features: Any, config: AlbertConfig) -> Tensor:
-    """bool [batch, sequence]: where an answer may start or end, or, at [CLS], that there is none."""
     ids = features["input_ids"]
     tokens = ops.cast(features.get("input_mask", ops.ones_like(ids)), "bool")
     if "p_mask" in features:

@@ -1,4 +1,4 @@
-"""A student model for knowledge distillation on plain text."""
+"""Knowledge distillation on plain text."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -25,24 +25,20 @@ OF_VECTORS = frozenset({"vectors", "similarities"})
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class TextStudent(BaseModel):
-    """Trains a student to match a teacher's representations of text; pass the teacher again after each loading.
+    """Trains the student `model` to match a teacher's representations of text.
 
-    It returns its errors, float32 [batch] by loss term; the loss is their weighted sum, averaged over the batch:
+    After loading a saved student call `learn_from` again. The model returns errors by loss term, float32 [batch]; the
+    loss is their weighted sum, averaged over the batch:
 
-    - vectors: 1 - cosine of the text's vectors (a sentence embedder's own, else the mean hidden state);
-    - similarities: mean squared difference of the cosines with the batch's other texts, across all parts and replicas
-      of the batch;
-    - states: squared difference of a token's hidden states, divided by the teacher's square, averaged over tokens and
-      steps;
-    - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v, a mean over
-      heads and tokens (MiniLM, arXiv:2002.10957, section 3.2);
-    - words: the divergence of the vocabulary distributions at `masked_lm_positions`.
+    - vectors: 1 - cosine of the text's vectors (an embedder's own, else the mean hidden state);
+    - similarities: mean squared difference of the cosines with the other texts of the whole batch;
+    - states: squared difference of a token's hidden states, divided by the teacher's square;
+    - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v (MiniLM,
+      arXiv:2002.10957, section 3.2);
+    - words: the same divergence of the vocabulary distributions at `masked_lm_positions`.
 
-    Args:
-        model: the student: an AlbertEncoder, or any model here.
-        weights: of the loss terms; terms without a weight are not computed.
-        map_states: whether states but the last first pass a learned matrix, initially the identity.
-        **kwargs: for `keras.Model`.
+    Only terms in `weights` are computed. With `map_states`, all the student's states but the last are first multiplied
+    by a learned matrix, initially the identity.
     """
 
     def __init__(self, model: Any, weights: dict[str, float], map_states: bool = False, **kwargs: Any):
@@ -64,11 +60,9 @@ class TextStudent(BaseModel):
 
     @property
     def lessons(self) -> list[str]:
-        """Returns the names of the loss terms in `weights`."""
         return [name for name, weight in self.lesson_weights.items() if weight]
 
     def _freeze_what_does_not_learn(self) -> None:
-        """No loss term reaches poolers and heads, except "words", which trains a masked-LM head."""
         # A model that is loaded says False of itself alone, and TensorFlow takes no attribute that is so already: heads
         # would learn, and the optimizer's saved variables be too few.
         self.model.trainable = True
@@ -80,12 +74,7 @@ class TextStudent(BaseModel):
             self.model.masked_lm_head.trainable = True
 
     def learn_from(self, teacher: keras.Model, steps: list[int]) -> None:
-        """Sets the teacher, which is neither trained nor saved.
-
-        Args:
-            teacher: an encoder, or a model on one, with hidden states of the same width.
-            steps: the index of the teacher's hidden state for each of the student's.
-        """
+        """Sets the teacher, which is not saved; `steps` are indices of its hidden states that the student matches."""
         teacher.trainable = False
         # In a function, so that Keras does not track it.
         self._told = lambda features, lessons: representations(teacher, features, lessons, steps)
@@ -94,11 +83,9 @@ class TextStudent(BaseModel):
 
     @property
     def needs_survey(self) -> bool:
-        """Returns whether a part of a batch must be compared with the other parts' rows."""
         return "similarities" in self.lessons
 
     def survey(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the student's training vectors and the teacher's: float32 [batch, size] each."""
         own = representations(self.model, features, ["similarities"], training=True)["vectors"]
         return {"vectors": own, "told_vectors": self._told_of(features, ["similarities"])["vectors"]}
 
@@ -106,12 +93,9 @@ class TextStudent(BaseModel):
         return {name: (None,) for name in self.lessons}
 
     def call(self, features: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
-        """Returns the errors against the teacher.
+        """Returns the errors against the teacher, by loss term.
 
-        Args:
-            features: those of AlbertEncoder; masked_lm_positions for "words"; and any precomputed teacher
-                representations, named as in `representations` with the prefix TAUGHT.
-            training: enables dropout.
+        `features` may include the teacher's precomputed `representations`, under names with the prefix TAUGHT.
         """
         given = representations(self.model, features, self.lessons, training=training)
         told = self._told_of(features, self.lessons)
@@ -158,12 +142,10 @@ class TextStudent(BaseModel):
 def representations(
     model: Any, features: dict[str, Tensor], lessons: list[str], steps: list[int] | None = None, training: bool = False
 ) -> dict[str, Tensor]:
-    """Computes the representations that the loss terms `lessons` compare.
-
-    `features` must have an input_mask; `steps` are indices of hidden states, None for all.
+    """Computes what the loss terms `lessons` compare; `steps` are indices of hidden states, None for all.
 
     Returns:
-        The requested of: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
+        dict of those needed: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
         hidden_size]; values [batch, heads, sequence, head_size]; logits float32 [batch, predictions, vocab_size].
     """
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder
@@ -184,7 +166,7 @@ def representations(
 
 
 def vectors_of(model: Any, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-    """Returns text vectors of length 1, float32 [batch, size]: a sentence embedder's pooling, else the mean."""
+    """Returns text vectors of length 1: an embedder's own pooling, else the mean over tokens."""
     if isinstance(model, AlbertSentenceEmbedder):
         return unit_length(model.pool(hidden, features))
     return unit_length(mean_pool(hidden, features["input_mask"]))
@@ -231,7 +213,6 @@ def _off_in_relations(given: dict, told: dict, mask: Tensor) -> Tensor:
 
 
 def _relations(values: Tensor, mask: Tensor) -> Tensor:
-    """Returns log-probabilities [batch, heads, sequence, sequence] without padding."""
     values = ops.cast(values, "float32")
     scores = ops.matmul(values, ops.transpose(values, (0, 1, 3, 2))) * values.shape[-1] ** -0.5
     return ops.log_softmax(scores + (mask[:, None, None, :] - 1) * 1e4, axis=-1)

@@ -1,11 +1,7 @@
-"""The loss of a part of a batch, as its share of the whole batch's loss.
+"""Computes the loss of a part of a batch as its share of the whole batch's loss.
 
-A batch may be divided among devices or computed in parts. The mean of the parts' mean losses is wrong if they divide
-by different counts of rows, predicted words or weights. Therefore training first adds up the `loss_divisors` of all
-parts, and every loss term divides by the sum. The parts' gradients then sum to the batch's.
-
-A model whose loss compares rows also has a `survey`, which computes the compared values of a part, without gradient;
-training calls it for all parts first.
+Training first adds up the `loss_divisors` of all parts, and every loss term divides by the sum. For a loss that
+compares rows, a model's `survey` first computes the compared values of all parts.
 """
 
 import contextlib
@@ -26,19 +22,16 @@ Divisors = dict[str, Tensor]
 
 
 class BatchPart(NamedTuple):
-    """The divisors for a part of a batch.
+    """The divisors of losses in a part of a batch (`own`) and in the whole batch.
 
-    Attributes:
-        own: of the part, float32 scalars by name.
-        whole: of the whole batch; and the results of a model's `survey`, all rows in one array, with `first_row`, the
-            index of the part's first row there.
+    `whole` also has the `survey` results and `first_row`, where the part's rows begin in them.
     """
 
     own: Divisors
     whole: Divisors
 
     def scale(self, name: str) -> Tensor:
-        """Returns the factor from the part's mean, divided by the number of replicas, to its share of the whole."""
+        """Returns the factor that turns the part's mean loss per replica into its share of the whole batch's loss."""
         if name == "nothing":
             return 1.0
         # Exactly 1 where replicas have equal parts.
@@ -50,7 +43,7 @@ _PART: contextvars.ContextVar[BatchPart | None] = contextvars.ContextVar("part",
 
 @contextlib.contextmanager
 def part_of(own: Divisors, whole: Divisors) -> Iterator[None]:
-    """A context in which losses are shares of a whole batch; see `current_part`."""
+    """A context in which losses are shares of a whole batch's loss."""
     before = _PART.set(BatchPart(own, whole))
     try:
         yield
@@ -64,17 +57,14 @@ def current_part() -> BatchPart | None:
 
 
 def count(x: Any, sample_weight: Tensor = None) -> Divisors:
-    """Counts the general divisors: the rows, and the sum of their weights, which are 1 by default."""
+    """Counts the rows, and adds up their weights (default: 1)."""
     ids = x["input_ids"] if isinstance(x, dict) else x
     rows = ops.cast(ops.shape(ids)[0], "float32")
     return {"rows": rows, "weights": rows if sample_weight is None else ops.sum(ops.cast(sample_weight, "float32"))}
 
 
 def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
-    """Returns a part's share of a mean loss; the shares of all parts and replicas sum to the mean.
-
-    `name` is its divisor's.
-    """
+    """Returns a part's share of a mean loss; the shares of all parts and replicas sum to the mean."""
     part, replicas = current_part(), _replicas()
     # Keras's own losses do the same within a `tf.distribute` strategy.
     loss = loss / replicas if replicas > 1 else loss
@@ -82,11 +72,7 @@ def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
 
 
 def divisor_of(loss: Any) -> str:
-    """Returns the name of the divisor of a loss passed to `compile`.
-
-    Raises:
-        UserError: several losses have different divisors, or a loss is not reduced to a number.
-    """
+    """Returns what divides a loss passed to `compile`: "rows", "weights" or "nothing"; UserError for several."""
     # A name or a function becomes a loss with Keras's default.
     reductions = {
         getattr(one, "reduction", "sum_over_batch_size") for one in keras.tree.flatten(loss) if one is not None

@@ -27,13 +27,8 @@ def create_optimizer(
 ) -> AdamWeightDecay:
     """Makes the optimizer of google-research/albert's `create_optimizer`: warm-up, decay, clipping at norm 1.
 
-    Args:
-        name: "lamb", "adamw" or "muon".
-        learning_rate: the schedule's peak.
-        num_train_steps: step at which the rate has decayed to zero.
-        num_warmup_steps: steps of linear warm-up from zero.
-        poly_power: power of the decay; 1 is a straight line.
-        **kwargs: arguments of the optimizer, e.g. `weight_decay_rate`, `gradient_accumulation_steps`.
+    `name` is "lamb", "adamw" or "muon". The rate rises to `learning_rate` over the warm-up, then decays to zero at
+    `num_train_steps`. `kwargs` go to the optimizer.
 
     Raises:
         ValueError: for an unknown name or an impossible schedule.

@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay and no bias correction, as BERT and ALBERT define it."""
+"""Adam as BERT and ALBERT define it."""
 
 import functools
 import re
@@ -21,12 +21,12 @@ NOT_DECAYED = (
 
 
 def matches_any(path: str, patterns: Sequence[str]) -> bool:
-    """Returns whether any of the regular expressions matches somewhere in a variable's path."""
+    """Returns whether any regular expression matches in a variable's path."""
     return any(re.search(pattern, path) for pattern in patterns)
 
 
 def sum_over_replicas(tensors: Any) -> Any:
-    """Sums tensors, or a structure of them, over TensorFlow's replicas; without effect elsewhere."""
+    """Sums tensors over TensorFlow's replicas."""
     if keras.backend.backend() != "tensorflow":
         return tensors
     import tensorflow as tf
@@ -38,7 +38,6 @@ def sum_over_replicas(tensors: Any) -> Any:
 
 
 def _dense(gradient: Tensor) -> Tensor:
-    """In TensorFlow the gradient of a lookup is sparse, with duplicate rows."""
     if not hasattr(gradient, "indices"):
         return gradient
     import tensorflow as tf
@@ -63,26 +62,15 @@ def _rule(beta_1: float, beta_2: float, epsilon: float, weight_decay_rate: float
 class AdamWeightDecay(keras.optimizers.Optimizer):
     """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
 
-    Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` corrects the bias of m and v, and
-    decays the variable before the Adam step.
+    Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` corrects the bias, and decays
+    before the Adam step. `learning_rate` is a number, or a schedule of past updates. Variables whose paths match the
+    regular expressions `exclude_from_weight_decay` are not decayed.
 
-    A gradient that is not finite skips the update: weights and moments are unchanged, `skipped` counts it, and the step
-    counter and schedule advance.
+    A gradient that is not finite skips the update: weights and moments stay, `skipped` counts it, and the step counter
+    and schedule advance. Gradients are summed over TensorFlow's replicas before clipping; Keras clips first.
 
-    Gradients are summed over TensorFlow's replicas before clipping; Keras's own optimizers clip first.
-
-    Args:
-        learning_rate: a number, or a schedule of past updates.
-        weight_decay_rate: factor of the decay term.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: added to the root of the second moment.
-        exclude_from_weight_decay: regular expressions; variables whose path matches any are not decayed.
-        gradient_norm: definition of the global norm. "summed": of the gradients, as on every backend. "official": as
-            google-research/albert's graph off TPUs, where each row of a lookup counts by itself, even duplicates
-            (TensorFlow only, for unmodified gradients).
-        name: of the optimizer.
-        **kwargs: for `keras.optimizers.Optimizer` (`global_clipnorm`, `gradient_accumulation_steps`, ...).
+    With `gradient_norm` "official", clipping uses the norm of google-research/albert off TPUs: each row that an
+    embedding lookup reads counts by itself, even duplicates (TensorFlow only, without accumulation or loss scaling).
 
     Raises:
         ValueError: for a `gradient_norm` that is unknown or unavailable.
@@ -140,7 +128,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.last_norm = self.add_shown_variable("gradient_norm")
 
     def add_shown_variable(self, name: str) -> keras.Variable:
-        """Adds a scalar for `figures` that files do not hold, so that older files still load."""
+        """Adds a scalar for `figures`; it is not saved, so that older files still load."""
         variable = self.add_variable((), name=name, aggregation="only_first_replica")
         self._shown.append(variable)
         return variable
@@ -150,7 +138,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return int(ops.convert_to_numpy(self.iterations))
 
     def figures(self) -> dict[str, float]:
-        """Returns the last update's learning_rate and gradient_norm, the latter before clipping."""
+        """Returns the last update's learning_rate, and gradient_norm before clipping."""
         schedule = isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
         rate = self._learning_rate(max(self.updates - 1, 0)) if schedule else self.learning_rate
         norm = ops.convert_to_numpy(self.last_norm)
@@ -179,7 +167,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         return super()._get_current_learning_rate()
 
     def apply(self, grads: list[Tensor | None], trainable_variables: list[keras.Variable] | None = None) -> None:
-        """Applies gradients, summed over replicas first; a lookup's rows become a dense gradient."""
         keeps_rows = self.gradient_norm == "official"
         present = [gradient if keeps_rows else _dense(gradient) for gradient in grads if gradient is not None]
         summed = iter(sum_over_replicas(present))
@@ -190,7 +177,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     # Keras's hook, not our `apply`: only here are the parts of an accumulated step summed, and the loss unscaled.
     def _clip_gradients(self, gradients: list[Tensor]) -> Any:
-        """Clips, and stores the norm: if it is not finite, `update_step` changes nothing."""
         values = [getattr(gradient, "values", gradient) for gradient in gradients]
         norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(value, "float32"))) for value in values))
         self.last_norm.assign(norm)
@@ -215,7 +201,6 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * self.adapt(update, variable, index))
 
     def adapt(self, update: Tensor, variable: Tensor, index: int) -> Tensor:
-        """Returns the update; subclasses scale it by layer."""
         return update
 
     def get_config(self) -> dict:

@@ -15,24 +15,14 @@ from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
 class Lamb(AdamWeightDecay):
     """Scales each variable's AdamWeightDecay update by the trust ratio |w| / |update|.
 
-    The decay term is inside the ratio, the ratio is not clamped, and by default the variables excluded from weight
-    decay are not adapted. A shared block is one variable: one summed gradient, one ratio. Source:
-    google-research/albert:lamb_optimizer.py:30-143. `keras.optimizers.Lamb` corrects the bias of the moments, decays
-    outside the ratio and adapts every variable.
+    As in google-research/albert:lamb_optimizer.py:30-143, the decay term is inside the ratio and the ratio is not
+    clamped. It is 1 for variables whose paths match the regular expressions `exclude_from_layer_adaptation`, by default
+    those excluded from weight decay. `keras.optimizers.Lamb` corrects the bias of the moments, decays outside the ratio
+    and adapts every variable.
 
-    Extensions' weights may begin at 0, where the ratio would hold them. Their |w| is at least that of weights of
-    standard deviation `least_deviation`: gamma_l of phi in the paper's Algorithm 2 (You et al. 2020, arXiv:1904.00962).
-    Each step's matrix has its own ratio.
-
-    Args:
-        learning_rate: a number, or a schedule of past updates.
-        exclude_from_layer_adaptation: regular expressions of variable paths whose ratio is 1; None means the same
-            as `exclude_from_weight_decay`.
-        may_begin_at_zero: regular expressions of variable paths to which `least_deviation` applies; the first of three
-            axes counts the steps.
-        least_deviation: see above; ALBERT's matrices begin with 0.02.
-        name: of the optimizer.
-        **kwargs: for `AdamWeightDecay`.
+    Extensions' weights (paths in `may_begin_at_zero`) may begin at 0, where the ratio would hold them. Their |w| counts
+    as at least that of weights of standard deviation `least_deviation`: gamma_l of phi in Algorithm 2 of You et al.
+    2020 (arXiv:1904.00962). If they have three axes, the first counts steps, each with its own ratio.
 
     >>> weight = keras.Variable([3.0, 4.0], name="kernel")
     >>> optimizer = Lamb(learning_rate=0.1, weight_decay_rate=0.0)
@@ -88,7 +78,7 @@ class Lamb(AdamWeightDecay):
         return ops.maximum(weight_size, self.least_deviation) / ops.where(update_size > 0, update_size, 1.0)
 
     def figures(self) -> dict[str, float]:
-        """Returns AdamWeightDecay's figures and the least, median and largest ratio; a step matrix's is its mean."""
+        """Returns AdamWeightDecay's figures, and the least, median and largest trust ratio."""
         ratios = [float(ops.convert_to_numpy(ratio)) for ratio in self._ratios if ratio is not None]
         values = (min(ratios), statistics.median(ratios), max(ratios)) if ratios else ()
         return super().figures() | dict(zip(("trust_ratio_min", "trust_ratio_median", "trust_ratio_max"), values))

@@ -1,4 +1,4 @@
-"""Muon for matrices, and AdamWeightDecay's rule for all other variables."""
+"""Muon, with AdamWeightDecay for other variables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,27 +24,17 @@ NO_MATRICES = (_TABLES, *_OTHERS)
 class Muon(AdamWeightDecay):
     """Orthogonalizes the momentum of every matrix; other variables follow AdamWeightDecay.
 
-    Jordan et al. 2024 (github.com/KellerJordan/Muon): m = momentum * m + gradient, g = gradient + momentum * m,
-    w -= rate * (0.2 * sqrt(max(rows, columns)) * orthogonal(g) + weight_decay_rate * w). This factor makes an update
-    about as large as Adam's, so that both rules share one rate and one decay (Liu et al. 2025, arXiv:2502.16982,
-    section 2.2). `orthogonal` is the five Newton-Schulz steps of `keras.optimizers.Muon`.
+    Jordan et al. 2024 (github.com/KellerJordan/Muon): m = momentum * m + gradient, g = gradient + momentum * m, w -=
+    rate * (0.2 * sqrt(max(rows, columns)) * orthogonal(g) + weight_decay_rate * w). The factor makes updates about as
+    large as Adam's, so both rules share rate and decay (Liu et al. 2025, arXiv:2502.16982, section 2.2). `orthogonal`
+    is the five Newton-Schulz steps of `keras.optimizers.Muon`.
 
-    `keras.optimizers.Muon` differs: it treats the embedding projection as a table, and two-axis biases and step signals
-    as matrices; it leaves stacks of matrices, such as low-rank adapters by step, to Adam; it decays biases and norms;
-    and it applies gradients that are not finite. Here:
+    Variables of two axes are matrices, those of three are stacks of matrices, unless their paths match the regular
+    expressions `exclude_from_muon`, as embedding tables and the heads' last layers do. All others follow
+    AdamWeightDecay, with the rate times `adam_ratio`. Weight decay, skipped updates and clipping are AdamWeightDecay's.
 
-    - matrices (two axes), and each matrix of a stack (three axes): Muon;
-    - embedding tables, the heads' last layers, variables of fewer axes, and those in `exclude_from_muon`: the rule of
-      AdamWeightDecay, with `beta_1`, `beta_2` and `epsilon`, its rate times `adam_ratio`;
-    - weight decay, skipped updates and clipping: as in AdamWeightDecay for both.
-
-    Args:
-        learning_rate: a number, or a schedule of past updates.
-        momentum: of the matrices' gradients.
-        adam_ratio: factor of the rate for all other variables.
-        exclude_from_muon: regular expressions; variables whose path matches any are not treated as matrices.
-        name: of the optimizer.
-        **kwargs: for `AdamWeightDecay`.
+    `keras.optimizers.Muon` differs: it excludes the embedding projection and stacks, includes two-axis biases and step
+    signals, decays biases and norms, and applies gradients that are not finite.
 
     >>> kernel = keras.Variable([[3.0, 0.0], [0.0, 0.1]], name="kernel")
     >>> optimizer = Muon(learning_rate=0.1, weight_decay_rate=0.0)

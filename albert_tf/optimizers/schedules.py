@@ -1,4 +1,4 @@
-"""The learning-rate schedule of BERT and ALBERT, and the rule for other batch sizes."""
+"""The learning-rate schedule of BERT and ALBERT."""
 
 import math
 
@@ -12,20 +12,12 @@ from albert_tf.base import Tensor
 class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Warms up linearly, then returns `peak * (1 - step / num_train_steps) ** poly_power`; the first update is step 1.
 
-    The decay counts from the start, not from the end of the warm-up, so the rate right after warm-up is a little
-    below `peak` (google-research/albert:optimization.py:37-64). That graph increases its step counter before reading
-    it: the first update has the rate `peak / num_warmup_steps`, not zero.
-
-    As in Keras, the argument is the number of past updates.
-
-    Args:
-        peak: target of the warm-up.
-        num_train_steps: step from which on the rate is zero.
-        num_warmup_steps: 0 for no warm-up.
-        poly_power: power of the decay.
+    The decay counts from the start, so the rate right after warm-up is a little below `peak`, and the first update has
+    the rate `peak / num_warmup_steps`, not zero (google-research/albert:optimization.py:37-64). As in Keras, the
+    argument is the number of past updates.
 
     Raises:
-        ValueError: the warm-up does not fit into the training.
+        ValueError: the warm-up is longer than the training.
 
     >>> schedule = WarmupPolynomialDecay(peak=0.1, num_train_steps=10, num_warmup_steps=2)
     >>> [round(float(schedule(updates)), 3) for updates in (0, 1, 8, 9)]
@@ -58,7 +50,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def scale_learning_rate(learning_rate: float, batch_size: int, reference_batch_size: int = 4096) -> float:
-    """Applies the authors' square-root rule for other batch sizes (google-research/albert issue 111).
+    """Scales a learning rate by sqrt(`batch_size` / `reference_batch_size`) (google-research/albert issue 111).
 
     >>> scale_learning_rate(0.00176, batch_size=1024)
     0.00088

@@ -1,1 +1,1 @@
-"""Permutation pre-training: the model, its memory and its part of a run."""
+"""Permutation pre-training."""

@@ -1,4 +1,4 @@
-"""Permutation pre-training outside its model: memory in the configuration, and FLOPs."""
+"""Memory and cost of permutation pre-training."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,11 +14,7 @@ MODEL = XlnetPretrainer
 
 
 def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> AlbertConfig:
-    """Returns the run's configuration with the memory that its PretrainingSettings and RecordsPhases require.
-
-    Raises:
-        UserError: permutation training does not support the configuration, or memory cannot pass from batch to batch.
-    """
+    """Returns the configuration with the memory lengths that a run's settings and phases require."""
     if config.position_type != "relative":
         raise UserError(
             "--objective=permutation needs a configuration with position_type 'relative', such as albert_xlnet_base or "
@@ -42,23 +38,18 @@ def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> A
 
 
 def begin_memory(model: AlbertPretrainer, settings: Any) -> None:
-    """Starts the model's memory from batch to batch, if its configuration has any."""
+    """Starts the model's memory, if its configuration has any."""
     if isinstance(model, MODEL) and model.encoder.config.memory_length:
         parts = settings.gradient_accumulation_steps
         model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)
 
 
 def forward_flops(config: AlbertConfig, length: int, predictions: int, settings: Mapping[str, Any]) -> float:
-    """Returns the FLOPs that queries and memory add to a row's forward pass.
-
-    `length` are its tokens, `predictions` its queries, each of which is one more token, to which none attends; all
-    tokens attend to memory, as keys and values alone. `settings` are named as in PretrainingSettings.
-    """
+    """Returns the FLOPs that queries and memory add to a row's forward pass."""
     hidden, memory = config.hidden_size, settings.get("memory_length") or config.memory_length
     inner = (3 if config.feed_forward == "glu" else 2) * hidden * config.intermediate_size
 
     def scores(tokens: int, keys: int) -> int:
-        """Products of queries with keys, of weights with values, and of queries with all distances."""
         return tokens * (2 * keys + keys + (length if config.attention_type == "bi" else 1)) * hidden
 
     dense = (2 * predictions + 2 * memory) * hidden * hidden + predictions * inner

@@ -1,4 +1,4 @@
-"""The permutation pre-trainer: predicts each target from the tokens before it in a random order."""
+"""The permutation pre-trainer."""
 
 from typing import Any
 
@@ -19,13 +19,8 @@ from tfrecords.base.errors import UserError
 class XlnetPretrainer(AlbertPretrainer):
     """Predicts targets by XLNet's query stream (arXiv:1906.08237, section 2.3), for an encoder of relative positions.
 
-    Loss and metrics are built in, as for AlbertPretrainer's masked words: `compile(optimizer=...)`, then `fit` on a
-    dataset of feature dicts. Rows hold the true words, not masks; `perm_mask` restricts attention.
-
-    Args:
-        encoder: an AlbertEncoder or AlbertConfig, with position_type "relative".
-        pair_task: None: XLNet has no pair task.
-        **kwargs: for `keras.Model`.
+    Loss and metrics are built in: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts. Rows hold the
+    true tokens instead of [MASK]; `perm_mask` restricts attention.
 
     Raises:
         UserError: the encoder's positions are not relative, or a pair task is asked for.
@@ -51,7 +46,6 @@ class XlnetPretrainer(AlbertPretrainer):
 
     @property
     def exported_part(self) -> AlbertEncoder:
-        """Returns the encoder for `serving.export`, which does not compute the query stream."""
         return self.encoder
 
     def build(self, input_shape: Any = None) -> None:
@@ -59,14 +53,11 @@ class XlnetPretrainer(AlbertPretrainer):
         super().build(input_shape)
 
     def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
-        """Passes the memory of each batch's rows on to the next batch; checkpoints hold training's.
+        """Passes the memory of each batch's rows on to the next batch; checkpoints hold that of training.
 
-        Existing memory of that size is kept; otherwise it begins with zeros.
-
-        Args:
-            train_batch_size: rows of every training batch.
-            eval_batch_size: rows of every other batch; a reset of the metrics clears their memory.
-            parts: number of alternating training batches, each continuing its own memory.
+        Memory begins with zeros, unless there is some of that size. Training batches must have `train_batch_size` rows,
+        others `eval_batch_size`; a reset of the metrics clears the others' memory. `parts` training batches alternate,
+        each with its own memory.
 
         Raises:
             UserError: the encoder has no memory_length.
@@ -120,7 +111,6 @@ class XlnetPretrainer(AlbertPretrainer):
 
 
 def _hidden_targets(features: dict[str, Any]) -> Tensor:
-    """Hides every target from all: float32 [batch, sequence, sequence]."""
     batch, length = ops.shape(features["input_ids"])
     targets = ops.one_hot(ops.cast(features["masked_lm_positions"], "int32"), length, dtype="float32")
     if "masked_lm_weights" in features:

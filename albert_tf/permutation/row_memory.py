@@ -12,12 +12,7 @@ from albert_tf.base import Tensor
 class RowMemory(keras.metrics.Metric):
     """Holds memory from batch to batch, once `begin` was called.
 
-    It is a metric because Keras holds that state of a model outside its weights: steps update it on every backend, and
-    the trained model's file does not hold it. It shows no figure.
-
-    Args:
-        name: of the state.
-        lasts: whether it survives a reset of the metrics, as training's does; otherwise a reset zeroes it.
+    As a metric it is updated on every backend, and not saved as weights. A reset zeroes the memory unless it `lasts`.
 
     >>> memory = RowMemory("memory", lasts=True)
     >>> memory.begin((1, 2, 4, 8, 16))
@@ -36,7 +31,7 @@ class RowMemory(keras.metrics.Metric):
         return self._rows is not None
 
     def begin(self, shape: tuple[int, ...]) -> None:
-        """Begins with zeros [turns, steps, batch, memory, hidden_size], unless it holds that shape already."""
+        """Sets the memory [turns, steps, batch, memory, hidden_size] to zeros, unless it has this shape already."""
         if self._rows is None:
             self._rows = self.add_variable(shape, "zeros", name="rows")
         elif tuple(self._rows.shape) != shape:
@@ -48,11 +43,9 @@ class RowMemory(keras.metrics.Metric):
         self._rows.assign(value)
 
     def result_of_turn(self) -> Tensor:
-        """Returns the memory of this turn's previous batch: [steps, batch, memory, hidden_size]."""
         return self._rows[0]
 
     def update_state(self, memory: Tensor) -> None:
-        """Stores a batch's memory, and moves on to the next turn."""
         memory = ops.cast(memory, "float32")
         self._rows.assign(ops.concatenate([self._rows[1:], memory[None]]))
 

@@ -1,1 +1,1 @@
-"""Suites of data sets that measure a model without training it."""
+"""Data sets that measure a model without training it."""

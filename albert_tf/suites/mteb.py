@@ -1,4 +1,4 @@
-"""A model as the library `mteb` (2.x) asks it, which is not imported here."""
+"""A model for the benchmark library `mteb` (2.x), which is not imported here."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,13 +9,7 @@ from albert_tf.loading import load
 
 
 class MtebModel:
-    """mteb's `EncoderProtocol` of a model of this library.
-
-    Args:
-        model_name: what `albert_tf.load` takes.
-        revision: not used; mteb gives it.
-        **options: of mteb's command, likewise.
-    """
+    """Wraps a model of this library as mteb's `EncoderProtocol`; mteb's other arguments are ignored."""
 
     def __init__(self, model_name: str, revision: str | None = None, **options: Any):
         self.name, self.loaded = model_name, load(model_name)
@@ -24,9 +18,9 @@ class MtebModel:
         self, inputs: Iterable[Mapping[str, Sequence[str]]], *, prompt_type: Any = None, batch_size: int = 32,
         **options: Any,
     ) -> np.ndarray:  # fmt: skip
-        """Returns a vector of each text of mteb's batches, float32 [texts, dimensions].
+        """Returns a vector for each text in mteb's batches, float32 [texts, dimensions].
 
-        `prompt_type` is mteb's: "query", "document" (or "passage") or None. Other options change nothing.
+        `prompt_type` ("query", "document", "passage" or None) selects the model's prompt.
         """
         texts = [text for batch in inputs for text in batch["text"]]
         role = getattr(prompt_type, "value", prompt_type)
@@ -34,17 +28,14 @@ class MtebModel:
         return encoders.get(role, self.loaded.encode_document)(texts, normalize=False, batch_size=batch_size)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Compares all vectors with all: [n, m]."""
         return self.loaded.similarity(*map(_array, (embeddings1, embeddings2)))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
-        """Compares vectors in pairs: [n]."""
         pairs = zip(*map(_array, (embeddings1, embeddings2)))
         return np.array([self.loaded.similarity(one[None], other[None])[0, 0] for one, other in pairs], "float32")
 
     @property
     def mteb_model_meta(self) -> Any:
-        """What mteb notes of the model."""
         from mteb.models.model_meta import ModelMeta
 
         name = self.name if "/" in self.name.strip("/.") else f"albert-tf/{self.name}"

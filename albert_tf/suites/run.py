@@ -1,4 +1,4 @@
-"""A model measured on all sets of a suite: resumed set by set, as a table, a JSON file and a picture."""
+"""Measures an embedder on data sets."""
 
 import dataclasses
 import hashlib
@@ -22,8 +22,6 @@ _COUNTS = ("pairs", "queries", "passages", "texts", "train_texts", "classes", "i
 
 @dataclasses.dataclass(frozen=True)
 class _Embedder:
-    """A loaded model with vectors as it gives them, and a bar for each encoding."""
-
     loaded: Any
     batch_size: int
 
@@ -40,16 +38,9 @@ class _Embedder:
 def evaluate_embeddings(
     path: str, sets: Sequence[EmbeddingSet], output_dir: str, depth: int = 0, batch_size: int = 64
 ) -> dict[str, Any]:
-    """Measures a model on sets; writes embeddings.json and embeddings.png and prints a table.
+    """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table.
 
-    A set that the folder has figures of, by the same model on the same files, is not measured again. The file keeps
-    the model's figures of other sets; the table and the picture show those of this call.
-
-    Returns:
-        embeddings.json's content with the sets of this call alone.
-
-    Raises:
-        UserError: the model makes no vectors.
+    Results for the same model and files are taken from embeddings.json, which also keeps those of other sets.
     """
     loaded = load(path, depth=depth)
     model, folder = identity(loaded), files.make_output_dir(output_dir)
@@ -79,7 +70,6 @@ def evaluate_embeddings(
 
 
 def _known(place: Path, model: str) -> dict[str, Any]:
-    """Returns the figures that runs before wrote of the same model."""
     try:
         content = files.read_json(place)
         found = {name: {"key": entry["key"], "figures": entry["figures"]} for name, entry in content["sets"].items()}
@@ -89,7 +79,6 @@ def _known(place: Path, model: str) -> dict[str, Any]:
 
 
 def _rows(report: dict[str, Any]) -> Iterator[tuple[str, str, str, float, str]]:
-    """Yields set, kind, main measure, its value times 100, and the other figures as text."""
     for name, entry in report["sets"].items():
         for kind, figures in entry["figures"].items():
             (main, value), *others = [item for item in figures.items() if item[0] not in _COUNTS]

@@ -1,4 +1,4 @@
-"""Measures of embeddings on data sets, as MTEB defines them; needs the extra `evaluation`."""
+"""Measures of embeddings as MTEB defines them; needs the extra `evaluation`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -20,26 +20,25 @@ _BLOCK = 2**24
 
 
 class Embedder(Protocol):
-    """What a suite asks of a model; `albert_tf.load` returns one, and sentence-transformers' models are others."""
+    """The methods that measuring needs; models of `albert_tf.load` and sentence-transformers have them."""
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each text, [texts, dimensions]."""
+        """Returns a vector for each text, [texts, dimensions]."""
 
     def encode_query(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each query."""
+        """Returns vectors of queries."""
 
     def encode_document(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each document."""
+        """Returns vectors of documents."""
 
     def similarity(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Compares vectors [n, dimensions] and [m, dimensions]: [n, m]."""
+        """Returns the similarities [n, m] of vectors [n, dimensions] and [m, dimensions]."""
 
 
 def measure(data: EmbeddingSet, model: Embedder) -> dict[str, dict[str, Any]]:
-    """Returns figures from 0 to 1 by kind of task, each beginning with its main one.
+    """Returns scores (1 is best) and counts by kind of task, the main score first.
 
-    STS has Spearman's correlation over all parts together, and that of each part. Retrieval and reranking have a
-    bootstrap `interval` of the main figure, 95 %, over their queries.
+    In retrieval and reranking, `interval` is the main score's 95 % bootstrap interval over queries.
     """
     if isinstance(data, PairSet):
         return {data.kind: _pairs(data, model)}
@@ -49,7 +48,6 @@ def measure(data: EmbeddingSet, model: Embedder) -> dict[str, dict[str, Any]]:
 
 
 def _vectors(encode: Callable, texts: Sequence[str]) -> np.ndarray:
-    """Encodes each text once."""
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return np.asarray(encode(list(places)))[[places[text] for text in texts]]
 
@@ -82,7 +80,7 @@ def _ranking(data: Ranking, model: Embedder) -> dict[str, Any]:
 
 
 def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
-    """Returns each measure's values, the main one's first: float64 [queries], in the order of the judgements."""
+    """Returns each measure's scores, float64 [queries], in the judgements' order; the main measure first."""
     import pytrec_eval
 
     names, asked = list(data.passages), list(data.judgements)
@@ -107,13 +105,11 @@ def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
 
 
 def _interval(values: np.ndarray) -> list[float]:
-    """Returns the ends of the middle 95 % of means of draws of the values."""
     draws = np.random.default_rng(0).choice(values, (_RESAMPLES, len(values)))
     return np.percentile(draws.mean(axis=1), [2.5, 97.5]).tolist()
 
 
 def _classes(data: Classes, model: Embedder) -> dict[str, dict[str, Any]]:
-    """Clusters the test texts by k-means, and classifies them if there are train texts."""
     from sklearn.cluster import MiniBatchKMeans
     from sklearn.metrics import v_measure_score
 
@@ -132,7 +128,6 @@ def _classes(data: Classes, model: Embedder) -> dict[str, dict[str, Any]]:
 
 
 def _classification(data: Classes, train: np.ndarray, vectors: np.ndarray) -> dict[str, Any]:
-    """Fits logistic regressions: one to all rows, and as MTEB ten to a few of each class."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import f1_score
 

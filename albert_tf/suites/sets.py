@@ -1,17 +1,7 @@
-"""Data sets that judge embeddings: published folders and a user's own tables, without TensorFlow.
+"""Data sets for embeddings, read without TensorFlow.
 
-| a folder with | is a set of |
-|---|---|
-| NAME.test.tsv, several: score, sentence, sentence without a header (SemEval) | STS |
-| SICK_test_annotated.txt | STS |
-| cran.all.1400.xml, cran.qry.xml, cranqrel.trec.txt (Cranfield) | retrieval |
-| corpus.jsonl, queries.jsonl, qrels/test.tsv (BEIR) | retrieval |
-| test or dev table with sentence1, sentence2, score | STS |
-| test or dev table with sentence1, sentence2, label (0 or 1) | pair classification |
-| test or dev table with query, passage, label (0 or 1) | reranking |
-| test or dev table with text, label, and a train table with both | classification, clustering |
-
-A table is a .csv, .tsv or JSON lines, also gzipped, or .parquet. Any other file is refused by name.
+A folder of SemEval, SICK, Cranfield or BEIR is recognized by its file names, a table by its columns; see
+docs/guide/measure_embeddings.md.
 """
 
 import dataclasses
@@ -34,15 +24,11 @@ from tfrecords.base.text_files import is_gzipped
 
 @dataclasses.dataclass(frozen=True)
 class PairSet:
-    """Pairs of texts with a number each.
+    """Pairs of texts, each with a number.
 
     Attributes:
-        name: of the set.
-        files: that it was read from.
-        firsts: one text of each pair.
-        seconds: the other one.
         labels: float64 [pairs]: a similarity, or 1 for pairs that belong together and 0 for others.
-        parts: the number of pairs in each part of the set, by its name.
+        parts: for SemEval, the number of pairs per file.
         kind: "STS" or "pair classification".
     """
 
@@ -57,15 +43,13 @@ class PairSet:
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """Queries with judged passages.
+    """Queries, passages, and judgements of their relevance.
 
     Attributes:
-        name: of the set.
-        files: that it was read from.
-        queries: texts by their names.
-        passages: texts by their names.
-        judgements: for each query that has an answer the relevance of passages, 0 for none.
-        kind: "retrieval" among all passages, or "reranking" of the judged ones.
+        queries: texts by id.
+        passages: texts by id.
+        judgements: relevance by query id and passage id; 0: irrelevant.
+        kind: "retrieval" ranks all passages, "reranking" the judged ones.
     """
 
     name: str
@@ -78,7 +62,7 @@ class Ranking:
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """Texts with a class each; `train` and `test` are lists of (text, class)."""
+    """Texts with their classes, as (text, class)."""
 
     kind: ClassVar[str] = "classification"
     name: str
@@ -104,10 +88,10 @@ _CLASS_LIST = "categories.json"
 
 
 def find_sets(data_dir: str) -> list[EmbeddingSet]:
-    """Reads every set in folders, separated by commas, each of which is a set or holds sets.
+    """Reads every data set in comma-separated folders; each folder is a set or holds sets.
 
     Raises:
-        UserError: there is no set, two have one name, or a file is unknown or broken.
+        UserError: no set is found, two have one name, or a file is unknown or broken.
     """
     found = []
     for place in data_dir.split(","):
@@ -269,7 +253,6 @@ def _read_by_columns(name: str, table: Table, columns: dict[str, str], train: Pa
 
 
 def _check_classes(path: Path, rows: Sequence[tuple[str, str]], clusters: bool) -> None:
-    """Raises UserError if classes cannot be learned from these rows, or found again as clusters of them."""
     if len(classes := {label for _, label in rows}) < 2:
         raise UserError(f"'{path}': every text has the label {min(classes)!r}, so nothing can be measured")
     if clusters and len(classes) == len(rows):
@@ -277,7 +260,6 @@ def _check_classes(path: Path, rows: Sequence[tuple[str, str]], clusters: bool) 
 
 
 def _reranking(name: str, table: Table, columns: Mapping[str, str]) -> Ranking:
-    """A passage's name is its text, and so is a query's."""
     texts, judgements = (columns["query"], columns["passage"]), dict[str, dict[str, int]]()
     for query, passage, label in _pairs(table, list(table.rows), texts, _yes_or_no, columns["label"]):
         judged = judgements.setdefault(query, {})
@@ -300,13 +282,11 @@ def _yes_or_no(table: Table, row: DataRow, column: str) -> int:
 
 
 def _column(table: Table, names: Sequence[str]) -> str:
-    """Returns the column that has the first of these names that one has; "" for none."""
     there = {column.strip().casefold(): column for column in reversed(table.columns)}
     return next((there[name] for name in names if name in there), "")
 
 
 def _only(folder: Path, name: str) -> Path:
-    """Returns the path of a file that may be gzipped; raises UserError without one."""
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path

@@ -1,1 +1,1 @@
-"""Fine-tuning tasks: read examples, make features, score, write predictions."""
+"""Fine-tuning tasks."""

@@ -22,7 +22,7 @@ UNREADABLE = re.compile(r"""\[[\s\[]*['"].*['"][\s\]]*\]""", re.DOTALL)
 
 
 def listed(value: Any) -> list | None:
-    """Returns the list that a cell holds or is, or None.
+    """Returns the list in a cell, parsed if the cell is text, or None.
 
     >>> listed("['B-LOC', 'O']"), listed("['B-LOC' 'O']"), listed('["B-LOC", "O"]'), listed("a [b] c")
     (['B-LOC', 'O'], ['B-LOC', 'O'], ['B-LOC', 'O'], None)
@@ -48,7 +48,7 @@ def listed(value: Any) -> list | None:
 
 
 def is_list(value: Any) -> bool:
-    """Returns whether a cell is or holds a list or an object.
+    """Returns whether a cell is a list or object, or the text of one.
 
     >>> [is_list(value) for value in ([0, 1], "[0 1]", "{'a': 1}", "[B-LOC, O]", "[OTHER]", "a [b], c")]
     [True, True, True, True, False, False]

@@ -36,11 +36,6 @@ _NUMBER = re.compile(r"\s*[+-]?\d+(?:([.,])(\d+))?([eE][+-]?\d+)?\s*")
 def find_column(path: Path, columns: Sequence[str], role: str, flag: str = "") -> str:
     """Returns the one column whose name marks it as the "text" or "label" (`role`).
 
-    `path` and `flag`, which names a column, are for the message.
-
-    Raises:
-        UserError: no name does, or several do; the message lists the columns.
-
     >>> find_column(Path("a.csv"), ["id", "Review", "Sentiment"], "text")
     'Review'
     """
@@ -60,11 +55,7 @@ def find_column(path: Path, columns: Sequence[str], role: str, flag: str = "") -
 
 
 def optional_column(path: Path, columns: Sequence[str], role: str, flag: str) -> str:
-    """Returns the column whose name marks it as the "anchor", "positive" or "score" of pairs; "" without one.
-
-    Raises:
-        UserError: several do.
-    """
+    """Returns the column whose name marks it as `role` ("anchor", "positive" or "score"), or "" without one."""
     found = [column for column in columns if column.strip().casefold() in _PAIR_ROLES[role]]
     if len(found) > 1 and found[0].strip().casefold() != role:
         raise UserError(f"'{path}' line 1: {' and '.join(map(repr, found))} may each be the {role}; give --{flag}=...")
@@ -72,16 +63,16 @@ def optional_column(path: Path, columns: Sequence[str], role: str, flag: str) ->
 
 
 class Labels(NamedTuple):
-    """The kind of a label column's values; `decimal_comma`: whether their decimals follow a comma."""
+    """The task for a label column's values; `decimal_comma`: whether they are written like 4,5."""
 
     kind: str
     decimal_comma: bool = False
 
 
 def kind_of_labels(values: Iterable[Any]) -> Labels:
-    """Returns the kind of a label column's values: lists of names, names and whole numbers, or other numbers.
+    """Returns the task for labels: "multilabel" for lists, "regression" for fractions, else "classification".
 
-    Commas are decimal if no value has a point and at least one comma is not followed by three digits, as in thousands.
+    A comma is read as a decimal comma if no value has a point and at least one comma is not followed by three digits.
 
     >>> kind_of_labels(["4,5", "3", "2,25"])
     Labels(kind='regression', decimal_comma=True)

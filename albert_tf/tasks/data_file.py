@@ -1,4 +1,4 @@
-"""A user's single file of examples: its columns, labels and held-out rows."""
+"""A user's single file of examples."""
 
 import collections
 import dataclasses
@@ -29,13 +29,10 @@ MEND_COLUMNS = "say which is meant by --text_column, --second_text_column, --lab
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions:
-    """How to read a file; empty values are determined from the file.
+    """How to read a file; options left empty are detected.
 
-    Attributes:
-        task: "classification", "multilabel", "regression" or "tagging".
-        dev_fraction: the share of rows to hold out; 1 for a file that is only evaluated.
-        split_seed: selects the held-out rows.
-        known: the labels that a row may have; () for any.
+    A `dev_fraction` of 1 is for a file that is only evaluated. `known` are the labels that a row may have; () allows
+    any.
     """
 
     path: str
@@ -54,11 +51,8 @@ class DataFile:
     """A file whose rows have all been read and checked.
 
     Attributes:
-        options: with all values filled in.
-        decimal_comma: whether the label column's numbers have one.
-        labels: rows with each label, by label number; {} of numbers.
-        held_out: bool [rows].
-        repeated: rows whose text is in an earlier row.
+        labels: number of rows by label, in the order of label numbers; {} for regression.
+        repeated: number of rows whose text an earlier row has.
     """
 
     options: FileOptions
@@ -72,7 +66,6 @@ class DataFile:
         return _texts(self.options)
 
     def table(self, split: str) -> Table | None:
-        """Reads the rows of "train" or "dev", or returns None."""
         if split not in ("train", "dev"):
             return None
         wanted = self.held_out if split == "dev" else ~self.held_out
@@ -100,10 +93,10 @@ class DataFile:
 
 
 def open_data_file(options: FileOptions) -> DataFile:
-    """Reads a file once, fills in its options, and checks every row.
+    """Reads a file, fills in options left empty, and checks every row.
 
     Raises:
-        UserError: naming the file, the line, the problem and a remedy.
+        UserError: an unusable file or row; the message says how to mend it.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "reviews.csv"
@@ -117,7 +110,7 @@ def open_data_file(options: FileOptions) -> DataFile:
 
 
 def columns_of(options: FileOptions) -> tuple[str, ...]:
-    """Returns the columns of a file; raises UserError if it holds no table."""
+    """Returns the column names of a file."""
     path = Path(options.path)
     if not path.is_file():
         what = "is a folder; give it by --data_dir" if path.is_dir() else "does not exist"
@@ -131,7 +124,6 @@ def columns_of(options: FileOptions) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
-    """Caches the file that was read before TensorFlow was imported."""
     path = Path(options.path)
     names = _read(options).columns
     label = options.label_column or find_column(path, names, "label")
@@ -178,7 +170,6 @@ def _required(options: FileOptions, decimal_comma: bool = False) -> Table:
 
 
 def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[tuple[str, ...]]]:
-    """Returns a hash of each row's texts, uint64 [rows], and its labels."""
     table = _required(options, decimal_comma)
     seed, keys, labels, known = str(options.split_seed).encode(), [], [], set(options.known)
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -203,10 +194,10 @@ def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple
 
 
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
-    """Returns which rows to hold out, bool [rows]: `fraction` of each label's rows, at least one group and never all.
+    """Returns which rows to hold out, bool [rows]: about `fraction` of the rows of each label.
 
-    Groups (`group_of_row`, numbered at random) stay undivided and count for the rarest label of their rows. The order
-    of the rows has no effect.
+    Rows with equal texts share a random number in `group_of_row`, stay together and count for their rarest label. Of
+    several groups with a label, at least one is held out, never all.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}
@@ -241,7 +232,7 @@ def check_columns(text: str, second: str, label: str) -> None:
 
 
 def check_labels(kind: str, path: Path, column: str, names: Collection[str], rows: int) -> None:
-    """Raises UserError if a column holds one class, a class of its own for each row, or no labels."""
+    """Raises UserError if a column's values cannot be labels."""
     if kind == "multilabel" and not names:
         raise UserError(f"'{path}' line 1: no row has a {column}; give a file with labels")
     if kind == "classification" and len(names) in (1, rows):
@@ -255,7 +246,7 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
 
 
 def ordered_labels(kind: str, names: Collection[str]) -> list[str]:
-    """Returns labels by number: "O" of tags first, whole numbers by value, others by alphabet.
+    """Sorts label names: the tag "O" first, whole numbers by value, then others by alphabet.
 
     >>> ordered_labels("classification", ["b", "10", "9"]), ordered_labels("tagging", ["B-LOC", "O"])
     (['9', '10', 'b'], ['O', 'B-LOC'])

@@ -20,16 +20,13 @@ _UTF8 = ("utf-8", "utf-8-sig", "ascii")
 
 
 def marked_encoding(path: Path) -> str:
-    """Returns the encoding of a file's byte-order mark; "" for UTF-8's or none.
-
-    Raises OSError, EOFError or gzip.BadGzipFile if the file cannot be read.
-    """
+    """Returns the encoding of a file's byte-order mark; "" for UTF-8 or without a mark."""
     head = read_head(path)
     return next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
 
 
 def check_encoding(encoding: str) -> None:
-    """Raises UserError for a name of no text encoding in Python.
+    """Raises UserError if Python has no text encoding of this name.
 
     >>> check_encoding("cp1252")
     """
@@ -41,11 +38,7 @@ def check_encoding(encoding: str) -> None:
 
 
 def decoded_lines(path: Path, encoding: str) -> Iterator[str] | None:
-    """Returns the lines (with their ends) of a file not in UTF-8, else None; `encoding` "": by the byte-order mark.
-
-    Raises:
-        UserError: on reading the first line that is not in the encoding; or the file cannot be read.
-    """
+    """Returns a file's decoded lines, or None for UTF-8; with `encoding` "" its byte-order mark decides."""
     try:
         name = encoding or marked_encoding(path)
     except (OSError, EOFError) as error:

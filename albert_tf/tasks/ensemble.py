@@ -1,4 +1,4 @@
-"""Combined outputs of several models: the mean of logits; of spans, the mean over the models that proposed them."""
+"""Combined outputs of several models."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,15 +10,12 @@ from tfrecords.base.errors import UserError
 
 
 def reduced(outputs: Sequence[Any]) -> list[Any]:
-    """Returns the part of one model's outputs that `combine` needs; much less for spans."""
+    """Returns the part of one model's outputs that `combine` needs."""
     return [_spans_of(output) if isinstance(output, Mapping) else output for output in outputs]
 
 
 def combine(members: Sequence[Sequence[Any]]) -> list[Any]:
-    """Combines outputs of several models, for each a list by row, in the form of one model's.
-
-    An output is an array of logits or values, or a dict with `spans`.
-    """
+    """Combines several models' lists of outputs row by row: averages logits, or calls `combine_spans`."""
     return [_combine_row(outputs) for outputs in zip(*members, strict=True)]
 
 
@@ -39,14 +36,10 @@ def _spans_of(output: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def combine_spans(outputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Combines several models' outputs for one row in the form of one model's.
+    """Combines several models' spans for one row.
 
-    A span's score is the mean over the models that proposed it, so a single proposal is not penalised. Null scores stay
-    separate, [models]: their mean takes each model's least one over all windows (squad_utils.py:855-908, 942-953 of
-    google-research/albert).
-
-    Raises:
-        UserError: heads of different kinds.
+    A span's score is the mean over the models that proposed it. Scores of "no answer" stay separate until each model's
+    minimum over all windows is known (squad_utils.py:855-908, 942-953 of google-research/albert).
     """
     outputs = [_spans_of(output) for output in outputs]
     if len({tuple(output) for output in outputs}) > 1:

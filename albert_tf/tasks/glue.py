@@ -1,4 +1,4 @@
-"""The nine GLUE tasks, from the files that gluebenchmark.com distributes."""
+"""The nine GLUE tasks, from the files of gluebenchmark.com."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Standard metrics, each in [-1, 1] or [0, 1], from predictions and labels of one length."""
+"""Standard metrics."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the F1 of class 1 of two; 0 if it is neither predicted nor present."""
+    """Returns the F1 of class 1; 0 if it is neither predicted nor present."""
     true = np.sum((predictions == 1) & (labels == 1))
     counted = np.sum(predictions == 1) + np.sum(labels == 1)
     return float(2 * true / counted) if counted else 0.0
@@ -25,7 +25,7 @@ def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Returns Matthews correlation for any number of classes (Gorodkin 2004); 0 if either side is constant."""
+    """Returns Matthews correlation for any number of classes (Gorodkin 2004); 0 if an argument is constant."""
     classes, both = np.unique(np.concatenate([labels, predictions]), return_inverse=True)
     true, predicted = np.eye(len(classes))[both].reshape(2, len(labels), len(classes))
     true, predicted = true - true.mean(axis=0), predicted - predicted.mean(axis=0)
@@ -34,12 +34,12 @@ def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the correlation; 0 if either side is constant, where it is undefined."""
+    """Returns Pearson's correlation; 0 if an argument is constant."""
     return _correlation(stats.pearsonr, predictions, labels)
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the correlation of ranks, with shared ranks for ties; 0 if either side is constant."""
+    """Returns Spearman's rank correlation, with mean ranks for ties; 0 if an argument is constant."""
     return _correlation(stats.spearmanr, predictions, labels)
 
 

@@ -1,4 +1,4 @@
-"""Texts with any number of labels; each label has its own probability."""
+"""Texts with any number of labels."""
 
 import dataclasses
 import json
@@ -24,11 +24,7 @@ THRESHOLD = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class MultilabelTask(TextTask):
-    """Labels of texts as lists of names, in JSON lines or in cells as `cells.listed` reads them; [] for none.
-
-    An example's label is the tuple of its labels' numbers. Metrics are the mean F1 of labels and the F1 over all labels
-    of all texts.
-    """
+    """Classification with any number of labels for a text, given as lists of names; [] for none."""
 
     def _label(self, table: Table, row: DataRow) -> tuple[int, ...]:
         names = labels_of(table, row, self.label_column)
@@ -41,7 +37,6 @@ class MultilabelTask(TextTask):
         return "labels", self.indicators(examples)
 
     def indicators(self, examples: Sequence[TextExample]) -> np.ndarray:
-        """Returns 1 for each label of an example: float32 [examples, labels]."""
         values = np.zeros((len(examples), len(self.labels)), np.float32)
         for row, example in zip(values, examples):
             row[list(example.label)] = 1
@@ -63,7 +58,6 @@ class MultilabelTask(TextTask):
         return f"always {names or 'no label'}", np.where(shares > THRESHOLD, np.inf, -np.inf)
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the predicted labels: bool [rows, labels]."""
         return np.asarray(outputs, np.float64) > np.log(THRESHOLD / (1 - THRESHOLD))
 
     def write_predictions(

@@ -1,4 +1,4 @@
-"""Tasks of a user's own examples: a folder of tables, or one file."""
+"""Tasks of a user's own examples."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,13 +26,9 @@ _METRICS = {
 
 
 def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
-    """Makes the task of a user's own data; columns that the settings leave open are detected.
+    """Makes the task for a user's own data.
 
-    Its labels are those of `trained`, task.json of a model that predicts, or of the training file: numbers by value,
-    then names by alphabet; "O" first of tags.
-
-    Raises:
-        UserError: there is neither, or the labels do not fit the task.
+    Labels come from `trained`, a model's task.json; without it from the training file.
     """
     settings, data_file = resolve_data(settings, trained)
     if data_file:
@@ -44,7 +40,7 @@ def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = N
 
 
 def file_task(data_file: DataFile, label_names: Mapping[str, str] | None = None) -> Task:
-    """Makes the task of a file; `label_names` are its names of classes to the model's, by number (None: equal)."""
+    """Makes the task for a file; `label_names` maps the file's class names to the model's."""
     options, labels = data_file.options, label_names or tuple(data_file.labels)
     return _make(options.task, data_file.texts, options.label_column, labels, Path(options.path).parent, {}, data_file)
 

@@ -1,4 +1,4 @@
-"""Tables of text pairs: their columns, checked rows and held-out rows, without TensorFlow."""
+"""Tables of text pairs."""
 
 import dataclasses
 import functools
@@ -25,13 +25,7 @@ _FLAGS = {"anchor": "text_column", "positive": "second_text_column", "score": "l
 
 
 class PairExample(NamedTuple):
-    """A row of texts that belong together or not.
-
-    Attributes:
-        texts: the anchor, what belongs to it (or is compared with it), and what does not.
-        score: how well the second text fits, or None.
-        index: the row's line in its file.
-    """
+    """A row of texts: the anchor, a text that matches it or is scored against it, then negatives."""
 
     texts: tuple[str, ...]
     score: float | None = None
@@ -42,14 +36,7 @@ class PairExample(NamedTuple):
 class PairData:
     """Tables of pairs whose rows have all been checked.
 
-    Attributes:
-        loss: a key of PAIR_LOSSES.
-        columns: of the texts, the anchor's first.
-        score: the column of scores; "" for none.
-        files: by split.
-        encoding: of `read_table`.
-        held_out: of a single file the rows that are the split "dev": bool [rows].
-        rows: their number in the file of the split "train".
+    `columns` are the text columns, the anchor's first. `held_out`, bool [rows], marks the "dev" rows of a single file.
     """
 
     loss: str
@@ -61,7 +48,6 @@ class PairData:
     rows: int = 0
 
     def examples(self, split: str) -> Iterator[PairExample] | None:
-        """Reads the rows of "train", "dev" or "test", or returns None."""
         if self.held_out is None:
             path = self.files.get(split)
             return None if path is None else self._examples(path)
@@ -95,13 +81,7 @@ class PairData:
 
 
 def open_pairs(settings: Any) -> PairData:
-    """Finds the columns of --data_file or --data_dir, chooses a loss, and checks every row.
-
-    `settings` are those of fine-tuning or of mining.
-
-    Raises:
-        UserError: naming the file, the line, the problem and a remedy.
-    """
+    """Finds the columns of --data_file or --data_dir, chooses a loss, and checks every row."""
     folder = getattr(settings, "data_dir", "")
     if not folder:
         columns_of(FileOptions(settings.data_file, encoding=settings.encoding))
@@ -120,7 +100,6 @@ def open_pairs(settings: Any) -> PairData:
 
 @functools.lru_cache(maxsize=4)
 def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _state: tuple) -> PairData:
-    """Caches the files that were read before TensorFlow was imported."""
     flags, path = dict(given), files[0][1]
     encoding = flags["encoding"] if dev_fraction or flags["encoding"] else None
     data = _with_columns(path, read_table(path, encoding=encoding).columns, flags)
@@ -147,7 +126,7 @@ def _key(text: str, seed: int) -> int:
 
 
 def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
-    """Returns a number for each text, equal for texts that differ in case and spaces alone: int64 [rows, texts]."""
+    """Returns text hashes, int64 [rows, texts], equal for texts that differ in case and spaces alone."""
     return np.array([[_key(text, 0) for text in example.texts] for example in examples], np.uint64).astype(np.int64)
 
 
@@ -171,7 +150,6 @@ def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) 
 
 
 def _check_loss(path: Path, loss: str, columns: Sequence[str], score: str, flags: Mapping[str, str]) -> None:
-    """Raises UserError if the columns are not those that a loss reads."""
     rule, documents, teacher = PAIR_LOSSES[loss], len(columns) - 1, flags["teacher"]
     asks = f"'{path}': --loss={loss}"
     if documents < rule.documents:

@@ -1,4 +1,4 @@
-"""Pairs of texts, on which an embedder trains: as a task, and as data for `fit`."""
+"""Training of an embedder on pairs of texts."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,10 +41,9 @@ _BLOCK = 2**24
 def pair_rows(
     tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int, prompts: tuple[str, str] = ("", "")
 ) -> FeatureRows:
-    """Makes a row of each anchor and its documents.
+    """Tokenizes each anchor with its documents into a row; the documents' features have the prefix `document_`.
 
-    `texts` are the anchors, the positives and each column of negatives; `prompts` go before each anchor and each
-    document. A document's features have the prefix `document_`.
+    `texts` are the columns: anchors, positives, negatives.
     """
     anchors, *documents = ([prompt + text for text in column] for prompt, column in zip(_each(prompts, texts), texts))
     rows = text_rows(tokenizer, [anchors], max_seq_length)
@@ -64,7 +63,6 @@ def _each(prompts: tuple[str, str], texts: Sequence) -> list[str]:
 
 
 def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
-    """Joins the columns' arrays row by row, filled up to the longest: [columns, length] a row."""
     lengths = np.max([np.diff(column.splits) for column in columns], axis=0)
     splits, count = np.concatenate([[0], np.cumsum(lengths)]), len(columns)
     values = np.full(count * int(splits[-1]), fill, np.int32)
@@ -78,20 +76,18 @@ def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
 class TextPairs(keras.utils.PyDataset):
     """Batches of text pairs for `fit` of a PairTrainer; each epoch has another order.
 
-    Rows of one batch have no text in common, since each would be a wrong negative of the other.
+    Without `targets`, no text is in two rows of a batch, where it would be a wrong negative.
 
     Args:
-        preprocessor: of the model: `loaded.preprocessor()`.
+        preprocessor: the model's, from `loaded.preprocessor()`.
         anchors: strings, such as queries.
-        positives: strings that belong to them, or that `targets` score.
-        negatives: lists of strings that do not.
-        targets: a number for each row, or several: scores of CoSENT, margins, or a teacher's vectors end to end.
-        batch_size: rows of a batch.
+        positives: for each anchor a matching string, or one that `targets` score.
+        negatives: lists with one non-matching string for each anchor.
+        targets: numbers for each row: scores, margins, or a teacher's concatenated vectors.
         prompts: the text before each anchor, and before each other text.
-        seed: of the order.
 
     Raises:
-        UserError: columns of unequal length, anything but strings, or too few different texts for a batch.
+        UserError: columns of unequal length, texts that are not strings, or too few different texts for a batch.
 
     Example:
         >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -130,7 +126,6 @@ class TextPairs(keras.utils.PyDataset):
         self.on_epoch_end()
 
     def on_epoch_end(self) -> None:
-        """Draws the next epoch's batches."""
         if self.epoch == -1:
             batches_per_epoch(self.rows, self.batch_size)
             self._padded = padding(self.rows, self.max_seq_length)
@@ -147,17 +142,7 @@ class TextPairs(keras.utils.PyDataset):
 
 @dataclasses.dataclass(frozen=True)
 class PairsTask(Task):
-    """Training of an embedder on a table of pairs.
-
-    Attributes:
-        loss: without the widths that only the model knows to be right.
-        head: arguments of the AlbertSentenceEmbedder; see `begun_from`.
-        prompts: by name, as in a folder of sentence-transformers.
-        query_prompt, document_prompt: those before anchors and other texts; None for the model's own.
-        teacher: an embedder to learn from, or None.
-        kept: other entries of the starting model's task.
-        defaults: with the longest row of the starting model.
-    """
+    """Training of an embedder on a table of pairs; where a prompt is None, the model's is used."""
 
     data: PairData
     loss: PairLoss
@@ -187,7 +172,6 @@ class PairsTask(Task):
         return [] if self.data.held_out is not None or len(self.data.files) == 1 else list(self.data.files.values())
 
     def begun_from(self, model: Any, task: Mapping[str, Any]) -> "PairsTask":
-        """Returns the task with pooling, layers and prompts of the model that training starts from."""
         head: dict[str, Any] = {}
         if isinstance(model, AlbertSentenceEmbedder):
             config = model.get_config()
@@ -205,7 +189,6 @@ class PairsTask(Task):
         return dataclasses.replace(self, head=head, prompts=prompts, kept=kept, defaults=defaults)
 
     def _towards(self, teacher: AlbertSentenceEmbedder, head: dict[str, Any], encoder: Any) -> dict[str, Any]:
-        """Adds a dense layer to the teacher's width, where that is another, and its normalization."""
         layers = list(head.get("projections", ()))
         width = (
             layers[-1]["units"] if layers else encoder.config.hidden_size * len(head.get("pooling", "mean").split("+"))
@@ -234,7 +217,6 @@ class PairsTask(Task):
         return dataclasses.replace(rows, values={} if targets is None else {TARGETS: targets}, keys=keys)
 
     def _targets(self, examples: Sequence[PairExample]) -> np.ndarray | None:
-        """Returns the scores of the rows, or what the teacher makes of their texts: float32 [rows, numbers]."""
         if self.teacher is None:
             return np.array([[example.score] for example in examples], np.float32) if self.data.score else None
         vectors = self._taught(examples)
@@ -244,7 +226,6 @@ class PairsTask(Task):
         return products[:, :1] - products[:, 1:]
 
     def _taught(self, examples: Sequence[PairExample]) -> np.ndarray:
-        """Returns the teacher's vectors, float32 [rows, texts, dimensions], each text by its role's prompt."""
         assert self.teacher is not None
         anchors, *others = zip(*(example.texts for example in examples))
         documents = [_encoded(self.teacher.encode_document, column) for column in others]
@@ -290,7 +271,7 @@ ROLES = ("query", "document")
 
 
 def pairs_task(settings: FinetuningSettings) -> PairsTask:
-    """Makes the task of --task=pairs; the teacher is loaded."""
+    """Makes the task of --task=pairs."""
     data = open_pairs(settings)
     dims = tuple(int(width) for width in settings.matryoshka_dims.split(",") if width)
     loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, settings.symmetric, settings.margin, dims)
@@ -301,16 +282,15 @@ def pairs_task(settings: FinetuningSettings) -> PairsTask:
 
 
 def _encoded(encode: Callable[..., np.ndarray], texts: Sequence[str]) -> np.ndarray:
-    """Encodes each different text once."""
     different = list(dict.fromkeys(texts))
     places = {text: number for number, text in enumerate(different)}
     return encode(different, normalize=False)[[places[text] for text in texts]]
 
 
 def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Returns the rank of each anchor's positive among the documents of all rows, from 1: int64 [rows].
+    """Returns the rank of each anchor's positive among the documents of all rows, from 1.
 
-    `vectors` are [rows, texts, dimensions], `keys` equal for equal texts, [rows, texts].
+    `vectors` are [rows, texts, dimensions]; `keys` come from `keys_of`.
     """
     # Each different text counts once.
     names, first = np.unique(keys[:, 1:], return_index=True)

@@ -1,4 +1,4 @@
-"""Rows of Parquet files, a batch at a time; pyarrow is imported when needed."""
+"""Rows of Parquet files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +10,7 @@ ENDING = ".parquet"
 
 
 def read(path: Path) -> tuple[tuple[str, ...], Iterator[dict[str, Any]]]:
-    """Returns the columns of a file, and its rows as Python's values.
-
-    Raises:
-        UserError: pyarrow is missing, or the file is damaged or no Parquet.
-    """
+    """Returns the column names of a file, and its rows as Python values."""
     try:
         import pyarrow
         from pyarrow import parquet

@@ -28,7 +28,7 @@ DEFAULTS = Hyperparameters(1e-5, 32, 12000, num_warmup_steps=1000)
 
 
 class RaceExample(NamedTuple):
-    """A question about an article; `answers`: the question with each option filled in, `label`: the right one."""
+    """A question about an article; `answers` are the question with each option filled in."""
 
     name: str
     level: str
@@ -39,10 +39,7 @@ class RaceExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RaceTask(Task):
-    """Multiple choice from the official {train,dev,test}/{middle,high}/*.txt, or one all.txt; each perhaps with .gz.
-
-    A row is [CLS] article [SEP] question and option [SEP] for each option (see `Framer.choices`).
-    """
+    """Multiple choice on the official {train,dev,test}/{middle,high}/*.txt, or all.txt there."""
 
     data_dir: Path
     name: str = "race"
@@ -89,7 +86,6 @@ class RaceTask(Task):
     def score(
         self, examples: Sequence[RaceExample], rows: FeatureRows, outputs: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        """Returns the accuracy of all, and of each level."""
         right = np.array(outputs).argmax(axis=-1) == [example.label for example in examples]
         levels = np.array([example.level for example in examples])
         scores = {"accuracy": float(right.mean())}
@@ -123,7 +119,6 @@ class RaceTask(Task):
 
 
 def _by_question(rows: RaggedArray, fill: int) -> RaggedArray:
-    """Returns the rows of a question's options side by side, [options, length of the longest]."""
     lengths = np.diff(rows.splits)
     longest = lengths.reshape(-1, len(LETTERS)).max(axis=1)
     columns = np.repeat(longest, len(LETTERS))

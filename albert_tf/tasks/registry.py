@@ -26,13 +26,7 @@ TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
 
 
 def create_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
-    """Makes the task that `settings.task` names or, without a name, that the labels determine.
-
-    With `trained`, task.json of the model that predicts, no training file is needed.
-
-    Raises:
-        UserError: for an unknown name, or settings that do not fit the task.
-    """
+    """Makes the task that `settings.task` names; without a name, the labels decide."""
     if settings.task in ("", *OWN_KINDS):
         return own_task(settings, trained)
     if settings.task not in TASKS:

@@ -1,4 +1,4 @@
-"""Detection of the task and the columns of a user's own tables, without TensorFlow."""
+"""Detection of a task and its columns in a user's tables."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,13 +17,7 @@ from tfrecords.base.errors import UserError
 def resolve_data(
     settings: FinetuningSettings, trained: Mapping[str, Any] | None = None
 ) -> tuple[FinetuningSettings, DataFile | PairData | None]:
-    """Returns the settings with task and columns filled in from the user's tables, and the --data_file if set.
-
-    It finds all errors of --data_file. `trained` is task.json of a model that only predicts.
-
-    Raises:
-        UserError: as `open_data_file` and `find_column`.
-    """
+    """Returns the settings with task and columns filled in, and the opened --data_file, if any."""
     if settings.task == "pairs" and trained is None:
         pairs = open_pairs(settings)
         return dataclasses.replace(settings, loss=pairs.loss), pairs
@@ -79,11 +73,7 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
 
 
 def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_column: str = "") -> DataFile:
-    """Opens a file of labelled rows for the predictions of a trained model; open columns are its, or else detected.
-
-    Raises:
-        UserError: as `open_data_file`, or the model takes another number of texts.
-    """
+    """Opens a file of labelled rows for a trained model; columns default to the model's."""
     columns, inputs = columns_of(options), list(trained.get("inputs") or ())
     if len(inputs) == 1 and options.second_text_column:
         raise UserError(
@@ -100,11 +90,7 @@ def open_labelled_file(options: FileOptions, trained: Mapping[str, Any], label_c
 
 
 def check_labelled_file(options: FileOptions, trained: Mapping[str, Any] | None, label_column: str = "") -> None:
-    """Does `open_labelled_file` as far as possible without loading the model.
-
-    Raises:
-        UserError: as `open_labelled_file`, or the model predicts no labels.
-    """
+    """Raises UserError if `open_labelled_file` would; needs no loaded model."""
     kind = (trained or {}).get("kind")
     if not trained or kind not in OWN_KINDS:
         columns_of(options)

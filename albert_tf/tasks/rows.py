@@ -1,4 +1,4 @@
-"""Model inputs made from examples: rows of different lengths, in memory or on disk, padded batch by batch."""
+"""Model inputs as rows of different lengths."""
 
 import contextlib
 import dataclasses
@@ -22,12 +22,9 @@ _BLOCK = 2**20
 
 
 class RaggedArray(Sequence):
-    """Arrays [..., length] of different lengths, end to end in one array.
+    """Arrays [..., length] of different lengths, one after another in `values`.
 
-    Args:
-        values: [numbers], usually int32.
-        splits: the offset of each array and the end of the last: int64 [arrays + 1].
-        lead: dimensions before the length.
+    Array i has the columns `splits[i]` to `splits[i + 1]`; `lead` is its shape without the length.
     """
 
     def __init__(self, values: np.ndarray, splits: np.ndarray, lead: tuple[int, ...] = ()):
@@ -44,18 +41,16 @@ class RaggedArray(Sequence):
         return self.values.dtype
 
     def read(self, start: int, end: int) -> np.ndarray:
-        """Returns the columns [start, end) of all arrays end to end: [numbers]."""
         size = math.prod(self.lead)
         return self.values[size * start : size * end]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Yields all numbers in order, a few million at a time."""
         total = int(self.splits[-1])
         return (self.read(start, min(start + _BLOCK, total)) for start in range(0, total, _BLOCK))
 
 
 class StoredArray(RaggedArray):
-    """A RaggedArray whose numbers fill a file; an unnamed file is removed with this object or the process."""
+    """A RaggedArray whose values are in a file."""
 
     def __init__(self, file: BinaryIO, splits: np.ndarray, lead: tuple[int, ...], dtype: type = np.int32):
         super().__init__(np.empty(0, dtype), splits, lead)
@@ -69,17 +64,15 @@ class StoredArray(RaggedArray):
 
 @dataclasses.dataclass(frozen=True)
 class FeatureRows:
-    """Rows of features; a row is one example, or one window of one.
+    """Rows of features; a row is one example, or a window of it.
 
     Attributes:
-        tokens: by feature name, an array [length] or [choices, length] a row, int32. `input_ids`, `input_mask` and
-            `segment_ids` are always present and equally long.
-        values: by feature name, an array [rows, ...].
-        pad_id: pads `input_ids`; 0 pads all others.
-        target: the feature that `fit` gets as `y`; None if the loss reads its labels from the features.
-        weight: the feature that weights the loss, [rows] or [rows, length].
-        truncation: the text that is in no row.
-        keys: of each row's texts, int64 [rows, texts]; rows that share one share no training batch.
+        tokens: for each feature, an array [length] or [choices, length] per row; always `input_ids`, `input_mask` and
+            `segment_ids`.
+        values: for each other feature, an array [rows, ...].
+        target: the feature that `fit` gets as `y`; None if the loss reads labels from the features.
+        weight: the feature that `fit` gets as sample weight.
+        keys: int64 [rows, texts]; rows with a common key never share a training batch.
     """
 
     tokens: Mapping[str, RaggedArray]
@@ -95,26 +88,19 @@ class FeatureRows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The number of tokens of each row, int64 [rows]."""
         return self.lengths_of("input_ids")
 
     def lengths_of(self, name: str) -> np.ndarray:
-        """Returns the number of tokens of each row in a feature, int64 [rows]."""
         return np.diff(self.tokens[name].splits)
 
     @property
     def sizes(self) -> np.ndarray:
-        """The number of tokens of all texts of each row, padding between texts included, int64 [rows]."""
+        """The number of tokens of each row, padding between its texts included, int64 [rows]."""
         names = [name for name in self.tokens if name.endswith("input_ids")]
         return sum(math.prod(self.tokens[name].lead) * self.lengths_of(name) for name in names)
 
     def batch(self, indices: Sequence[int], length: int | Mapping[str, int]) -> tuple:
-        """Returns some rows, padded to `length` columns, or each feature to its own.
-
-        Returns:
-            (features,), (features, target) or (features, target, weight); features are [batch, ..., length] or [batch,
-            ...].
-        """
+        """Returns (features,), (features, target) or (features, target, weight), padded to `length` columns."""
         columns = length if isinstance(length, Mapping) else dict.fromkeys(self.tokens, length)
         features = {name: self._padded(name, rows, indices, columns[name]) for name, rows in self.tokens.items()}
         features |= {name: values[indices] for name, values in self.values.items()}
@@ -132,11 +118,7 @@ class FeatureRows:
 
 
 def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
-    """Returns the columns of a batch whose longest row has `length`: few distinct values, little padding.
-
-    Multiples of 8 up to 64, of 32 up to 256, and of 64 beyond; with `any_shape` of 2. Above `limit` only if `length`
-    is.
-    """
+    """Rounds a length up to one of few values, at most `limit`."""
     # In batches of 32 rows of SST-2, MRPC, RTE and CoLA 22, 16, 10 and 26 % of the columns are padding, by multiples of
     # 2 it is 7, 2, 3 and 7 %, in up to 40 shapes.
     step = 2 if any_shape else 8 if length <= 64 else 32 if length <= 256 else 64
@@ -144,7 +126,7 @@ def padded_length(length: int, limit: int, any_shape: bool = False) -> int:
 
 
 def on_host(make: Callable) -> Callable:
-    """Wraps a function so that TensorFlow runs it on the CPU; another framework may use the GPU."""
+    """Decorates a function: TensorFlow runs it on the CPU."""
 
     @functools.wraps(make)
     def call(*arguments, **options):
@@ -155,7 +137,7 @@ def on_host(make: Callable) -> Callable:
 
 
 def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray]:
-    """Converts framed rows to `tokens` of FeatureRows; other features are int32 [tokens of all rows]."""
+    """Converts FramedRows to the `tokens` of FeatureRows."""
     ids = rows.input_ids.values.numpy()
     features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": rows.segment_ids.values.numpy()}
     splits = rows.input_ids.row_splits.numpy()
@@ -164,7 +146,7 @@ def features_of(rows: FramedRows, **others: np.ndarray) -> dict[str, RaggedArray
 
 @on_host
 def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_length: int) -> FeatureRows:
-    """Makes an unlabelled row of each text or pair; `texts` is (texts,) or (first texts, second texts)."""
+    """Tokenizes each text or pair into a row; `texts` is (texts,) or (first texts, second texts)."""
     framer, tokens = Framer(tokenizer, max_seq_length), [encode(tokenizer, column) for column in texts]
     rows = framer.frame(*tokens)
     whole = sum(column.row_lengths().numpy() for column in tokens)
@@ -173,13 +155,7 @@ def text_rows(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], max_seq_leng
 
 
 def store(chunks: Iterable[FeatureRows]) -> FeatureRows:
-    """Merges chunks of rows into one with tokens on disk; at most one chunk is in memory.
-
-    Subclass fields are dropped, since training does not read them.
-
-    Raises:
-        UserError: there are no rows, or the temporary folder lacks the space.
-    """
+    """Merges chunks of rows into FeatureRows on disk; at most one chunk is in memory."""
     chunk, files, lengths, values, keys, truncation = None, {}, [], [], [], Truncation()
     for chunk in chunks:
         with _room():
@@ -214,7 +190,6 @@ def chunked(examples: Iterable, size: int) -> Iterator[list]:
 
 
 def _folder() -> str:
-    """Returns $TMPDIR or else /var/tmp, since /tmp may be in memory."""
     # No alarm (B108): names in it are random, and made at once.
     return "/var/tmp" if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()  # nosec B108
 
@@ -230,12 +205,9 @@ def _room() -> Iterator[None]:
 
 
 def weigh(rows: FeatureRows, labels: Sequence[str] | None, class_weights: str) -> FeatureRows:
-    """Adds a weight by class to each training row.
+    """Adds a loss weight by class to each training row.
 
     `class_weights` is "balanced" (rows / (classes * rows of the class)), or such as "no=1,yes=3"; other classes have 1.
-
-    Raises:
-        UserError: the rows have no classes, or `class_weights` is neither.
     """
     if labels is None or rows.target != "label":
         raise UserError("--class_weights is for tasks that give every text a class; leave it out")

@@ -33,7 +33,8 @@ _OF_FLAG = {
 class FinetuningSettings(TrainerSettings):
     """The settings of a fine-tuning run.
 
-    Steps count optimizer updates; batch sizes count examples. "The task's own" is in docs/guide/finetune.md.
+    Steps count optimizer updates; batch sizes count examples. Defaults called "the task's own" are in
+    docs/guide/finetune.md.
     """
 
     groups: ClassVar[dict[str, str]] = {
@@ -254,7 +255,6 @@ class FinetuningSettings(TrainerSettings):
         return LearnedExit(self.exit_prior, self.exit_beta) if self.learned_exit else self.early_exit
 
     def seed_list(self) -> list[int]:
-        """Returns the runs' seeds; raises UserError unless `seeds` is a number of runs or a list without repeats."""
         if not self.seeds:
             return [self.seed]
         try:
@@ -285,6 +285,6 @@ class EnsembleSettings(CheckedSettings):
 
 
 def check_data_dir(path: str) -> None:
-    """Raises UserError if there is no folder of a task's files."""
+    """Raises UserError if `path` is no folder."""
     if not Path(path).is_dir():
         raise UserError(f"no folder '{path}'; --data_dir names the one with the task's files")

@@ -18,12 +18,12 @@ DESCRIPTIONS = re.compile(
 
 
 def find_table(folder: Path, stem: str, suffixes: Sequence[str] = SUFFIXES) -> Path | None:
-    """Returns the file of that name with any of the suffixes, perhaps gzipped; raises UserError for several."""
+    """Returns the only file named `stem` with one of the suffixes, perhaps gzipped, or None."""
     return find_tables(folder, suffixes, stem).get(stem)
 
 
 def find_tables(folder: Path, suffixes: Sequence[str] = SUFFIXES, stem: str = "") -> dict[str, Path]:
-    """Returns the files with one of the suffixes by their names without it; raises UserError for equal names."""
+    """Returns the files with one of the suffixes, by their names without suffix."""
     found: dict[str, list[Path]] = {}
     for path in folder.glob(f"{glob.escape(stem)}*"):
         of_name = path.name[: len(path.name) - len(ending(path)) - 3 * is_gzipped(path)]
@@ -46,7 +46,7 @@ _NO_TABLES = {
 
 
 def no_table_hint(path: Path) -> str:
-    """Returns how to make a table of a file, as the end of a message, or ""."""
+    """Returns how to convert a file to a readable table, or ""."""
     return next((fix for endings, fix in _NO_TABLES.items() if ending(path) in endings), "")
 
 
@@ -55,7 +55,7 @@ OWN_STEMS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval"),
 
 
 def own_stems(folder: Path) -> dict[str, str]:
-    """Returns the file names of a user's own data by split; raises UserError if a split has several."""
+    """Returns which splits a user's folder has, and their file names without suffix."""
     found = {}
     for split, names in OWN_STEMS.items():
         stems = [stem for stem in names if find_table(folder, stem)]
@@ -67,7 +67,7 @@ def own_stems(folder: Path) -> dict[str, str]:
 
 
 def train_file(folder: Path) -> Path:
-    """Returns the training file of a user's own data; raises UserError without one."""
+    """Returns the training file in a user's folder."""
     if path := find_table(folder, "train"):
         return path
     other = ", ".join(sorted(path.name for path in folder.glob("train*") if path.is_file()))
@@ -78,7 +78,7 @@ def train_file(folder: Path) -> Path:
 
 
 def warn_of_unused(used: Sequence[Path]) -> None:
-    """Warns of files next to those in use that are no known descriptions."""
+    """Warns of files in the folder of `used` that nothing reads."""
     names = {path.name for path in used[0].parent.iterdir() if path.is_file()} - {path.name for path in used}
     if unused := [name for name in sorted(names) if not DESCRIPTIONS.fullmatch(name)]:
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""

@@ -1,4 +1,4 @@
-"""Detects separator and quoting of a user's table from its lines or, in doubt, its name."""
+"""Detects separator and quoting of a user's table."""
 
 import csv
 import itertools
@@ -25,13 +25,7 @@ _LONGEST_CELL = 1 << 24
 
 
 class TableFormat(NamedTuple):
-    """How the cells of a table are written.
-
-    Attributes:
-        quoted: whether quotation marks around a cell are removed and may enclose separators and line feeds.
-        skipped: lines before the header.
-        doubtful: the first line whose quotation marks may be part of its text; 0 for none.
-    """
+    """How a table's cells are written; `doubtful` is the first line whose quotation marks may be text, 0 for none."""
 
     separator: str
     quoted: bool = True
@@ -44,11 +38,10 @@ PUBLISHED = TableFormat("\t", quoted=False)
 
 
 def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]) -> TableFormat:
-    """Detects the format of a file.
+    """Detects separator and quoting of a file.
 
-    The file's ending sets the separator, unless another one splits the header, which lacks it, and the first row into
-    equally many cells, more than one. Cells separated by tabs count as quoted if all quotation marks are as pandas
-    writes them and at least one cell needs them.
+    The ending sets the separator, unless only another separator splits header and first row into equally many cells.
+    Tab-separated cells count as quoted if all quotation marks are as pandas writes them and some cell needs them.
 
     >>> find_format("a.csv", lambda: iter(["text;label\\n", "Good, all in all;1\\n"])).separator
     ';'
@@ -67,7 +60,7 @@ def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]
 
 
 def other_separator(columns: Sequence[str]) -> str:
-    """Returns a remedy for a header of one column that may have another separator, or "".
+    """Returns a remedy if a header of one column seems to use another separator, else "".
 
     >>> other_separator(["text^label"])
     "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
@@ -98,11 +91,7 @@ def _fits(lines: Sequence[str], separator: str) -> bool:
 
 
 def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
-    """Returns whether cells separated by tabs are quoted, and the first line where that is in doubt (0: none).
-
-    Quoted are tables where each quotation mark is as a program writes it and one is as no text is: doubled, all over
-    the header, or around a tab or line feed. In doubt are cells that need no quotes and may be speech: "Hello!".
-    """
+    """Returns whether tab-separated cells are quoted, and TableFormat.doubtful."""
     width, needed, rows_fit, doubtful = 0, False, True, 0
     for start, record in _records_with_marks(lines):
         if not _QUOTED_ROW.fullmatch(record):
@@ -122,7 +111,6 @@ def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
 
 
 def _records_with_marks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yields the header and all rows with a quotation mark, each with its first line."""
     waiting: list[str] = []
     is_open, size, start = False, 0, 0
     for number, line in enumerate(lines, 1):

@@ -1,14 +1,4 @@
-"""Tables with named columns: TSV as GLUE writes it, and a user's own TSV, CSV, JSON lines (also gzipped) and Parquet.
-
-| of a file | accepted | refused or warned about |
-|---|---|---|
-| name | endings in SUFFIXES, in any case, optionally with .gz | two files of one name; unused files |
-| encoding | UTF-8, with or without a byte-order mark; the one named | any other, by name if known |
-| separator | of the ending; commas, tabs, semicolons, pipes; Excel's line sep= | others, by name |
-| quotes | CSV; tabs with cells quoted as pandas does, or not at all | tabs with quotes that may be text |
-| columns | requested ones; others are ignored | missing and repeated ones |
-| rows | blank lines are skipped, unless there is only one column | another number of cells; repeated keys |
-"""
+"""Tables with named columns; docs/reference/tasks.md says which are accepted."""
 
 import csv
 import gzip
@@ -55,7 +45,7 @@ class DataRow(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The rows of a file, read one by one and only once; a broken row raises a UserError when it is reached."""
+    """The rows of a file, which can be read once; a broken row raises UserError when reached."""
 
     path: Path
     columns: tuple[str, ...]
@@ -66,11 +56,7 @@ class Table(NamedTuple):
         return UserError(f"'{self.path}' {place} {row.line}: {what}; {mend}")
 
     def require(self, columns: Sequence[str], mend: str = "name the columns so") -> "Table":
-        """Returns the table, with a check that every row has these columns (JSON lines may not).
-
-        Raises:
-            UserError: columns are missing.
-        """
+        """Returns the table; UserError if it, or later a row, lacks one of the columns."""
         missing = [f"'{name}'" for name in columns if name not in self.columns]
         if missing:
             # The only difference may be an invisible mark or a blank.
@@ -93,17 +79,10 @@ def read_table(
     published: bool = False,
     encoding: str | None = None,
 ) -> Table:
-    """Reads a file by its suffix, one of SUFFIXES (optionally with .gz) or .parquet.
+    """Reads separated cells, JSON lines (both optionally gzipped) or Parquet, according to the file's ending.
 
-    Args:
-        path: of the file.
-        header: the columns of a .tsv or .csv without a header line.
-        skip_broken: whether rows with too many or too few columns are skipped with a warning, not an error.
-        published: whether cells are separated by tabs and never quoted, as in GLUE's files.
-        encoding: Python's name; "": UTF-16 with a byte-order mark, else UTF-8; None: UTF-8.
-
-    Raises:
-        UserError: the file cannot be read, is empty or has a broken row.
+    `header` names the columns of a file without a header line; `published` is for GLUE's files, whose cells are never
+    quoted. `encoding` "" is that of a byte-order mark, else UTF-8; None is UTF-8.
     """
     if ending(path) == parquet.ENDING:
         columns, values = parquet.read(path)
@@ -126,7 +105,6 @@ def read_table(
 
 
 def _lines(path: Path, encoding: str | None = None) -> Iterator[str]:
-    """Yields lines with their ends, split at line feeds only."""
     if encoding is not None and (found := decoded_lines(path, encoding)):
         yield from found
         return
@@ -173,7 +151,7 @@ def _csv_cells(path: Path, lines: Iterable[str], written: TableFormat) -> Iterat
 
 
 def _filled(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    """Skips blank lines; in a table of one column, those between rows are empty cells."""
+    """Skips blank lines; in a table of one column, blank lines between rows become empty cells."""
     width, blank = 0, list[int]()
     for number, cells in rows:
         if not cells:
@@ -228,11 +206,7 @@ def _rows(
 
 
 def read_json_lines(path: Path, encoding: str | None = None) -> Table:
-    """Reads a file with one JSON object a line, whatever its suffix.
-
-    Raises:
-        UserError: the file cannot be read, is empty, or a line is not an object.
-    """
+    """Reads a file with one JSON object per line."""
     return _checked(path, _objects(path, encoding))
 
 
@@ -261,7 +235,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def whole_characters(value: Any) -> Any:
-    """Replaces lone surrogates in a JSON value by U+FFFD: no tokenizer accepts them."""
+    """Replaces lone surrogates in a JSON value by U+FFFD."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\ufffd", value)
     if isinstance(value, list):
@@ -279,7 +253,7 @@ def _checked(path: Path, rows: Iterator[DataRow], columns: tuple[str, ...] | Non
 
 
 def write_table(path: Path, header: Sequence[str], lines: Iterable[Sequence]) -> Path:
-    """Writes a TSV, or a CSV by its name, atomically; cells with a separator, a quote or a line feed are quoted."""
+    """Writes a TSV, or a CSV if the name says so, atomically."""
     with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t", lineterminator="\n")
         writer.writerow(header)

@@ -1,4 +1,4 @@
-"""Classification of every word of a text, as in named-entity recognition."""
+"""Classification of every word of a text."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ from tfrecords.tokenizers.base import Tokenizer
 
 
 class TaggedExample(NamedTuple):
-    """A text in words; `tags`: their numbers, or None."""
+    """A text's words; `tags`: the numbers of their tags, or None."""
 
     words: list[str]
     tags: list[int] | None
@@ -36,17 +36,17 @@ class TaggedExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedRows(FeatureRows):
-    """Rows of words; `heads`: the column of every word's first token in each row, without truncated words."""
+    """Rows of tagged words; `heads`: the column of each word's first token, truncated words left out."""
 
     heads: RaggedArray
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggingTask(Task):
-    """Tagging of words; words and tags are lists, or separated by white space (as in `str.split`).
+    """Tags words; words and tags are lists, or texts split at white space.
 
-    A list is JSON, or a cell as pandas and numpy write lists. A word's tag is predicted at its first token (as BERT's
-    for CoNLL-2003, section 5.3). If all tags are O, B-... or I-..., entities are scored as conlleval does.
+    A word's tag is predicted at its first token (BERT, section 5.3). If all tags are O, B-... or I-..., entities are
+    scored as conlleval does.
     """
 
     data_dir: Path
@@ -150,7 +150,6 @@ class TaggingTask(Task):
     def predictions(
         self, examples: Sequence[TaggedExample], rows: TaggedRows, outputs: Sequence[np.ndarray]
     ) -> list[list[int]]:
-        """Returns the tag of every word; of truncated words the first of `labels` ("O" if it exists)."""
         tags = []
         for example, heads, logits in zip(examples, rows.heads, outputs):
             best = logits[heads].argmax(axis=-1).tolist()
@@ -179,7 +178,7 @@ class TaggingTask(Task):
 def tagged_rows(
     examples: Sequence[TaggedExample], tokenizer: Tokenizer, max_seq_length: int, training: bool
 ) -> TaggedRows:
-    """Makes a row of each example: [CLS], the tokens of all words that fit, [SEP]; with tags if `training`."""
+    """Makes each example a row: [CLS], the tokens of all words that fit, [SEP]."""
     counts = np.array([len(example.words) for example in examples], np.int64)
     words = encode(tokenizer, [_alone(word, tokenizer.word_prefix) for example in examples for word in example.words])
     pieces = tf.RaggedTensor.from_row_lengths(words, counts, validate=False)
@@ -208,7 +207,7 @@ def _alone(word: str, prefix: str) -> str:
 
 
 def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:
-    """Returns (type, first word, last word) from BIO tags; as in conlleval, an I- after nothing begins an entity."""
+    """Returns each entity's (type, first word, last word); as in conlleval, an I- tag may begin an entity."""
     complete, start, kind = set(), 0, ""
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, this = tag.partition("-")
@@ -221,7 +220,7 @@ def entities(tags: Iterable[str]) -> set[tuple[str, int, int]]:
 
 
 def entity_f1(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> float:
-    """Returns the F1 of entities, which are right if type and both ends are; 0 without any."""
+    """Returns the F1 of entities; an entity is right if its type and both ends are."""
     pairs = [(entities(ours), entities(theirs)) for ours, theirs in zip(predictions, labels, strict=True)]
     right = sum(len(ours & theirs) for ours, theirs in pairs)
     total = sum(len(ours) + len(theirs) for ours, theirs in pairs)

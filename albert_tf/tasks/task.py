@@ -35,13 +35,11 @@ class Task(abc.ABC):
     """A fine-tuning task: reads its files, makes features, builds a model, scores and writes predictions.
 
     Attributes:
-        name: the value of --task.
         kind: "classification", "multilabel", "regression", "spans", "multiple_choice", "tagging" or "pairs".
         inputs: names of an example's texts, as a client sends them.
-        labels: names of the classes by number, or None.
-        keeps_head: whether training starts from the whole model of --init_from, without --keep_head.
+        keeps_head: whether training keeps the head of --init_from.
         main_metric: the key of `score` that selects the best checkpoint; higher is better.
-        evaluation_splits, test_splits: scored during training; predicted at the end if present.
+        test_splits: splits to predict after training.
     """
 
     name: str
@@ -56,61 +54,51 @@ class Task(abc.ABC):
     test_splits: tuple[str, ...] = ("test",)
 
     def files(self) -> list[Path]:
-        """Returns the files that the task reads; none if it reads folders."""
         return []
 
     def begun_from(self, model: keras.Model | None, task: Mapping[str, Any]) -> "Task":
-        """Returns the task with what the starting model and its task.json determine; `model` is None from scratch."""
+        """Returns the task, completed from the model that training starts from and its task.json."""
         return self
 
     def saved(self, model: keras.Model) -> keras.Model:
-        """Returns the part of a trained model that is saved."""
         return model
 
     def answering(self, model: keras.Model) -> keras.Model:
-        """Returns the model whose outputs `score` reads, of a saved one."""
         return model
 
     @abc.abstractmethod
     def read(self, split: str) -> list[Any] | None:
-        """Reads the examples of "train", or of an evaluation or test split; None without a file.
-
-        Raises:
-            UserError: naming file, row and remedy.
-        """
+        """Reads the examples of a split; None without a file."""
 
     def stream(self, split: str) -> Iterable[Any] | None:
-        """Yields what `read` returns, so that files may exceed memory; errors come with their example."""
         return self.read(split)
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> FeatureRows:
-        """Makes features of the examples, with labels if `training`, which passes some thousands at a time."""
+        """Makes features of some thousand examples, with labels if `training`."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:
-        """Puts a new head on the encoder, or with `early_exit` (some kinds only) one for every step."""
+        """Puts a new head on the encoder; with `early_exit`, one for every depth step."""
 
     def compile_arguments(self) -> dict[str, Any]:
-        """Returns arguments of `Model.compile`; empty for the model's defaults."""
         return {}
 
     @abc.abstractmethod
     def score(self, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]) -> dict[str, float]:
-        """Returns metrics by name; `outputs`: the model's output for each row, an array or a dict of arrays."""
+        """Returns metrics by name."""
 
     def baseline(self, labelled: FeatureRows) -> tuple[str, np.ndarray] | None:
-        """Returns the best constant answer, in words and as the model's output for a row; None if the kind has none."""
+        """Returns the best constant answer, as text and as model output, or None."""
         return None
 
     @abc.abstractmethod
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Any], rows: FeatureRows, outputs: Sequence[Any]
     ) -> list[Path]:
-        """Writes the predictions of a split atomically and returns the files."""
+        """Writes a split's predictions and returns the files."""
 
     def describe(self) -> dict[str, Any]:
-        """Returns what serving needs, for task.json."""
         return {
             "task": self.name,
             "kind": self.kind,
@@ -121,5 +109,5 @@ class Task(abc.ABC):
 
 
 def listed(examples: Iterable[Any] | None) -> list[Any] | None:
-    """Converts the result of `stream` to that of `read`."""
+    """Returns the examples as a list, or None."""
     return None if examples is None else list(examples)

@@ -27,9 +27,7 @@ from tfrecords.tokenizers.base import Tokenizer
 class TextExample(NamedTuple):
     """An example of one or two texts.
 
-    Attributes:
-        label: the number of its class, the tuple of them in a MultilabelTask, its value, or None.
-        index: its index in the test file, its line in a data file, or None.
+    `label` is a class number, a tuple of them (MultilabelTask) or a value (regression); `index` identifies the row.
     """
 
     texts: tuple[str, ...]
@@ -38,10 +36,7 @@ class TextExample(NamedTuple):
 
 
 class SplitFile(NamedTuple):
-    """The file of a split.
-
-    `header` is set if the file has none, `columns` if they differ from the training file's.
-    """
+    """The file of a split; `columns` is set if its columns differ from the training file's."""
 
     stem: str
     header: tuple[str, ...] | None = None
@@ -49,7 +44,7 @@ class SplitFile(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """GLUE's answer file of a test split; `raw` keeps the classes as the training file writes them."""
+    """The answer file of a test split for GLUE; `raw`: with the training file's class names."""
 
     name: str
     raw: bool = True
@@ -60,15 +55,11 @@ class TextTask(Task):
     """Classification or regression of one or two texts in a table.
 
     Attributes:
-        label_names: the file's names of the classes to ours, in the order of their numbers; None for regression.
+        label_names: maps the file's class names to the model's, ordered by number; None for regression.
         metrics: names in METRICS; the first is the main one.
-        range: of a regression's values; submissions clip predictions to it.
-        no_label: marks examples without agreement between annotators; they are skipped.
-        skip_broken: whether broken rows of published files are skipped; never in test files.
-        takes_empty: whether a text may be empty; it becomes an empty segment.
-        index_column: the row identifiers of test files.
-        published: whether the files are GLUE's own, with unquoted cells separated by tabs.
-        data_file: replaces a folder with splits.
+        no_label: label of examples to skip.
+        index_column: column of test files' row identifiers.
+        published: whether the files are GLUE's own, with unquoted cells.
     """
 
     name: str
@@ -198,7 +189,6 @@ class TextTask(Task):
         return f"always '{self.labels[counts.argmax()]}'", counts == counts.max()
 
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns class numbers, or float64 values, [rows]."""
         values = np.asarray(outputs, np.float64)
         return values[:, 0] if self.labels is None else values.argmax(axis=-1)
 
@@ -238,5 +228,5 @@ class TextTask(Task):
 
 
 def indices(examples: Sequence[TextExample]) -> list[str]:
-    """Returns the row identifiers of the file, or else row numbers from 0 as GLUE counts."""
+    """Returns the file's row identifiers, or else row numbers from 0."""
     return [str(number) if example.index is None else example.index for number, example in enumerate(examples)]

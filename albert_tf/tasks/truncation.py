@@ -17,7 +17,6 @@ class Truncation:
 
     @classmethod
     def of(cls, tokens: np.ndarray, kept: np.ndarray) -> "Truncation":
-        """Counts from the `tokens` of the texts and those `kept` in rows, both [examples]."""
         lost = np.asarray(tokens) - np.asarray(kept)
         return cls(len(lost), int(np.count_nonzero(lost)), int(np.sum(tokens)), int(lost.sum()))
 
@@ -36,5 +35,5 @@ class Truncation:
 
 
 def truncation_line(splits: Mapping[str, Truncation]) -> str:
-    """Returns a line on the truncation of each split."""
+    """Returns one line of text on the truncation of all splits."""
     return "truncated: " + ", ".join(f"{name} {lost}" for name, lost in splits.items())

@@ -1,4 +1,4 @@
-"""Values of table cells, without TensorFlow; errors name the line."""
+"""Values of table cells; a wrong one raises a UserError that names the line."""
 
 import math
 import re
@@ -12,7 +12,7 @@ LARGEST = 3.4028234663852886e38
 
 
 def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) -> str:
-    """Returns the text of a row; raises UserError for another value, or an empty text unless `takes_empty`."""
+    """Returns the text in a row's column; `takes_empty`: whether it may be empty."""
     value = row.values[column]
     if not isinstance(value, str):
         raise table.wrong(row, f"{column} {value!r} is not a text")
@@ -22,12 +22,12 @@ def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) 
 
 
 def label_text(value: Any) -> str:
-    """Converts a class of a JSON file (1, true, "1") to the form that tables have."""
+    """Returns a class from JSON as text: 1 as "1", true as "true"."""
     return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def class_of(table: Table, row: DataRow, column: str) -> str:
-    """Returns the class of a row, as `label_text` writes it; raises UserError if it has none or several."""
+    """Returns a row's class; UserError for a list."""
     value = row.values[column]
     if cells.is_list(value):
         kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
@@ -39,7 +39,7 @@ def class_of(table: Table, row: DataRow, column: str) -> str:
 
 
 def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
-    """Returns the number of a row, from `low` to `high`; raises UserError if there is none that float32 can hold."""
+    """Returns a row's number; UserError unless it is from `low` to `high`."""
     value = row.values[column]
     try:
         # Python reads 1_000 and True as numbers; in a table they are none.
@@ -60,7 +60,7 @@ def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, hi
 
 
 def labels_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns the names of a row's labels; raises UserError unless they are a list of different names."""
+    """Returns the names of a row's labels, which must differ."""
     value = row.values[column]
     names = cells.listed(value)
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
@@ -71,7 +71,7 @@ def labels_of(table: Table, row: DataRow, column: str) -> list[str]:
 
 
 def words_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns the words of a row: a list, or a text split at white space; raises UserError without any."""
+    """Returns the words of a row: a list, or a text split at white space."""
     value = row.values[column]
     words = cells.listed(value)
     if words is None and isinstance(value, str):
@@ -84,7 +84,7 @@ def words_of(table: Table, row: DataRow, column: str) -> list[str]:
 
 
 def tags_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns the tags of a row, as `words_of` does; a list without quotation marks is refused."""
+    """Returns a row's tags; UserError for a list without quotation marks."""
     value = row.values[column]
     if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
         # Read as words it would give tags such as [B-LOC, with a bracket and a comma.
@@ -94,7 +94,7 @@ def tags_of(table: Table, row: DataRow, column: str) -> list[str]:
 
 
 def tagged_words(table: Table, row: DataRow, text_column: str, label_column: str) -> tuple[list[str], list[str]]:
-    """Returns the words of a row and their tags; raises UserError unless they are equally many."""
+    """Returns the words of a row and equally many tags."""
     words, tags = words_of(table, row, text_column), tags_of(table, row, label_column)
     if len(tags) != len(words):
         raise table.wrong(row, f"{len(words)} words but {len(tags)} tags", "give every word one")
@@ -104,7 +104,7 @@ def tagged_words(table: Table, row: DataRow, text_column: str, label_column: str
 
 
 def names_of(kind: str, table: Table, row: DataRow, column: str) -> tuple[str, ...]:
-    """Returns the names of a row's labels for a kind of task (none of a number); raises UserError for invalid ones."""
+    """Returns a row's different labels for a kind of task; () for regression."""
     if kind == "multilabel":
         return tuple(labels_of(table, row, column))
     if kind == "tagging":

@@ -1,1 +1,1 @@
-"""Training loops: pre-training, evaluation, and the files of a run."""
+"""Training loops, evaluation, and run folders."""

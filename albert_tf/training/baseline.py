@@ -1,4 +1,4 @@
-"""Scores of a constant answer, for comparison with a model's."""
+"""Scores of always predicting the same answer."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,7 @@ from albert_tf.training.preparation import Split
 
 
 def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[str, dict[str, float]] | None:
-    """Returns the constant answer (most frequent label or mean of `labelled`) in words, and its metrics on `split`.
-
-    None if the kind of task has no such answer.
-    """
+    """Returns the most frequent or mean label, as text, and its metrics; None if there is neither."""
     found = task.baseline(labelled)
     if found is None:
         return None
@@ -20,7 +17,7 @@ def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[st
 
 
 def baseline_line(task: Task, labelled: FeatureRows, split: Split, metrics: Mapping[str, float]) -> str:
-    """Returns a line on the constant answer's scores, and whether a model with these metrics is no better; or ""."""
+    """Returns a line that compares the scores of a constant prediction with `metrics`, or ""."""
     if not (found := baseline_scores(task, labelled, split)):
         return ""
     answer, scores = found

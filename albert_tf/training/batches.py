@@ -1,9 +1,7 @@
-"""Batches of rows, for training and for prediction.
+"""Batches of rows, for training and prediction.
 
-    rows -> shuffled -> sorted by length within pools of batches -> batches in random order -> padded
-
-Rows of similar length share a batch, which saves padding. A training batch is a function of (seed, its number), so
-training can resume after any batch.
+An epoch sorts pools of shuffled rows by length, cuts them into batches, and shuffles the batches. Batch n depends only
+on the seed and n, so training can resume at any batch.
 """
 
 import itertools
@@ -32,8 +30,8 @@ def epoch_order(
 ) -> np.ndarray:
     """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
-    Rows that do not fill a batch are dropped, other ones each epoch; too few rows make one smaller batch. Rows of a
-    batch share none of their `keys`, [rows, n].
+    Rows that do not fill a batch are dropped, different ones each epoch; too few rows make one smaller batch. No two
+    rows of a batch have one of their `keys` [rows, n] in common.
     """
     random = np.random.default_rng(int(derive(seed, epoch)))
     order = random.permutation(len(lengths))
@@ -47,7 +45,6 @@ def epoch_order(
 
 
 def _without_repeats(order: np.ndarray, keys: np.ndarray, size: int) -> np.ndarray:
-    """Fills batches in order; a row that shares a key with its batch waits for the next."""
     rows, waiting, batches = iter(order.tolist()), list[int](), list[list[int]]()
     texts = keys.tolist()
     while True:
@@ -69,11 +66,7 @@ def _without_repeats(order: np.ndarray, keys: np.ndarray, size: int) -> np.ndarr
 
 
 def batches_per_epoch(rows: FeatureRows, batch_size: int) -> int:
-    """Returns the number of batches of `epoch_order`; of rows with keys that of one epoch, others may have one less.
-
-    Raises:
-        UserError: too many rows share a key for a single batch.
-    """
+    """Returns the number of batches of an epoch; raises UserError if too many rows have a key in common."""
     if rows.keys is None:
         return max(1, len(rows) // batch_size)
     order = epoch_order(rows.sizes, batch_size, 0, 0, keys=rows.keys)
@@ -91,7 +84,7 @@ def batches_per_epoch(rows: FeatureRows, batch_size: int) -> int:
 
 
 def padding(rows: FeatureRows, limit: int, jit_compile: bool = False) -> Callable[[np.ndarray], dict[str, int]]:
-    """Returns a function from row numbers to the columns of each feature of their batch; see `columns`."""
+    """Returns a function that maps a batch's row numbers to the padded length of each feature."""
     lengths = {name: rows.lengths_of(name) for name in rows.tokens}
     return lambda batch: {name: columns(found[batch], limit, jit_compile) for name, found in lengths.items()}
 
@@ -108,11 +101,10 @@ def training_batches(
     worker: int = 0,
     jit_compile: bool = False,
 ) -> tf.data.Dataset:
-    """Returns an endless dataset of batches from `first_batch` on; see `FeatureRows.batch` for an element.
+    """Returns an endless dataset of batches, starting with batch number `first_batch`.
 
-    `batch_size` is over all workers; `parts` are equal elements that a worker's share of a batch is split into.
-    `bucketed`: rows of similar length share a batch, padded to its longest; otherwise to `max_seq_length`.
-    `jit_compile`: XLA compiles a step for each shape, as always under JAX; then there are few shapes.
+    `batch_size` counts rows over all workers; a worker's share comes as `parts` equal elements. If `bucketed`, rows of
+    similar length share a batch, padded to its longest row; otherwise rows are padded to `max_seq_length`.
     """
     sizes, padded = rows.sizes, padding(rows, max_seq_length, jit_compile)
 
@@ -133,7 +125,7 @@ def training_batches(
 
 
 def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = True) -> Callable:
-    """Returns `training_batches` with a run's settings, as a function of parts, workers and worker."""
+    """Returns `training_batches` with the settings' values, as a function (parts, workers, worker)."""
 
     def read(parts: int, workers: int, worker: int) -> tf.data.Dataset:
         return training_batches(
@@ -155,10 +147,7 @@ def reader(rows: FeatureRows, settings: Any, first_batch: int, bucketed: bool = 
 def evaluation_batches(
     rows: FeatureRows, batch_size: int, max_seq_length: int, full: bool = False
 ) -> Iterator[tuple[np.ndarray, dict]]:
-    """Yields (row numbers, features) of all rows once, the longest first.
-
-    `full` fills up a smaller last batch with its last row, to avoid compiling another shape.
-    """
+    """Yields batches (row numbers, features), longest rows first; `full` repeats a row to fill the last batch."""
     padded = padding(rows, max_seq_length, full)
     order = np.argsort(-rows.sizes, kind="stable")
     for start in range(0, len(order), batch_size):
@@ -168,16 +157,13 @@ def evaluation_batches(
 
 
 def columns(lengths: np.ndarray, limit: int, jit_compile: bool = False) -> int:
-    """Returns the columns of a batch of rows of these lengths, at most `limit`; see `padded_length`.
-
-    New shapes are free on a CPU without XLA; GPUs prefer multiples of 8.
-    """
+    """Returns the padded length of a batch with rows of `lengths`, at most `limit`."""
     is_compiled = jit_compile or keras.backend.backend() != "tensorflow"
     return padded_length(int(lengths.max()), limit, not is_compiled and not tf.config.list_physical_devices("GPU"))
 
 
 def signature(rows: FeatureRows, length: int | None = None) -> tuple:
-    """Returns the tf.TensorSpecs of a batch of `length` columns; varying dimensions are unknown."""
+    """Returns the tf.TensorSpecs of a batch; varying dimensions are None."""
 
     def spec(name: str, array: np.ndarray) -> tf.TensorSpec:
         shape = [None, *array.shape[1:]]
@@ -194,7 +180,7 @@ def signature(rows: FeatureRows, length: int | None = None) -> tuple:
 def predict(
     model: keras.Model, rows: FeatureRows, batch_size: int, max_seq_length: int, show_progress: bool = False
 ) -> list[Any]:
-    """Returns the model's output for each row, an array or a dict of arrays, as long as the row's padded batch."""
+    """Returns the model's output for each row, an array or dict of arrays, padded as in its batch."""
     outputs: list[Any] = [None] * len(rows)
     is_jax = keras.backend.backend() == "jax"
     call = _compiled(model) if is_jax else _graph(model, rows)

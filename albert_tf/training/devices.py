@@ -18,9 +18,9 @@ class Devices:
     """The devices of a run.
 
     Attributes:
-        strategy: of tf.distribute, or None.
+        strategy: a tf.distribute strategy, or None.
         replicas: parts of a batch computed in parallel, over all processes.
-        process: this one's number, from 0.
+        process: this process's number, from 0.
     """
 
     strategy: Any = None
@@ -30,16 +30,16 @@ class Devices:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process shows progress and writes files."""
+        """Whether this process prints and writes files."""
         return self.process == 0
 
     def scope(self) -> contextlib.AbstractContextManager:
-        """The scope in which model and optimizer must be made or loaded."""
+        """The context in which to create or load models."""
         return self.strategy.scope() if self.strategy is not None else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Allows variables that only this process makes; JAX would wait for the others."""
+        """Context in which this process creates variables alone, and JAX does not wait for others."""
         distribution = keras.distribution.distribution()
         keras.distribution.set_distribution(None)
         try:
@@ -48,7 +48,6 @@ class Devices:
             keras.distribution.set_distribution(distribution)
 
     def check_batch(self, size: int, parts: int, flag: str = "--train_batch_size") -> None:
-        """Raises UserError if the replicas cannot share a batch of `size` rows in `parts` parts equally."""
         if size % (parts * self.replicas):
             raise UserError(
                 f"{self.replicas} devices cannot share a batch of {size} rows in {parts} parts equally; choose another "
@@ -56,7 +55,7 @@ class Devices:
             )
 
     def sums(self, values: list[float]) -> np.ndarray:
-        """Returns sums over all replicas: float64 [n]."""
+        """Returns each value's sum over all replicas (under JAX, processes): float64 [n]."""
         if self.strategy is None:
             return _sums_over_jax_processes(values) if self.processes > 1 else np.asarray(values, "float64")
         import tensorflow as tf
@@ -69,12 +68,11 @@ class Devices:
         return self.strategy.experimental_local_results(summed)[0].numpy()
 
     def of_chief(self, value: float) -> float:
-        """Returns the chief's value, for decisions that all must take alike."""
+        """Returns the chief process's value in every process."""
         total, count = self.sums([value * self.is_chief, int(self.is_chief)])
         return total / count
 
     def check_same(self, step: int) -> None:
-        """Raises UserError unless every process is at the same step."""
         first, second, processes = self.sums([step, step * step, 1])
         if first * first != second * processes:
             raise UserError(
@@ -84,11 +82,7 @@ class Devices:
 
 
 def make_devices(strategy: str) -> Devices:
-    """Returns the devices of a strategy; several workers need it before the first TensorFlow operation.
-
-    Raises:
-        UserError: for a strategy of the other backend, or an invalid TF_CONFIG.
-    """
+    """Returns the devices of a strategy; with several workers, call it before any TensorFlow operation."""
     backend = keras.backend.backend()
     wanted = {"mirrored": "tensorflow", "data_parallel": "jax"}.get(strategy, backend)
     if backend != wanted:
@@ -112,7 +106,7 @@ def make_devices(strategy: str) -> Devices:
 
 
 def whereabouts(strategy: str, devices: Devices) -> str:
-    """Returns a line on the devices of a run; empty without a strategy."""
+    """Returns a line on a run's devices; "" for the strategy "none"."""
     if strategy == "none":
         return ""
     if keras.backend.backend() == "jax":
@@ -151,7 +145,6 @@ def _sums_over_jax_processes(values: list[float]) -> np.ndarray:
 
 
 def _cluster() -> tuple[list[str], int]:
-    """Returns addresses of all workers and this one's number, from TF_CONFIG; JAX uses the same."""
     example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
         config = json.loads(os.environ["TF_CONFIG"])

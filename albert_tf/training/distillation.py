@@ -19,11 +19,9 @@ from tfrecords.tokenizers.pruning import pieces_within
 
 
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
-    """Makes `student` minimise (1 - weight) * its own loss + weight * its distance from `teacher` from now on.
+    """Makes a compiled `student` minimise (1 - weight) * own loss + weight * distance from `teacher`'s outputs.
 
-    The student is compiled. The teacher, of the same inputs and output shapes, runs in the same step, without dropout.
-    It is neither trained nor saved with the student: call this again after loading the student. `weight` is 0 to 1;
-    with 1 the labels have no effect. `temperature` divides the logits of both.
+    `temperature` divides the logits of both. The teacher is not saved with the student: call this again after loading.
     """
     teacher.trainable = False
     own_loss = student.compute_loss
@@ -46,10 +44,10 @@ def load_teacher(
     max_seq_length: int,
     labels: tuple[str, ...] | None,
 ) -> keras.Model:
-    """Returns the model of a fine-tuned folder, pruned to the student's vocabulary if that is part of its own.
+    """Loads a fine-tuned teacher, its vocabulary cut to the student's if that is a part of it.
 
     Raises:
-        UserError: it has another kind of output or other ids than the student, or takes shorter rows.
+        UserError: its outputs or token ids differ from the student's, or it takes only shorter rows.
     """
     if getattr(student, "multi_label", False):
         raise UserError("--teacher shows probabilities of one label a text; leave it out for --task=multilabel")
@@ -106,7 +104,6 @@ def _distance(given, shown, sample_weight, temperature: float, is_number: bool):
 
 
 def _span_distance(given: dict, shown: dict, temperature: float):
-    """Compares ends given the labelled start if the head is joint."""
     both = [
         ops.mean(divergence(given[name], shown[name], temperature)) for name in ("start_log_probs", "end_log_probs")
     ]
@@ -122,7 +119,7 @@ def _answerable(*outputs: dict) -> list:
 
 
 def divergence(given, shown, temperature: float):
-    """Returns T^2 times the Kullback-Leibler divergence of softmax(given / T) from softmax(shown / T), last axis.
+    """Returns T^2 * KL(softmax(shown / T) || softmax(given / T)) over the last axis, T = `temperature`.
 
     T^2 makes the gradients' scale independent of T (Hinton et al. 2015, section 2).
     """

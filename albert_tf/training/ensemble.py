@@ -1,4 +1,4 @@
-"""Combined predictions of fine-tuned models."""
+"""Combines the predictions of fine-tuned models."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,11 +27,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 
 def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
-    """Writes the ensemble's predictions; returns ensemble.json's content: metrics of each model and of all together.
-
-    Raises:
-        UserError: incompatible models, or no file to predict.
-    """
+    """Writes combined predictions and ensemble.json; returns its metrics of each model and of the ensemble."""
     folders = [find_model(folder) for folder in settings.models.split(",") if folder]
     if not folders:
         raise UserError("--models names no folder; give several, separated by commas")
@@ -117,10 +113,7 @@ def _scores(task: Task, splits: Sequence[Split], outputs: Sequence[Sequence[Any]
 
 
 def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
-    """Uses the models' median null threshold if no labelled split determines one.
-
-    Not their mean: a model that does best by answering nothing has a threshold of about -1e30.
-    """
+    """Uses the models' median null threshold, since a model that never answers has about -1e30."""
     thresholds = [_trained(folder)["null_threshold"] for folder in folders]
     if None not in thresholds:
         cast(SquadTask, task).null_threshold = float(np.median(thresholds))

@@ -1,4 +1,4 @@
-"""Held-out accuracy of pre-trainers, and of trivial baselines."""
+"""Accuracy of pre-trainers and of trivial baselines."""
 
 import keras
 import numpy as np
@@ -12,13 +12,9 @@ from tfrecords.tokenizers.base import Tokenizer
 def trivial_baselines(
     train_data: str, eval_data: str, batch_size: int = 64, max_eval_steps: int = 0, max_train_batches: int = 1000
 ) -> dict:
-    """Returns the accuracy on `eval_data` of the most frequent answer in `train_data`, both file patterns of records.
+    """Returns the accuracies on `eval_data` of predicting the most frequent labels of `train_data`.
 
-    `max_eval_steps` and `max_train_batches` limit the batches read; 0 evaluation steps: all.
-
-    Returns:
-        masked_lm_accuracy (most frequent token) and, for a pair task, sentence_order_accuracy or next_sentence_accuracy
-        (majority label), each in [0, 1].
+    Keys: masked_lm_accuracy and, for a pair task, sentence_order_accuracy or next_sentence_accuracy.
     """
     manifest = read_manifest(train_data)
     train_batches = max(1, min(max_train_batches, manifest["splits"]["train"]["examples"] // batch_size))
@@ -46,12 +42,10 @@ def evaluate(
     max_eval_steps: int = 0,
     tokenizer: Tokenizer | None = None,
 ) -> dict[str, float]:
-    """Returns loss and accuracies of a pre-trainer over `eval_data`, or its first `max_eval_steps` batches.
+    """Returns the loss and accuracies of a pre-trainer on the records `eval_data`.
 
-    `tokenizer`: the model's, whose ids the records must hold; None compares only the size of the vocabulary.
-
-    Raises:
-        UserError: for records of another vocabulary, or longer ones than the model accepts.
+    The records must be made by `tokenizer`; without one, only the vocabulary's size is checked. A `max_eval_steps` of 0
+    reads all.
     """
     config = model.encoder.config
     expected = {"vocab_size": config.vocab_size}

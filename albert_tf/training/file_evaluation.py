@@ -1,4 +1,4 @@
-"""The evaluation of a fine-tuned model on the labelled rows of any file."""
+"""Evaluation of a fine-tuned model on labelled rows."""
 
 import dataclasses
 import itertools
@@ -36,13 +36,9 @@ _MOST_PRINTED = 8
 def evaluate_file(
     path: str, options: FileOptions, label_column: str, output_dir: str, depth: int = 0, batch_size: int = 64
 ) -> dict[str, Any]:
-    """Predicts the labelled rows of a file, writes and prints the results, and returns evaluation.json's content.
+    """Evaluates a model on a file of labelled rows; writes, prints and returns the results.
 
-    `path` and `depth`: see `loading.load`. Open `options` and an unknown (empty) `label_column` are those of the
-    training.
-
-    Raises:
-        UserError: the model predicts no labels, or the file has none, or others.
+    Unset `options` and an empty `label_column` default to those of the training.
     """
     loaded = load(path, depth=depth)
     task = _task(loaded, path, options, label_column)
@@ -90,7 +86,7 @@ def _task(loaded: Loaded, path: str, options: FileOptions, label_column: str) ->
 
 
 def kind_of(model: keras.Model, path: str) -> str:
-    """Returns the kind of task of a model; raises UserError for one that predicts no labels."""
+    """Returns a model's kind of task, such as "tagging"; raises UserError if the model predicts no labels."""
     if getattr(model, "multi_label", False):
         return "multilabel"
     for of_kind, kind in _KINDS.items():

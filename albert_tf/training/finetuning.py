@@ -1,4 +1,4 @@
-"""Fine-tuning from files of examples to a model folder, resumable at the last checkpoint."""
+"""Fine-tuning on files of examples."""
 
 import dataclasses
 import math
@@ -48,16 +48,16 @@ def finetune(
     devices: Devices | None = None,
     free: Collection[str] = FREE_ON_RESUME,
 ) -> Path | None:
-    """Trains, from the last checkpoint if there is one, and writes the best model's predictions.
+    """Trains a model, from the last checkpoint if there is one, and writes the best model's predictions.
 
-    Each of several seeds has a folder `seed-N`; the folder above holds the best one's model, and `summary.json`. A
-    resumed run may change the settings `free`.
+    Each of several seeds trains in a folder `seed-N`; the folder above gets the best one's model and `summary.json`. A
+    resumed run may change the settings in `free`.
 
     Returns:
         The model folder; None if the run stopped early and can be resumed.
 
     Raises:
-        UserError: for unusable data or settings, or a folder that holds a run with other settings.
+        UserError: data or settings are unusable, or the folder holds another run.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
@@ -122,7 +122,7 @@ def _of_seed(run: PreparedRun, seed: int, folder: Path) -> PreparedRun:
 def check_claims(
     settings: FinetuningSettings, task: Task | None, devices: Devices, free: Collection[str] = FREE_ON_RESUME
 ) -> None:
-    """Raises UserError for folders whose runs had other settings, before anything is written."""
+    """Raises UserError if the output folder, or a seed's, holds a run with other settings."""
     folders = _folders(settings)
     if any((folder / run_folder.RUN_FILE).is_file() for folder in folders.values()):
         run = prepare(settings, task)
@@ -132,7 +132,7 @@ def check_claims(
 
 
 class Finetuning(Training):
-    """The fine-tuning of a task's model."""
+    """Fine-tunes a task's model."""
 
     name = "fine-tuning"
     free = FREE_ON_RESUME
@@ -208,7 +208,6 @@ class Finetuning(Training):
             )
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns the scores of every evaluation split, prefixed with its name."""
         scores = {}
         for split in self.inputs.evaluation:
             scores |= self._scores_of(split, self._outputs(self.model, split))
@@ -224,7 +223,7 @@ class Finetuning(Training):
         files.write_json(self.folder / TASK_FILE, task)
 
     def write_predictions(self) -> None:
-        """Writes the selected model's predictions of evaluation and test splits, and its scores if missing."""
+        """Writes the best model's predictions, and its scores if task.json has none."""
         with self.devices.alone():
             model = self.task.answering(load_keras(self.folder / MODEL_FILE))
             folder = files.make_output_dir(self.folder / PREDICTIONS)
@@ -246,10 +245,9 @@ class Finetuning(Training):
 
 
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:
-    """Writes `summary.json` and the best seed's model into the parent folder; returns the summary.
+    """Writes `summary.json` and the best seed's model into `output_dir`; returns the summary.
 
-    For each metric of the best checkpoints it has `values` in the order of `seeds`, `median`, `min`, `max` and, of two
-    or more, `standard_deviation`.
+    Each metric has `values` by seed, `median`, `min`, `max` and, of several, `standard_deviation`.
     """
     tasks = {seed: load_task(folder) for seed, folder in folders.items()}
     metrics = {

@@ -1,4 +1,4 @@
-"""A training and an evaluation step under JAX, on one device or spread over those of all processes."""
+"""Training and evaluation steps under JAX."""
 
 import collections
 import contextlib
@@ -18,10 +18,7 @@ _AHEAD = 2
 
 
 class JaxSteps:
-    """Steps like those of TensorFlowSteps.
-
-    Until `sync` the model's variables are outdated. `fuses`: whether attention is one kernel.
-    """
+    """The JAX form of TensorFlowSteps; the model's variables are outdated until `sync`."""
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int = 1, fuses: bool = False):
         self.model, self.devices, self.parts, self.fuses = model, devices, parts, fuses
@@ -41,10 +38,7 @@ class JaxSteps:
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], Any], training: bool = False):
-        """Does as TensorFlowSteps.batches, with batches on the devices.
-
-        Each process reads its share of training batches, and all of others.
-        """
+        """Returns a function that iterates over this process's share of training batches, or all evaluation batches."""
         shares = (1, self.devices.processes, self.devices.process) if training else (1, 1, 0)
         dataset = make_dataset(*shares)
 
@@ -170,7 +164,6 @@ class JaxSteps:
         return loss, tuple([scope.get_current_value(variable) for variable in group] for group in variables[1:])
 
     def _placed(self, value: np.ndarray, is_share: bool):
-        """Puts a value on the device, or spreads it over all; `is_share`: whether it is part of a batch."""
         if self._everywhere is None:
             return jax.device_put(value)
         rows = jax.sharding.NamedSharding(

@@ -1,6 +1,6 @@
-"""The training loop of pre-training, fine-tuning and distillation on text.
+"""The training loop of pre-training, fine-tuning and distillation.
 
-Keras's `fit`, which also trains the models, cannot resume within an epoch or sum the losses of replicas correctly.
+Unlike Keras's `fit`, it resumes within an epoch.
 """
 
 import abc
@@ -36,7 +36,7 @@ _RADIUS_ROWS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Steps from `first_step` to before `last_step` on batches of one kind."""
+    """Steps `first_step` to `last_step` - 1, on one kind of batches."""
 
     first_step: int
     last_step: int
@@ -45,19 +45,13 @@ class Phase:
 class Training(abc.ABC):
     """A training run; subclasses define the model, its batches and its evaluation.
 
-    `settings` is a dataclass with the fields that PretrainingSettings and FinetuningSettings share; its `max_hours`
-    count from `started`, by `time.monotonic()`.
-
-    Raises:
-        UserError: --fused_attention is set and the device has no such kernel.
+    The settings' `max_hours` count from `started`, by `time.monotonic()`.
 
     Attributes:
-        name: the label of the progress bar.
-        free: the settings that a resumed run may change.
-        main_metric: selects `model.keras`, the first of equal ones; if it is not measured, the newest is selected.
-        log_steps: steps between two rows of the history; 0: only at checkpoints.
-        stop_step: a step to stop after, as if `max_hours` were over; None: only at the end.
-        patience: evaluations in a row without improvement that end training; 0: no limit.
+        free: settings that a resumed run may change.
+        main_metric: metric that selects `model.keras`, the first of equal ones; if unmeasured, the newest is kept.
+        log_steps: steps between rows of the history; 0: only at checkpoints.
+        patience: evaluations without improvement after which training ends; 0: no limit.
         stopped: whether the run stopped early and can be resumed.
     """
 
@@ -80,32 +74,32 @@ class Training(abc.ABC):
 
     @abc.abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Returns what determines the run besides its settings."""
+        """Returns what determines the run besides its settings, such as digests of its data."""
 
     @abc.abstractmethod
     def new_model(self) -> keras.Model:
-        """Returns the compiled model of a new run, with its optimizer built."""
+        """Returns a new compiled model with its optimizer built."""
 
     @abc.abstractmethod
     def phases(self) -> list[Phase]:
-        """Returns the phases of the run, in order."""
+        """Returns the phases, in order."""
 
     @abc.abstractmethod
     def batches(self, phase: Phase, step: int) -> Callable:
-        """Returns a function (parts, workers, worker) to the tf.data.Dataset of a worker's share of the batches.
+        """Returns a function (parts, workers, worker) that makes a worker's tf.data.Dataset from `step` on.
 
-        It starts at `step`. A batch comes in `parts` times as many elements as a step has parts.
+        Each batch comes as `parts` * gradient_accumulation_steps elements.
         """
 
     @abc.abstractmethod
     def evaluate(self, phase: Phase) -> dict[str, float]:
-        """Returns figures of held-out rows, or {}."""
+        """Returns metrics of held-out rows, or {}."""
 
     def prepare(self) -> None:  # noqa: B027  (a kind may leave it empty)
-        """Prepares the model for its first step, if there is one to make."""
+        """Prepares the model before training starts or resumes."""
 
     def check(self, figures: dict[str, float]) -> None:
-        """Raises UserError if figures require the run to end."""
+        """Raises UserError if the figures require the run to end."""
         if figures["skipped"] > _MAX_SKIPPED:
             raise UserError(
                 f"{figures['skipped']} updates up to step {self.step} had gradients that are not finite and were "
@@ -114,22 +108,19 @@ class Training(abc.ABC):
             )
 
     def describe(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
-        """Writes the files that accompany a `model.keras` with these figures."""
+        """Writes the files that accompany `model.keras`."""
 
     def kept_model(self) -> keras.Model:
-        """Returns the model to save: the trained one, or the part to use after training."""
+        """Returns the model to save: all or part of the trained one."""
         return self.model
 
     def remark(self) -> str:
-        """Returns the end of the first line of output, after the number of parameters."""
         return ""
 
     def run(self) -> bool:
         """Trains from the last checkpoint, if any, to the last step; returns False if the run stopped early.
 
-        Raises:
-            UserError: the folder holds a run with other settings, or training cannot continue with its figures.
-            KeyboardInterrupt, SystemExit: on a signal; a checkpoint is saved.
+        On a signal, it raises KeyboardInterrupt or SystemExit after saving a checkpoint.
         """
         folder = files.make_output_dir(self.folder)
         with files.locked(folder) if self.devices.is_chief else contextlib.nullcontext():
@@ -159,7 +150,6 @@ class Training(abc.ABC):
         return not self.stopped
 
     def data_figures(self) -> dict[str, float]:
-        """Returns figures of the training data."""
         return {}
 
     def _say(self, line: str) -> None:
@@ -248,10 +238,7 @@ class Training(abc.ABC):
             self.stopped, self._ended = False, True
 
     def _evaluated(self, phase: Phase) -> dict[str, float]:
-        """Evaluates; an error or an urgent signal loses no updates.
-
-        The last step saves no checkpoint for that: the run would count as finished, without its figures.
-        """
+        """Evaluates; saves a checkpoint on a signal or error, but not at the last step: the run would seem finished."""
         keeps = self.devices.is_chief and self.step < self.settings.num_train_steps
         if keeps and self._must_hurry():
             self._save_checkpoint()
@@ -284,22 +271,17 @@ class Training(abc.ABC):
         return found
 
     def _is_over(self, seconds: float, evaluates: bool) -> bool:
-        """Returns whether this is the last row of the history; all processes agree.
-
-        Time must suffice for another row with its evaluation.
-        """
         evaluations = (1 + evaluates) * self._evaluation_seconds
         hours = (time.monotonic() - self.started + seconds + evaluations) / 3600
         over = self.step == self.stop_step or 0 < self.settings.max_hours < hours
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
     def _scores(self, after: int = 0) -> list[float]:
-        """Returns scores rounded as in history.csv, so that a resumed run decides the same."""
+        """Returns scores, rounded as in history.csv so that resumed runs decide the same."""
         scores = [self._score(row) for row in self.history.rows if int(row["step"]) > after]
         return [score for score in scores if score is not None]
 
     def _score(self, figures: dict[str, Any]) -> float | None:
-        """Returns the main metric, negated if lower is better, or None."""
         value = figures.get(self.main_metric, "")
         if value == "":
             return None
@@ -320,11 +302,7 @@ class Training(abc.ABC):
 
 
 def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: int, fuses: bool = False):
-    """Returns the TensorFlowSteps or JaxSteps of a model.
-
-    Raises:
-        UserError: batches are split, and the model does not report its loss's divisors.
-    """
+    """Returns a model's training and evaluation steps for the Keras backend."""
     if (parts > 1 or devices.strategy is not None) and not hasattr(model, "loss_divisors"):
         raise UserError(
             f"a {type(model).__name__} has no loss_divisors, which a batch in parts or over several devices needs; "

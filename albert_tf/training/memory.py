@@ -1,4 +1,4 @@
-"""The memory of a pre-training step, and the split of a batch so that it fits."""
+"""Estimates the memory of a pre-training step."""
 
 import dataclasses
 import math
@@ -35,7 +35,7 @@ _OF_POLICY = {"float32": 1.0, "mixed_bfloat16": 0.7}
 
 
 class Need(NamedTuple):
-    """Bytes of a training step: `fixed`, and `row` for each row of a part."""
+    """Bytes of a training step: `fixed`, plus `row` for each row."""
 
     fixed: float
     row: float
@@ -45,7 +45,7 @@ class Need(NamedTuple):
 
 
 def step_need(config: AlbertConfig, length: int, predictions: int, settings: PretrainingSettings) -> Need:
-    """Estimates the memory of a step on rows of `length` tokens with `predictions` masked words each."""
+    """Estimates a step's memory for rows of `length` tokens with `predictions` masked words."""
     work = work_of(config, length, predictions if settings.objective == "permutation" else 0)
     gate = _GATE * (config.feed_forward == "glu")
     block = work.length * (_HIDDEN + _STREAM * work.streams) * config.hidden_size
@@ -61,10 +61,7 @@ def step_need(config: AlbertConfig, length: int, predictions: int, settings: Pre
 
 
 def free_memory() -> int | None:
-    """Returns the bytes that this process may use, including those in use; None if unknown.
-
-    They are the GPU's, or else the machine's or, if less, its container's.
-    """
+    """Returns the bytes that this process may use, including those in use; None if unknown."""
     if (device := _device_memory()) is not None:
         return device
     limits = [limit for limit in (_of_machine(), *_of_containers()) if limit is not None]
@@ -101,7 +98,6 @@ def _kilobytes(path: Path, name: str) -> int | None:
 
 
 def _of_containers(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
-    """Returns the bytes left in each control group of this process (version 1 or 2)."""
     lines = own.read_text().splitlines() if own.is_file() else []
     free = []
     for _, controllers, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):
@@ -134,13 +130,10 @@ def _left(group: Path, limit: str, used: str) -> int | None:
 def fit_to_memory(
     settings: PretrainingSettings, config: AlbertConfig, phases: list[RecordsPhase], devices: Devices, run_file: Path
 ) -> tuple[PretrainingSettings, str]:
-    """Returns the settings with the number of parts of a step's batch, and a line on the memory of a step.
+    """Returns settings with the number of parts of a batch, and a line on a step's memory.
 
-    If `gradient_accumulation_steps` is 0, the number is that of the run in `run_file`, or else the least with which a
+    A `gradient_accumulation_steps` of 0 becomes the number of the run in `run_file`, or else the least with which a
     step fits into memory.
-
-    Raises:
-        UserError: the run began with parts that these devices cannot share.
     """
     total = settings.memory_gb * GIB or free_memory()
     # Logical devices of one CPU share its memory.

@@ -1,4 +1,4 @@
-"""The phases of a run, usually 128 tokens and then 512."""
+"""The phases of pre-training, usually with 128 and then 512 tokens."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ _SIZES, _COMBINATIONS = 8, 16
 
 @dataclasses.dataclass(frozen=True)
 class RecordsPhase(Phase):
-    """Steps on records of one kind, `batch_size` of them a step, with the held-out ones."""
+    """A phase whose steps read `batch_size` records each."""
 
     train_data: str
     eval_data: str
@@ -33,17 +33,20 @@ class RecordsPhase(Phase):
 
     @property
     def least_rows(self) -> int:
-        """The rows of a replica's part of a step are a multiple of this."""
+        """The rows per replica in a dry run: for permutations, the number of their streams."""
         return self.manifest.get("streams", 2)
 
     @property
     def fill(self) -> float:
-        """The share of training tokens that is no padding, in the first folder."""
+        """The share of tokens in training rows that are not padding."""
         of_training = self.manifest["splits"]["train"]
         return of_training["tokens"] / (of_training["examples"] * self.manifest["max_seq_length"])
 
     def training(self, settings: PretrainingSettings, step: int, packed: bool = False) -> Callable:
-        """Returns the result of `Training.batches`; `packed`: whether examples may share rows."""
+        """Returns a function (parts, workers, worker) that reads batches from `step` on.
+
+        If `packed`, examples may share rows.
+        """
         parts_of_step = settings.gradient_accumulation_steps
 
         def read(parts: int, workers: int, worker: int):
@@ -74,7 +77,7 @@ class RecordsPhase(Phase):
         return read
 
     def held_out(self, settings: PretrainingSettings) -> Callable | None:
-        """Returns a function (parts, workers, worker) to one pass over the first held-out records, or None."""
+        """Returns a function (parts, workers, worker) that reads held-out records once, or None."""
         if not self.eval_data:
             return None
         same = {key: self.manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
@@ -96,12 +99,7 @@ class RecordsPhase(Phase):
 
 
 def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPhase]:
-    """Returns the phases of a run, in order.
-
-    Raises:
-        UserError: for missing records, a second phase of another vocabulary or pair task, or batches that the replicas
-            cannot share.
-    """
+    """Returns a run's phases; raises UserError if their records differ or devices cannot share a batch."""
     end = settings.num_train_steps
     middle = settings.second_from_step or end
     first = read_manifest(settings.train_data)

@@ -1,4 +1,4 @@
-"""Plots of predictions for labelled rows: confusion matrix, precision-recall curves, numbers."""
+"""Plots of predictions against labels."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ _MOST_CLASSES, _MOST_CURVES = 20, 10
 
 
 def confusion(labels: np.ndarray, predictions: np.ndarray, count: int) -> np.ndarray:
-    """Counts rows by label and prediction, int [label, prediction].
+    """Counts rows by label and prediction: int [label, prediction].
 
     >>> confusion(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
     [[1, 1], [0, 1]]
@@ -24,7 +24,7 @@ def confusion(labels: np.ndarray, predictions: np.ndarray, count: int) -> np.nda
 def precision_recall(scores: np.ndarray, is_right: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Returns precision and recall [thresholds], the highest threshold first, and the average precision.
 
-    `scores` [rows] are higher if the label is likelier; `is_right` [rows] are bool.
+    `scores` [rows] are higher for likelier labels; `is_right` [rows] are bool.
 
     >>> precision, recall, average = precision_recall(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]))
     >>> recall.tolist(), round(average, 3)
@@ -41,7 +41,7 @@ def precision_recall(scores: np.ndarray, is_right: np.ndarray) -> tuple[np.ndarr
 def draw_classes(
     path: Path, names: Sequence[str], counts: np.ndarray, scores: np.ndarray | None, labels: np.ndarray
 ) -> None:
-    """Plots a confusion matrix and, if two classes have scores, their precision-recall curves.
+    """Plots a confusion matrix and, for two classes with scores, their precision-recall curves.
 
     `counts` are int [label, prediction], `scores` [rows, classes], `labels` [rows].
     """
@@ -58,7 +58,7 @@ def draw_classes(
 
 
 def draw_labels(path: Path, names: Sequence[str], scores: np.ndarray, has_label: np.ndarray) -> None:
-    """Plots precision-recall curves of the ten most frequent of several labels a text; arrays are [rows, labels]."""
+    """Plots precision-recall curves of the ten most frequent labels; both arrays are [rows, labels]."""
     shown = np.argsort(-has_label.sum(axis=0), kind="stable")[:_MOST_CURVES]
     with fonts_for(names):
         figure = _figure(7)
@@ -81,7 +81,7 @@ def draw_numbers(path: Path, labels: np.ndarray, predictions: np.ndarray) -> Non
 
 
 def draw_bars(path: Path, values: Mapping[str, float], label: str) -> None:
-    """Draws a horizontal bar, with its number, for each named value."""
+    """Draws a horizontal bar for each named value."""
     with fonts_for(values):
         figure = _figure(7, 1.2 + 0.35 * len(values))
         axes = figure.subplots()

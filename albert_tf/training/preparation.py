@@ -1,4 +1,4 @@
-"""The data and resolved settings of a fine-tuning run."""
+"""The data and settings of a fine-tuning run."""
 
 import collections
 import dataclasses
@@ -35,7 +35,7 @@ EARLY_EXIT_KINDS = ("classification", "regression", "tagging")
 
 
 class Split(NamedTuple):
-    """Examples with their features."""
+    """A split, such as "dev": examples and their features."""
 
     name: str
     examples: list[Any]
@@ -43,13 +43,11 @@ class Split(NamedTuple):
 
 
 class PreparedRun(NamedTuple):
-    """The inputs of a run.
+    """The checked inputs of a fine-tuning run.
 
     Attributes:
-        settings: with all of the task's own values filled in.
-        source: to take weights from: the encoder or, with `keep_head`, the model; None from scratch.
-        train: the training rows, in a file; other splits are in memory.
-        unknown_share: share of the training text's tokens that the vocabulary lacks, 0 to 1.
+        source: encoder or, with `keep_head`, whole model to take weights from; None from scratch.
+        unknown_share: share of training tokens outside the vocabulary, 0 to 1.
     """
 
     settings: FinetuningSettings
@@ -72,7 +70,7 @@ class PreparedRun(NamedTuple):
 
 
 def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedRun:
-    """Reads all inputs, so that errors (UserError) are raised before any training."""
+    """Reads and checks all inputs of a run."""
     if task is None:
         settings, _ = resolve_data(settings)
         task = create_task(settings)
@@ -139,7 +137,6 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
 
 
 def _say_what_is_lost(chunks: Iterable[FeatureRows]) -> Iterator[FeatureRows]:
-    """Yields the same chunks, then warns of SQuAD's answers that no label represents."""
     lost = 0
     for rows in chunks:
         lost += getattr(rows, "unaligned", 0)
@@ -175,7 +172,6 @@ def _source(settings: FinetuningSettings, task: Task, start: Start) -> AlbertEnc
 
 
 def _first(examples: Iterable[Any], count: int) -> list[Any]:
-    """Returns the first examples, but reads all to find their errors."""
     examples = iter(examples)
     kept = list(itertools.islice(examples, count))
     collections.deque(examples, maxlen=0)
@@ -190,7 +186,7 @@ def _unknown_share(rows: FeatureRows, tokenizer: Tokenizer) -> float:
 
 
 def digest(rows: FeatureRows) -> str:
-    """Returns the SHA-256 of the features and labels."""
+    """Returns the SHA-256 of the rows' features and labels."""
     state = hashlib.sha256()
     for name in sorted(rows.tokens):
         for block in rows.tokens[name].blocks():

@@ -1,4 +1,4 @@
-"""Pre-training from TFRecords to a model folder, resumable at the last checkpoint."""
+"""Pre-training from TFRecords."""
 
 import math
 import time
@@ -44,11 +44,10 @@ def pretrain(
 ) -> Path:
     """Trains until `num_train_steps`, from the last checkpoint if there is one, and returns the model folder.
 
-    A run stops after `stop_step` as if `max_hours` were over; a resumed run may change the settings `free`.
+    The run stops after `stop_step`, as it does after `max_hours`. A resumed run may change the settings in `free`.
 
     Raises:
-        UserError: for unusable data or settings, a folder that holds a run with other settings, or too many skipped
-            updates.
+        UserError: unusable data or settings.
     """
     started = time.monotonic()
     devices = devices or make_devices(settings.strategy)
@@ -59,11 +58,7 @@ def pretrain(
 
 
 class Pretraining(Training):
-    """The training of a pre-trainer on records.
-
-    Raises:
-        UserError: for records that are missing, or do not fit the model or each other.
-    """
+    """Pre-trains a model on TFRecords."""
 
     name = "pre-training"
     free = FREE_ON_RESUME
@@ -143,7 +138,6 @@ class Pretraining(Training):
 
     @property
     def _packed(self) -> bool:
-        """Returns whether examples may share rows: not if tokens or examples are counted by row."""
         may_share = all(one.packs for one in self.config.extensions) and self.settings.gradient_norm != "official"
         return self.settings.pack_rows and may_share
 
@@ -183,11 +177,7 @@ class Pretraining(Training):
 
 
 def try_all_paths(settings: PretrainingSettings) -> None:
-    """Runs --dryrun: trains, evaluates, stops, resumes and loads a tiny model, and leaves no file.
-
-    Raises:
-        UserError: as `pretrain`.
-    """
+    """Runs --dryrun: trains, evaluates, stops, resumes and loads a tiny model."""
     devices = make_devices(settings.strategy)
     phases = read_phases(settings, devices.replicas)
     config = _start(settings, phases).config
@@ -201,7 +191,6 @@ def try_all_paths(settings: PretrainingSettings) -> None:
 
 
 def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
-    """Returns the start; of a run with a checkpoint only its configuration."""
     records = load_tokenizer(find_records(settings.train_data, "train")[0].parent)
     folder, length = Path(settings.output_dir), max(phase.manifest["max_seq_length"] for phase in phases)
     if settings.init_from and run_folder.has_checkpoint(folder):

@@ -1,4 +1,4 @@
-"""The settings of a pre-training run, and a small run that tries every path of it."""
+"""Settings of pre-training."""
 
 import dataclasses
 from pathlib import Path
@@ -24,9 +24,8 @@ FREE_ON_RESUME = (
 class PretrainingSettings(TrainerSettings):
     """The settings of a pre-training run.
 
-    Steps count optimizer updates; batch sizes count examples, over all devices.
-
-    Defaults are the paper's, from google-research/albert:run_pretraining.py:68-94.
+    Steps count updates; batch sizes count examples over all devices. Defaults are the paper's
+    (google-research/albert:run_pretraining.py:68-94).
     """
 
     groups: ClassVar[dict[str, str]] = {
@@ -203,7 +202,7 @@ class PretrainingSettings(TrainerSettings):
 
     @property
     def peak_learning_rate(self) -> float:
-        """The rate after warm-up, scaled to the batch if `learning_rate_batch_size` is set."""
+        """The rate after warm-up, scaled if `learning_rate_batch_size` is set."""
         if not self.learning_rate_batch_size:
             return self.learning_rate
         from albert_tf.optimizers import scale_learning_rate  # Brings Keras, which a command's --help has no need of.
@@ -214,10 +213,7 @@ class PretrainingSettings(TrainerSettings):
 def shrunk(
     settings: PretrainingSettings, folder: Path, config: AlbertConfig, replicas: int, rows: int = 2
 ) -> PretrainingSettings:
-    """Returns the same run at a size that takes seconds, with `rows` rows in a replica's part of a step.
-
-    Its configuration is written to `folder`.
-    """
+    """Returns settings of a tiny run with `rows` rows at a time per replica; writes its config to `folder`."""
     # Of what is said of single steps all are kept.
     of_steps = config.depth_plan or config.depth_lora_rank or config.random_depth_min
     most = config.num_hidden_layers if of_steps else 2

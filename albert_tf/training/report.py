@@ -1,4 +1,4 @@
-"""The progress of a training run: a bar, history.csv, TensorBoard."""
+"""Reports a run's progress in a bar, history.csv and TensorBoard."""
 
 import resource
 import sys
@@ -17,10 +17,7 @@ from tfrecords.base.script import progress_bar
 
 
 class TrainingReport:
-    """Shows and writes the figures of training since the last row; with a `history` of None nothing.
-
-    `first_step` is the number of steps of earlier starts.
-    """
+    """Shows and writes a run's figures; does neither without a `history`."""
 
     def __init__(
         self, history: History | None, name: str, num_train_steps: int, first_step: int, utilisation: Utilisation
@@ -40,18 +37,18 @@ class TrainingReport:
         self.waits_for("compiling the first step")
 
     def waits_for(self, what: str) -> None:
-        """Shows next to the bar why it does not move."""
+        """Shows in the progress bar what the run waits for."""
         self._waits = True
         self.bar.set_postfix_str(f"{what} ...")
 
     def batch(self, rows: int, length: int, waited: float) -> None:
-        """Counts a batch or a part: rows over all devices, tokens a row with padding, seconds waited."""
+        """Counts a batch's rows over all devices, tokens per row with padding, and seconds waited for it."""
         self._tokens += rows * length
         self._work += self.utilisation.work(rows, length)
         self._waited += waited
 
     def step(self, running: Callable[[], dict[str, float]] | None) -> None:
-        """Counts an update. `running` returns figures to show and waits for the update; None shows the last ones."""
+        """Counts an update; `running` returns the figures to show."""
         if self.bar.update() or self._waits:
             self._waits = False
             self._figures = _summary(running()) if running else self._figures
@@ -62,7 +59,7 @@ class TrainingReport:
         return time.monotonic() - self._started
 
     def row(self, step: int, figures: dict[str, float], held_out: dict[str, float], seconds: float) -> None:
-        """Shows and writes the figures since the last row; the prefix val_ of `held_out` is only for history.csv."""
+        """Shows and writes the figures since the last call."""
         speeds = {"tokens_per_second": self._tokens / seconds, "input_wait": self._waited / seconds}
         figures = figures | speeds | self.utilisation.figures(self._work, seconds)
         self._figures = _summary(figures)
@@ -95,7 +92,7 @@ class TrainingReport:
 
 
 def remove_events(folder: Path, last_step: int) -> None:
-    """Removes TensorBoard events after `last_step` in a folder and below; a resumed run rewrites them."""
+    """Removes TensorBoard events after `last_step`, which a resumed run writes again."""
     for path in sorted(folder.rglob("events.out.tfevents.*")):
         files.remove_unfinished(path.parent)
         kept, removed = _events(path, last_step)
@@ -106,7 +103,6 @@ def remove_events(folder: Path, last_step: int) -> None:
 
 
 def _events(path: Path, last_step: int) -> tuple[list[bytes], bool]:
-    """Returns the events of a file up to a step, and whether it holds any others."""
     kept, removed = [], False
     try:
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
@@ -132,7 +128,7 @@ def _summary(figures: dict[str, float]) -> str:
 
 
 def memory_figures() -> dict[str, float]:
-    """Returns peaks so far in GiB: memory_gb of this process and, with a GPU, device_memory_gb of the first."""
+    """Returns peak memory in GiB: memory_gb of this process, device_memory_gb of the first GPU."""
     # Linux counts kilobytes, macOS bytes.
     unit = 1 if sys.platform == "darwin" else 2**10
     figures = {"memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30}

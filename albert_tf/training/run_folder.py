@@ -1,4 +1,4 @@
-"""The folder of a training run: its settings, its history and its checkpoints."""
+"""The settings, history and checkpoints of a run."""
 
 import contextlib
 import csv
@@ -28,7 +28,7 @@ _OF_TRAINING = (RUN_FILE, SETTINGS_FILE, HISTORY_FILE, LAST, BEFORE, DAMAGED)
 
 
 def copy_model(source: Path, target: Path) -> None:
-    """Copies a run's trained model, with the files that belong to it, to another folder."""
+    """Copies a run's trained model with its files."""
     for path in sorted(source.iterdir()):
         if path.is_file() and path.name not in _OF_TRAINING:
             with files.replacing(target / path.name) as temporary:
@@ -36,9 +36,9 @@ def copy_model(source: Path, target: Path) -> None:
 
 
 def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Raises UserError with the differences if the folder's run began with other settings or facts.
+    """Raises UserError if the folder's run began with other `facts`, or other settings outside `free`.
 
-    `free` settings may differ. `facts` determine the run besides its settings; unrecorded ones count as equal.
+    Facts that the run did not record count as equal.
     """
     if not has_run(folder):
         return
@@ -55,7 +55,6 @@ def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[
 
 
 def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
-    """Returns names, former and present values."""
     found = list[tuple[str, Any, Any]]()
     for key, now in decisive.items():
         before = began.get(key)
@@ -67,7 +66,7 @@ def _differences(began: dict[str, Any], decisive: dict[str, Any], prefix: str = 
 
 
 def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Calls `check_claim`; writes run.json, which determines the run, and settings.json for the flag --settings."""
+    """Calls `check_claim`, then writes run.json (settings and facts) and settings.json (for --settings)."""
     check_claim(folder, settings, free, facts)
     values = dataclasses.asdict(settings)
     files.write_json(folder / SETTINGS_FILE, {key: value for key, value in values.items() if value is not None})
@@ -76,7 +75,7 @@ def claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, A
 
 @contextlib.contextmanager
 def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
-    """Makes a new folder in `output_dir` for all processes; the chief creates and removes it."""
+    """Makes a temporary folder in `output_dir` that all processes see."""
     number = devices.sums([secrets.randbelow(2**32) if devices.is_chief else 0])[0]
     name = f".dryrun-{int(number)}"
     with files.trial_folder(output_dir, name) if devices.is_chief else contextlib.nullcontext():
@@ -85,7 +84,7 @@ def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
 
 
 class History:
-    """Rows of figures by step, in `history.csv`, without those after the step that a run resumes from."""
+    """The rows of `history.csv` up to `first_step`, where a run resumes."""
 
     def __init__(self, folder: Path, first_step: int):
         self.path = folder / HISTORY_FILE
@@ -95,7 +94,6 @@ class History:
                 self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= first_step]
 
     def append(self, step: int, seconds: float, figures: dict[str, float]) -> None:
-        """Adds a row and rewrites the file; figures have six digits."""
         row = {"step": step, "seconds": round(seconds, 3)}
         self.rows.append(row | {key: f"{float(value):.6g}" for key, value in figures.items()})
         columns = list(dict.fromkeys(key for row in self.rows for key in row))
@@ -106,17 +104,17 @@ class History:
 
 
 def has_run(folder: Path) -> bool:
-    """Returns whether the folder holds progress of a run."""
+    """Returns whether the folder holds a run with a checkpoint or model."""
     return (folder / RUN_FILE).is_file() and (has_checkpoint(folder) or (folder / MODEL_FILE).is_file())
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Returns whether a run can resume there."""
+    """Returns whether a run can resume from the folder."""
     return any((folder / name).is_file() for name in (LAST, BEFORE))
 
 
 def save_checkpoint(model: keras.Model, folder: Path) -> None:
-    """Writes `last.keras` with the optimizer; the former one becomes `previous.keras`. A kill leaves one intact."""
+    """Writes model and optimizer to `last.keras`, the former file to `previous.keras`; a kill leaves one intact."""
     with files.replacing(folder / LAST) as temporary:
         model.save(temporary)
         # A run killed before the new one has its name resumes from the previous one.
@@ -125,12 +123,12 @@ def save_checkpoint(model: keras.Model, folder: Path) -> None:
 
 
 def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
-    """Loads the newest readable checkpoint, compiled, or None; an unreadable one is reported and moved aside.
+    """Loads the newest readable checkpoint, compiled, or returns None.
 
-    `is_chief`: whether this process writes; it also removes a killed process's partial files.
+    An unreadable one is reported and renamed.
 
     Raises:
-        UserError: there are checkpoints, and none can be read completely.
+        UserError: there are checkpoints, but none can be read.
     """
     if is_chief:
         files.remove_unfinished(folder)
@@ -158,7 +156,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
 
 
 def _remove_accumulators(model: keras.Model) -> None:
-    """Replaces an optimizer that accumulates gradients, as older versions saved it."""
+    """Replaces an older version's optimizer, which accumulates gradients."""
     optimizer = model.optimizer
     parts = optimizer.gradient_accumulation_steps
     if not parts:

@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C and SIGTERM during training."""
+"""Ctrl-C and SIGTERM during training."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """Records Ctrl-C and SIGTERM in `asked` within its context; a second one ends the process at once.
+    """Context that records Ctrl-C and SIGTERM in `asked`; a second signal ends the process at once.
 
-    It changes nothing outside the main thread, nor for an ignored signal (Ctrl-C in the background).
+    Outside the main thread it changes nothing.
     """
 
     def __init__(self):
@@ -31,7 +31,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def end(self) -> None:
-        """Ends the process as the signal would have (KeyboardInterrupt, or status 143); returns if there was none."""
+        """Ends the process as the recorded signal would have; without one, returns."""
         if self.asked == signal.SIGTERM:
             sys.exit(128 + signal.SIGTERM)
         if self.asked is not None:

@@ -1,4 +1,4 @@
-"""The weights and the tokenizer that training starts from."""
+"""Weights and tokenizer that training starts from."""
 
 import os
 from typing import Any, NamedTuple
@@ -22,13 +22,11 @@ from tfrecords.tokenizers.loading import read_tokenizer
 
 
 class Start(NamedTuple):
-    """The starting point of a run.
+    """The model, configuration and tokenizer that a run starts from.
 
     Attributes:
-        model: to take weights from; None from scratch.
-        tokenizer: the one given or next to the weights, or None.
-        task: see `loading.Loaded`; {} from scratch.
-        vocabulary: how the model got embeddings for a vocabulary that it was not trained with, or empty.
+        model: the model with the initial weights; None from scratch.
+        vocabulary: a message on how embeddings were made for another vocabulary, or "".
     """
 
     config: AlbertConfig
@@ -47,13 +45,9 @@ def load_start(
     depth: int = 0,
     other_tokenizer: bool = False,
 ) -> Start:
-    """Loads weights with their tokenizer or, if `init_from` is empty, reads a configuration.
+    """Loads weights with their tokenizer or, without `init_from`, reads a configuration.
 
-    `config` is a published configuration's name or a JSON file. `tokenizer` replaces the one next to the weights; for
-    it, `lower_case` and `keep_accents` see `read_tokenizer`. For the others see `loading.load`.
-
-    Raises:
-        UserError: as the loaders of checkpoints, configurations and tokenizers.
+    `config` is a published configuration's name or a JSON file. For other arguments see `loading.load`.
     """
     if init_from:
         loaded = loading.load(init_from, tokenizer, lower_case, keep_accents, depth, other_tokenizer)
@@ -64,7 +58,7 @@ def load_start(
 
 
 def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
-    """Returns the tokenizer of a start; raises UserError if there is none."""
+    """Returns the tokenizer of `start`, or raises UserError."""
     if start.tokenizer is not None:
         return start.tokenizer
     if init_from:
@@ -75,19 +69,11 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
 def load_pretraining_start(
     init_from: str, config: str, records: Tokenizer, tokenizer: str = "", former_tokenizer: str = "", length: int = 0
 ) -> Start:
-    """Loads weights to continue pre-training from, or reads a configuration, for records of a given vocabulary.
+    """Loads the weights that pre-training continues from or, without `init_from`, reads a configuration.
 
-    Args:
-        init_from: see `loading.load`; empty: from scratch.
-        config: a published configuration's name or a JSON file; with `init_from` it may change dropouts, sampled depths
-            and memory, and add extensions that leave the initial model unchanged.
-        records: the records' tokenizer.
-        tokenizer: its file or folder; if set, a model of another vocabulary gets this one.
-        former_tokenizer: the weights', if none is next to them.
-        length: of the records' rows.
-
-    Raises:
-        UserError: the records have another vocabulary or longer rows than the weights, or `config` is of another model.
+    `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts, sampled depths and
+    memory, and add extensions that leave the initial model unchanged. With `tokenizer`, the model gets the records'
+    vocabulary. `former_tokenizer` is the weights' own, if none is next to them.
     """
     if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
         raise UserError(
@@ -130,10 +116,7 @@ def _with_vocabulary(start: Start, init_from: str, records: Tokenizer) -> Start:
 
 
 def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = "") -> None:
-    """Raises UserError if a model from `init_from` does not accept rows of `length` tokens.
-
-    `flag` sets the length; if empty, the records do.
-    """
+    """Raises UserError if a model takes no rows of `length`, which `flag` or the records set."""
     limit = config.max_seq_length
     if length <= limit:
         return
@@ -150,7 +133,7 @@ def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = 
 
 
 def longer_command(path: str | os.PathLike, length: int) -> str:
-    """Returns the command that extends a model to rows of `length` tokens."""
+    """Returns a command that extends a model to rows of `length` tokens."""
     return (
         f"python -m albert_tf.convert_checkpoint --input={path} --to=keras --output=longer/model.keras "
         f"--max_positions={length}"
@@ -162,7 +145,6 @@ def _is_free(key: str) -> bool:
 
 
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
-    """Returns the weights' configuration with the changes that `config` may make."""
     said, set_before = read_config(config), weights.to_dict()
     names = weights.differing(said)
     free = [
@@ -183,10 +165,10 @@ def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
 
 
 def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
-    """Copies all variables with the same name and shape; returns the names of the target's other variables.
+    """Copies variables with the same name and shape; returns the names of the target's other variables.
 
-    A pair head is copied only to a model of the same pair task. If only the target has a depth plan, each of its half
-    blocks takes the weights of the step where it first runs.
+    A pair head is copied only for the same pair task. If the depth plans differ, each attention or feed-forward layer
+    gets the weights of the first step that runs it.
     """
     values, variables = named_variables(source), named_variables(target)
     if getattr(source, "pair_task", None) != getattr(target, "pair_task", None):
@@ -204,7 +186,6 @@ def copy_weights(source: keras.Model, target: keras.Model) -> list[str]:
 
 
 def _first_halves(source: AlbertEncoder, target: AlbertEncoder) -> dict[str, str]:
-    """Maps the target's half blocks to the source's, if only the target has a depth plan."""
     if source.config.depth_plan == target.config.depth_plan or len(source.steps) != len(target.steps):
         return {}
     names: dict[str, str] = {}

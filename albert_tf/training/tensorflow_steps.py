@@ -1,7 +1,6 @@
-"""A training and an evaluation step under TensorFlow, on one device or over the replicas of a strategy.
+"""Training and evaluation steps under TensorFlow.
 
-Keras 3's `fit` knows no workers and averages the replicas' means. That is not the mean of a batch whose parts have
-different numbers of masked words.
+Keras 3's `fit` averages the replicas' means, which is wrong if they have different numbers of masked words.
 """
 
 import contextlib
@@ -21,10 +20,10 @@ from albert_tf.training.devices import Devices
 
 
 class TensorFlowSteps:
-    """Compiled steps of a model. The model's metrics accumulate until `results` is called.
+    """Compiled steps of a model, whose metrics accumulate until `results` is called.
 
-    A batch is what `Model.fit` takes. `train` takes it in `parts` parts; each replica sums their gradients, and
-    replicas are summed once an update.
+    `train` makes one update from the `parts` parts of a batch. Each replica sums their gradients; the replicas' sums
+    are added once an update.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):
@@ -40,9 +39,9 @@ class TensorFlowSteps:
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
-        """Returns a function that starts an iteration over `make_dataset(parts, workers, worker)`.
+        """Compiles steps for the batches of `make_dataset(parts, workers, worker)`.
 
-        It can be called again. The steps made next use its batches.
+        Returns a function that starts an iteration over them.
         """
         if self.strategy is None:
             dataset = make_dataset(1, 1, 0)
@@ -78,7 +77,6 @@ class TensorFlowSteps:
             step(part, known)
 
     def _known(self, parts: tuple) -> dict[str, tf.Tensor]:
-        """Returns what the parts' losses read of the whole batch; no divisors for a single part."""
         known = {}
         if len(parts) > 1:
             known["divisors"] = tf.add_n([self._of_first(self._count(part)) for part in parts])
@@ -101,24 +99,24 @@ class TensorFlowSteps:
         self._evaluate(batch)
 
     def running(self) -> dict[str, float]:
-        """Returns the means since the last call of `results`."""
+        """Returns the means of the metrics since the last call of `results`."""
         return {name: float(value) for name, value in self.model.get_metrics_result().items()}
 
     def results(self) -> dict[str, float]:
-        """Returns the means since the last call and resets them."""
+        """Returns the same means as `running`, and resets them."""
         figures = self.running()
         self.model.reset_metrics()
         return figures
 
     def shape(self, batch: Any) -> tuple[int, int]:
-        """Returns a batch's rows over all devices, and the tokens of each, padding included."""
+        """Returns a batch's number of rows over all devices, and of tokens per row."""
         ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
         parts = [ids] if self.strategy is None else self.strategy.experimental_local_results(ids)
         rows = sum(math.prod(part.shape[:-1]) for part in parts)
         return self.devices.processes * rows, parts[0].shape[-1]
 
     def sync(self) -> None:
-        """Does nothing: variables are always up to date."""
+        """Does nothing: the model's variables are always up to date."""
 
     def _compiled(self, replica_step, *specs):
         # With the dataset's own shapes, one graph takes batches of every length where lengths differ. Packed batches
@@ -158,7 +156,6 @@ class TensorFlowSteps:
         return self._gradients(batch, divisors | surveyed)
 
     def _count_replica(self, batch):
-        """Returns the divisors of the loss over all replicas, in the order of their names: [n]."""
         counted = self.model.loss_divisors(*keras.utils.unpack_x_y_sample_weight(batch))
         return sum_over_replicas([tf.stack([counted[name] for name in sorted(counted)])])[0]
 
@@ -194,7 +191,6 @@ class TensorFlowSteps:
 
 
 def _local_zeros(variable: keras.Variable) -> tf.Variable:
-    """Returns a variable with a separate value on each replica."""
     return tf.Variable(
         tf.zeros(variable.shape, variable.dtype), trainable=False,
         synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM,

@@ -1,4 +1,4 @@
-"""The share of a machine's compute that training uses."""
+"""The share of the device's compute that training uses."""
 
 import functools
 import time
@@ -23,9 +23,8 @@ _FRESH = 60.0
 class Utilisation:
     """Computes model FLOPs utilisation (MFU), relative to the measured rate of the device.
 
-    The rate is the best so far of products of two large matrices in the compute dtype and in float32, and of training
-    itself, so MFU never exceeds 1. The work is three forward passes of the encoder for every row, padding included.
-    Heads, the optimizer, a teacher, queries of permutations and recomputation do not count.
+    The device's rate is its best so far, in large matrix products or in training. A row's work is three forward passes
+    of the encoder, with padding; heads, optimizer, teacher, permutations' queries and recomputation do not count.
     """
 
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
@@ -39,16 +38,15 @@ class Utilisation:
         self._measure()
 
     def work(self, rows: int, length: int) -> float:
-        """Returns the operations of training on `rows` rows of `length` tokens."""
+        """Returns the floating-point operations of training on `rows` rows; 0 if unknown."""
         return rows * self._work_of(length) if self.is_known else 0.0
 
     def share(self, work: float, seconds: float) -> float | None:
-        """Returns the MFU, for work that may still be running; None if it is unknown or above 1."""
+        """Returns the MFU of `work`, which may be unfinished; None if unknown or above 1."""
         share = work / seconds / self._peak if self.is_known else 2.0
         return share if share <= 1 else None
 
     def figures(self, work: float, seconds: float) -> dict[str, float]:
-        """Returns `mfu`, at most 1, or nothing if the work is unknown."""
         if not self.is_known:
             return {}
         rate = work / seconds
@@ -60,7 +58,7 @@ class Utilisation:
         return {"mfu": rate / self._peak}
 
     def measure_again(self, fresh: float = _FRESH) -> None:
-        """Measures the device again after `fresh` seconds, unless it is an accelerator (that would take its memory)."""
+        """Measures a CPU's rate again after `fresh` seconds; on an accelerator it would take memory."""
         is_due = time.monotonic() - self._measured_at >= fresh
         if is_due and all(name.startswith("cpu") for name in keras.distribution.list_devices()):
             self._measure()
@@ -86,10 +84,7 @@ class Utilisation:
 
 
 def matrix_rate(dtype: str) -> float:
-    """Returns floating-point operations a second of a large matrix product: the best of eight.
-
-    One core multiplies 512 or 1,024 rows, a fast accelerator 8,192.
-    """
+    """Returns the best FLOP/s of eight matrix products."""
     size, seconds = _SMALLEST // 2, 0.0
     while seconds < _LONG_ENOUGH and size < _LARGEST:
         size *= 2

@@ -30,7 +30,7 @@ def main(settings: BenchmarkSettings) -> None:
 
 
 def run() -> None:
-    """The entry point of the console script."""
+    """Runs the command."""
     if sys.argv[1:2] == ["compare"]:
         # absl refuses words that are not flags, so they are removed first.
         paths = sys.argv[2:]

@@ -1,4 +1,4 @@
-"""Checks every answer of a measurement against the expected one for its request."""
+"""Checks the answers of a measurement."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ Reader = Callable[[bytes], Answer | None]
 
 
 def read_grpc(answer: bytes) -> Answer | None:
-    """Reads a serialised PredictResponse; None if it is none."""
+    """Parses a serialized PredictResponse; returns None if it is invalid."""
     try:
         response = PredictResponse.FromString(answer)
         return Answer(read_prediction(response), response.model_spec.version.value or None)
@@ -38,7 +38,7 @@ def read_grpc(answer: bytes) -> Answer | None:
 
 
 def rest_reader(version: int | None) -> Reader:
-    """Returns a reader of JSON answers, which do not contain their version."""
+    """Returns a reader of JSON answers, which do not contain their `version`."""
 
     def read(answer: bytes) -> Answer | None:
         try:
@@ -52,20 +52,10 @@ def rest_reader(version: int | None) -> Reader:
 def check(
     differing: Counter, references: Sequence[Answer | None], answered: Sequence[int] = (), read: Reader = read_grpc
 ) -> Checked:
-    """Counts answers that differ from their reference bytes: `wrong` is beyond the tolerance.
+    """Counts wrong answers and the answers of each version.
 
-    An answer is compared with the reference of its version, else with the first answer of its version to the same
-    request.
-
-    Args:
-        differing: (request's number, answer) -> how often.
-        references: an answer to each request, by number.
-        answered: number of answers to each request, by number.
-        read: reads the answers of `differing`.
-
-    Returns:
-        `answers`, whose worst_difference is the largest absolute one of any output element, or None for other outputs,
-        shapes or texts than expected; and `versions`, empty if unknown.
+    An answer is compared with its version's reference, else with its version's first answer to the request.
+    `worst_difference` is None if outputs, shapes or texts differ.
     """
     expected, versions = {}, Counter()
     for item, reference in enumerate(references):
@@ -94,19 +84,19 @@ def check(
 
 
 def disagreements(served: Sequence[Answer | None], expected: Sequence[Arrays]) -> int:
-    """The number of served answers that differ from the in-process ones."""
+    """Counts served answers that differ from the in-process model's."""
     return sum(
         answer is None or not agree(arrays, answer.arrays) for answer, arrays in zip(served, expected, strict=True)
     )
 
 
 def agree(expected: Arrays, actual: Arrays) -> bool:
-    """Whether an answer has the expected outputs, within the tolerance."""
+    """Returns whether outputs agree, within the tolerance."""
     return expected.keys() == actual.keys() and all(_close(expected[name], actual[name]) for name in expected)
 
 
 def largest_difference(expected: Arrays, actual: Arrays) -> float | None:
-    """The largest absolute difference of any element; None if they cannot be subtracted."""
+    """Returns the largest absolute difference; None if outputs or shapes differ."""
     if expected.keys() != actual.keys():
         return None
     worst = 0.0

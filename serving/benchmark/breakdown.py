@@ -1,9 +1,8 @@
-"""Breaks the mean latency of a request down into parts: the client's costs, and means of the server's histograms.
+"""Splits a request's mean latency into client costs and means of the server's histograms.
 
-Source of the names: TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc. Histograms are in
-microseconds. request_latency counts OK answers only and holds all of the server's work except gRPC's. runtime_latency
-is the session's run with the wait in the batching queue, queuing_latency that wait alone. request_count also counts
-REST's status probes, so it is not used. In request_latency, probes and metadata have an empty API.
+Histograms (TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc, microseconds): request_latency
+is the server's work except gRPC's, for OK answers; runtime_latency is the session's run and the wait in the batching
+queue; queuing_latency is that wait. request_count is unused: it includes REST's status probes.
 """
 
 import http.client
@@ -35,15 +34,12 @@ Reading = dict[str, float]
 
 
 def metrics_url(target: str, rest_api_port: int) -> str:
-    """Returns the metrics URL of the server at gRPC's `target`."""
+    """Returns the URL of the server's metrics."""
     return f"{rest.server_url(target, rest_api_port)}{_PATH}"
 
 
 def read(url: str, model: str) -> Reading:
-    """Sums (microseconds) and counts of the three histograms for Predict, and the model's number of answers.
-
-    Raises UserError when the page does not exist.
-    """
+    """Reads the histograms' sums (microseconds) and counts for Predict; raises UserError if there are no metrics."""
     try:
         # No proxy: the server is on this machine or network.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -83,12 +79,12 @@ def _keys(name: str, labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def requests_so_far(reading: Reading) -> int:
-    """The model's number of answered inference requests over gRPC and REST, without status probes."""
+    """Returns the model's number of answers."""
     return int(reading.get(_INFERENCE, 0))
 
 
 def means(before: Reading, after: Reading, protocol: str = "grpc") -> dict[str, float | None]:
-    """Milliseconds per request between two readings: in the server, its session and its queue; None if unknown."""
+    """Returns milliseconds per request in the server, its session and its queue; None if unknown."""
     if not before:
         return dict.fromkeys(("server", "session", "queue"))
     return {
@@ -104,7 +100,7 @@ def _mean(before: Reading, after: Reading, name: str) -> float | None:
 
 
 def client_costs(client: Client, workload: Workload, answer: bytes) -> dict[str, float]:
-    """Milliseconds to build and serialise a request from arrays, and to read an answer into arrays."""
+    """Returns milliseconds to serialize a request and to read an answer."""
     inputs = workload.inputs[0]
     if workload.url:
         encode = _mean_ms(lambda: rest.request_body(inputs, client.signature_name))
@@ -125,10 +121,10 @@ def _mean_ms(work: Callable[[], object]) -> float:
 
 
 def parts_of_mean(mean_ms: float | None, costs: dict[str, float], server: dict[str, float | None]) -> dict:
-    """Parts of the mean latency, ms: client_encode and client_decode lie outside it, the others add up to it.
+    """Returns client costs, and the parts of the mean latency, ms; None: unknown.
 
-    wire: network, gRPC or HTTP on both sides and the wait for a server thread. server_queue: in the batching queue.
-    server_compute: the session's run. server_other: the rest. None: unknown.
+    wire: network, gRPC or HTTP, and the wait for a server thread. server_compute: the session's run. server_other: the
+    rest.
     """
     request, session, queue = server.get("server"), server.get("session"), server.get("queue") or 0.0
     parts = dict(costs)

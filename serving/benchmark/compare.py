@@ -24,10 +24,7 @@ _KEY = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate")
 
 @dataclass(frozen=True)
 class Difference:
-    """B against A at one percentile: milliseconds of both, the ratio of B to A, its 95 % interval.
-
-    sound: both runs were steady, and their generator was on time.
-    """
+    """Two latencies at one percentile, and their ratio with its 95 % interval; `sound`: both runs were steady."""
 
     name: str
     percentile: str
@@ -49,10 +46,9 @@ class Difference:
 
 
 def compare(a: BenchmarkReport, b: BenchmarkReport) -> list[Difference]:
-    """Compares all percentiles and points that both reports have.
+    """Compares all percentiles and points that both reports have; raises UserError if there are none.
 
-    The interval of the ratio comes from resampling windows, then samples in them. It covers the noise within each run,
-    but not a machine that is slower during a whole run. Raises UserError when the reports share no point.
+    The ratio's interval covers noise within runs, not a machine that is slower during a whole run.
     """
     theirs = {_key(point): point for point in b["points"]}
     pairs = [(point, theirs[_key(point)]) for point in a["points"] if _key(point) in theirs]
@@ -91,7 +87,7 @@ def _windows(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def warnings(a: BenchmarkReport, b: BenchmarkReport) -> list[str]:
-    """Other possible causes of a difference between these reports."""
+    """Returns other possible causes of a difference."""
     notes = []
     for name in ("cpu", "usable_cores", "memory_gib"):
         mine, other = a["environment"][name], b["environment"][name]
@@ -111,7 +107,7 @@ def warnings(a: BenchmarkReport, b: BenchmarkReport) -> list[str]:
 
 
 def to_text(differences: list[Difference], notes: list[str]) -> str:
-    """Returns the comparison as a table, and notes under it."""
+    """Returns a table and notes."""
     rows = [["point", "", "A ms", "B ms", "B / A", "95 % interval", "verdict"]]
     for d in differences:
         interval = f"{d.low:.3f} to {d.high:.3f}"
@@ -128,7 +124,7 @@ def read_report(path: str) -> BenchmarkReport:
 
 
 def main(paths: list[str]) -> None:
-    """`paths`: the arguments after `compare`."""
+    """Compares two reports."""
     if len(paths) != 2:
         raise UserError("compare takes two reports: python -m serving.benchmark compare A.json B.json")
     a, b = map(read_report, paths)

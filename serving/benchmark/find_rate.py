@@ -1,4 +1,4 @@
-"""Finds the highest rate of Poisson arrivals that a server answers within a bound, by bracketing and bisection."""
+"""Searches for the highest rate of Poisson arrivals that a server answers within a latency bound."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _MOST_TRIALS = 20
 
 @dataclass(frozen=True)
 class Trial:
-    """`limit`: 'latency', 'errors' or 'generator' for the failure; '' when it passed."""
+    """A tried rate, and why it failed: "latency", "errors" or "generator"; "" if it passed."""
 
     rate: float
     limit: str
@@ -27,10 +27,9 @@ class Trial:
 
 
 def judge(point: Point) -> Trial:
-    """A measured point as a trial.
+    """Converts a measured point to a trial.
 
-    Latency counts from the due time, so a met bound always holds; a missed one is the server's fault only when the
-    generator was on time. An expired deadline counts as latency; other failures are always the server's.
+    A missed bound is the server's fault only if the generator was on time.
     """
     if (point["within_bound"] or 0.0) >= WITHIN:
         return Trial(point["rate"], "")
@@ -48,10 +47,9 @@ def best_rate(trials: list[Trial]) -> float | None:
 def find_rate(
     attempt: Callable[[float], Trial], first_rate: float, lowest_rate: float = 0.0
 ) -> tuple[float | None, list[Trial]]:
-    """(highest rate that passed, or None; all trials in order).
+    """Returns the highest rate that passed, or None, and all trials.
 
-    Multiplies `first_rate` by 1.5 or halves it until one rate passes and a higher one fails, then halves the gap on a
-    log scale until it is under PRECISION. Stops below `lowest_rate`.
+    It starts at `first_rate`, brackets the limit, then bisects.
     """
     trials = [attempt(first_rate)]
     while len(trials) < _MOST_TRIALS:

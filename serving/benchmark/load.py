@@ -1,7 +1,4 @@
-"""Load generator: sends serialised requests in a closed loop (N clients) or an open loop (at due times).
-
-Answers stay bytes: only gRPC or HTTP and the server are timed.
-"""
+"""Sends serialized requests in a closed loop (N clients) or an open loop (at due times)."""
 
 import threading
 import time
@@ -19,26 +16,23 @@ from serving.wire import protos
 
 
 def constant_arrivals(rate: float, seconds: float) -> np.ndarray:
-    """Returns due times, float64 seconds from the start, one every 1/rate."""
+    """Returns due times in seconds, one every 1/rate."""
     return np.arange(round(rate * seconds)) / rate
 
 
 def poisson_arrivals(rate: float, seconds: float, seed: int) -> np.ndarray:
-    """Returns due times of a Poisson process with exactly `rate * seconds` requests, the same for the same seed.
-
-    Given their number, Poisson arrivals are independent and uniform over the time, so the offered rate is exact.
-    """
+    """Returns Poisson due times of exactly `rate * seconds` requests."""
     return np.sort(np.random.default_rng(seed).uniform(0, seconds, size=round(rate * seconds)))
 
 
 def due_times(arrival: str, rate: float, seconds: float, seed: int) -> np.ndarray:
-    """Returns the due times of the open-loop `arrival`, "constant" or "poisson"."""
+    """Returns constant or Poisson due times."""
     return constant_arrivals(rate, seconds) if arrival == "constant" else poisson_arrivals(rate, seconds, seed)
 
 
 @dataclass(frozen=True)
 class LoadShare:
-    """The part of a load that one process sends. `start`: on time.perf_counter's clock, common to all processes."""
+    """The part of a load that one process sends."""
 
     requests: Sequence[bytes]
     references: Sequence[bytes | None]
@@ -60,11 +54,7 @@ class LoadShare:
 
 @dataclass(frozen=True)
 class Effort:
-    """The generator's own times, in seconds.
-
-    `cpu` and `wall` are its processes' times. Its sending threads ran for `threads` and were ready without a CPU for
-    `waiting`.
-    """
+    """The generator's CPU, wall and thread seconds; `waiting`: seconds that its threads waited for a CPU."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -77,10 +67,10 @@ class Effort:
 
 @dataclass
 class Samples:
-    """One entry per request, in due order. Times are seconds after the start.
+    """One entry per request, in due order; times are seconds after the start.
 
-    item: the workload's request; code: gRPC status number; differing: (item, answer) -> how often an OK answer differed
-    from the reference bytes; messages: status number -> its first time and message.
+    `code` is the gRPC status number. `differing` counts answers whose bytes differ from the reference, by (item,
+    answer).
     """
 
     due: np.ndarray
@@ -94,7 +84,7 @@ class Samples:
 
     @property
     def latencies_ms(self) -> np.ndarray:
-        """Latencies from the due time, not the send time, so that delays of the generator count."""
+        """Latencies from the due time, so that delays of the generator count."""
         return (self.done - self.due) * 1000
 
     def sorted(self) -> "Samples":
@@ -104,7 +94,7 @@ class Samples:
 
 
 def join(parts: Sequence[Samples]) -> Samples:
-    """Joins the samples of several processes in due order."""
+    """Joins the samples of several processes."""
     names = ("due", "sent", "done", "code", "item")
     arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
     joined = Samples(*arrays)
@@ -121,7 +111,7 @@ def _add_messages(messages: dict[int, tuple[float, str]], more: dict[int, tuple[
 
 
 class Driver:
-    """Open connections to one server, reused between runs."""
+    """Open connections to one server."""
 
     def __init__(self, connection: Connection, connections: int = 1):
         self._channels = [connection.open(own_connection=True) for _ in range(connections)]
@@ -238,8 +228,6 @@ def _closed_client(
 
 
 class _ThreadWatch:
-    """Seconds that the calling thread has waited for a CPU since creation (Linux; elsewhere 0)."""
-
     def __init__(self):
         self._begin, self._waited = time.perf_counter(), _waited_s()
 
@@ -256,8 +244,6 @@ def _waited_s() -> float:
 
 
 class _Checker:
-    """Records status codes and answers that differ from the reference, for checks after the clock has stopped."""
-
     def __init__(self, references: Sequence[bytes | None]):
         self._references = references
         self._differing: Counter = Counter()

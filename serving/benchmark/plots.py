@@ -41,7 +41,7 @@ _TICKS = {"0": 0.0, "50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "99.99": 0.
 
 
 def all_plots(report: BenchmarkReport) -> dict[str, bytes]:
-    """PNGs by file name, without plots that would be empty."""
+    """Returns PNGs by file name, without empty plots."""
     makers = {
         "latency.png": latency_plot,
         "throughput.png": throughput_plot,
@@ -60,7 +60,7 @@ def all_plots(report: BenchmarkReport) -> dict[str, bytes]:
 
 
 def latency_plot(report: BenchmarkReport) -> bytes | None:
-    """Draws median, p90 and p99 against length: a colour for each batch and load, 95 % intervals as bands."""
+    """Draws percentiles against length, with 95 % intervals."""
     points = [point for point in report["points"] if point["length"] is not None]
     if not points:
         return None
@@ -97,7 +97,7 @@ def _draw_in_process(axes, points: list[Point]) -> None:
 
 
 def throughput_plot(report: BenchmarkReport) -> bytes | None:
-    """Latency against answers per second, from points of one workload under several loads and from search trials."""
+    """Draws latency against answers per second."""
     curves = _curves(report)
     if not curves:
         return None
@@ -132,7 +132,7 @@ def _curves(report: BenchmarkReport) -> dict[str, list[Point]]:
 
 
 def distribution_plot(report: BenchmarkReport) -> bytes | None:
-    """Latency at every percentile with a stretched tail, a line per point."""
+    """Draws latency at every percentile."""
     figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
     deepest = 1.0
     for number, (point, colour) in enumerate(zip(report["points"], _colours(), strict=False)):
@@ -159,7 +159,7 @@ def distribution_plot(report: BenchmarkReport) -> bytes | None:
 
 
 def timeline_plot(report: BenchmarkReport) -> bytes | None:
-    """Answers and failures per second over time, for points with a change of the server's state."""
+    """Draws answers and failures over time."""
     points = [point for point in report["points"] if point["requests"] and eventful(point)][:_TIMELINES]
     if not points:
         return None
@@ -187,7 +187,7 @@ def timeline_plot(report: BenchmarkReport) -> bytes | None:
 
 
 def breakdown_plot(report: BenchmarkReport) -> bytes | None:
-    """Mean latency by part, a bar per point; only for servers with metrics."""
+    """Draws mean latency by part."""
     points = [point for point in report["points"] if point["breakdown_ms"]["server_compute"] is not None]
     if not points:
         return None
@@ -210,8 +210,6 @@ def breakdown_plot(report: BenchmarkReport) -> bytes | None:
 
 
 class _Quoted:
-    """Percentile curves, without those that lack values: only dots would remain."""
-
     def __init__(self, axes):
         self._axes = axes
         self._colours: dict[str, tuple] = {}
@@ -257,7 +255,6 @@ def _shaded(colour: tuple, name: str) -> tuple:
 
 
 def _log_scale(axes) -> None:
-    """A log latency axis whose ticks read 0.5, 1, 2 and not powers of ten."""
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())

@@ -36,7 +36,7 @@ _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
 @dataclass(frozen=True)
 class Load:
-    """A load: `clients` in a closed loop, or `rate` requests/s in an open one."""
+    """A closed loop of `clients`, or an open loop with `rate` requests per second."""
 
     arrival: str
     clients: int | None = None
@@ -51,7 +51,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Seen:
-    """The server's state at one moment: version (None: unknown) and metrics."""
+    """The server's version (None: unknown) and metrics at one moment."""
 
     version: int | None = None
     metrics: breakdown.Reading = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Probe:
-    """The first calls of a workload: an answer to each request, milliseconds of two calls, and client costs."""
+    """First answers and their times, and client costs."""
 
     replies: list[bytes]
     first_ms: float
@@ -73,12 +73,12 @@ class Probe:
 
 
 def reader(workload: Workload, version: int | None) -> answers.Reader:
-    """Returns a reader of answers; `version`: for answers without one."""
+    """Returns a reader of answers; `version` is for REST, whose answers lack it."""
     return answers.rest_reader(version) if workload.url else answers.read_grpc
 
 
 def probe(client: Client, workload: Workload, check: bool, look: Callable[[], Seen] = Seen) -> Probe:
-    """Sends each request once (only two in all without checks). Raises ServingError when the first fails."""
+    """Sends each request once, or without `check` only two; raises ServingError if the first fails."""
     before = look()
     wanted = workload.requests if check else workload.requests[:2]
     stub = RestStub(workload.url) if workload.url else client.raw_stub(protos.PREDICT)
@@ -112,7 +112,7 @@ def measure(
     tick: Callable[[float], None] = lambda seconds: None,
     look: Callable[[], Seen] = Seen,
 ) -> Point:
-    """Returns the point as in the report (docs/reference/benchmark_report.md); calls `look` before and after."""
+    """Returns a point of the report (docs/reference/benchmark_report.md)."""
     if settings.warmup_seconds > 0:
         workers.run(_share(workload, first, load, settings, settings.warmup_seconds), tick)
     before = look()
@@ -138,7 +138,7 @@ def measure(
 
 
 def seconds_of(load: Load, settings: BenchmarkSettings) -> float:
-    """Duration of a point; an open loop lasts until its minimum number of requests is due."""
+    """Returns a point's duration."""
     if load.arrival == "closed":
         return settings.seconds
     return min(max(settings.seconds, settings.least_requests / load.rate), LONGEST_STRETCH * settings.seconds)
@@ -166,7 +166,7 @@ def _share(
 def check_answers(
     samples: Samples, workload: Workload, first: Probe, settings: BenchmarkSettings, before: Seen, after: Seen
 ) -> Checked:
-    """`answers`, and `versions`: answers from each; None where only the versions are known."""
+    """Checks answers; skips answers without a version if the version changed."""
     around = {seen.version for seen in (before, after)} - {None}
     unknown: AnswerCheck = {"checked": False, "wrong": 0, "worst_difference": 0.0}
     # Answers without a version cannot be checked if versions changed meanwhile.
@@ -181,7 +181,7 @@ def check_answers(
 
 
 def summary(samples: Samples, share: LoadShare, workload: Workload, settings: BenchmarkSettings) -> Figures:
-    """Returns a point's figures and verdicts for the report."""
+    """Returns a point's figures and verdicts."""
     latencies = samples.latencies_ms
     good = samples.code == 0
     answered = int(good.sum())
@@ -239,29 +239,29 @@ def _failures(requests: int, answered: int) -> list[str]:
 
 
 def offered(samples: Samples, share: LoadShare) -> float:
-    """Requests sent per second; fewer than due when the generator fell behind."""
+    """Returns requests sent per second."""
     return len(samples.sent) / max(share.seconds, float(samples.sent.max(initial=0.0)))
 
 
 def split_windows(due: np.ndarray, latencies: np.ndarray, good: np.ndarray, count: int) -> list[np.ndarray]:
-    """Latencies of good answers in `count` equal time windows by due time."""
+    """Splits the latencies of good answers into windows of equal duration."""
     edges = np.linspace(0, float(due.max(initial=0.0)) + 1e-9, count + 1)
     number = np.searchsorted(edges, due, side="right") - 1
     return [latencies[good & (number == i)] for i in range(count)]
 
 
 def goodput(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None, seconds: float) -> float | None:
-    """Answers per second within the bound."""
+    """Returns answers per second within the latency bound."""
     return None if bound_ms is None else float((good & (latencies <= bound_ms)).sum()) / seconds
 
 
 def within_bound(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None) -> float | None:
-    """The share of all sent requests answered within the bound; errors are not."""
+    """Returns the share of all requests answered within the latency bound."""
     return None if bound_ms is None or not len(latencies) else float((good & (latencies <= bound_ms)).mean())
 
 
 def timeline(samples: Samples, elapsed: float) -> Timeline:
-    """Answers and failures in each equal step of the run, by end time."""
+    """Counts answers and failures in equal steps of the run."""
     end = max(float(samples.done.max(initial=0.0)), elapsed)
     good = samples.code == 0
     answered, failed = (np.histogram(samples.done[which], _TIMELINE_STEPS, (0.0, end))[0] for which in (good, ~good))
@@ -269,7 +269,7 @@ def timeline(samples: Samples, elapsed: float) -> Timeline:
 
 
 def generator_lag(samples: Samples) -> dict:
-    """How late the generator sent, and whether this invalidates the figures."""
+    """Returns how late the generator sent, and a verdict."""
     lag = (samples.sent - samples.due) * 1000
     latencies = samples.latencies_ms[samples.code == 0]
     limit = max(LAG_LIMIT_MS, LAG_OF_MEDIAN * float(np.median(latencies)) if len(latencies) else 0.0)
@@ -281,7 +281,7 @@ def generator_lag(samples: Samples) -> dict:
 
 
 def generator_effort(effort: Effort) -> tuple[float, float]:
-    """Returns the share of a core that each process used, and the share of time that senders waited for a CPU."""
+    """Returns the generator's share of a core, and its senders' share of time without a CPU."""
     cpu = effort.cpu / effort.wall if effort.wall else 0.0
     return cpu, effort.waiting / effort.threads if effort.threads else 0.0
 

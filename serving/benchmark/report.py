@@ -1,4 +1,4 @@
-"""A report's files, its HTML page, and the description of the machine."""
+"""Writes a report's files, and describes the machine."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ _CAPTIONS = {
 
 
 def environment() -> Environment:
-    """Describes CPU, memory, load, versions and the command line of the generator's machine."""
+    """Describes CPU, memory, load, versions and the command line."""
     return {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(sys.argv),
@@ -72,7 +72,7 @@ def _cpu_name() -> str:
 
 
 def write_report(report: BenchmarkReport, output_dir: Path) -> list[str]:
-    """Writes report.json, report.csv, the plots and report.html, each atomically; returns their names."""
+    """Writes report.json, report.csv, plots and report.html; returns their names."""
     # Imported after measuring: a refused target should not wait for matplotlib.
     from serving.benchmark.plots import all_plots
 
@@ -86,7 +86,7 @@ def write_report(report: BenchmarkReport, output_dir: Path) -> list[str]:
 
 
 def to_html(report: BenchmarkReport, plots: dict[str, bytes]) -> str:
-    """Returns the report as one self-contained HTML file; `plots`: PNGs by name."""
+    """Returns the report as one HTML file with the plots inside."""
     model, environment = report["model"], report["environment"]
     under = f"{report['target']}, {environment['created']}, {environment['cpu']}, {environment['usable_cores']} cores"
     bad = [

@@ -1,8 +1,4 @@
-"""Predict over HTTP, for benchmarks of the REST port.
-
-Each client keeps one connection, as HTTP libraries do: this shows delays of later requests (Nagle's algorithm with
-delayed acknowledgements: 40 ms).
-"""
+"""Predict over HTTP, for benchmarks of the REST port."""
 
 import http.client
 import json
@@ -32,7 +28,7 @@ _STATUS = {
 
 
 class RestError(grpc.RpcError):
-    """A failed request, as a gRPC error."""
+    """A failed request, with the interface of a gRPC error."""
 
     def __init__(self, code: grpc.StatusCode, details: str):
         super().__init__(details)
@@ -46,7 +42,7 @@ class RestError(grpc.RpcError):
 
 
 class RestStub:
-    """Calls one URL over one open connection; one thread at a time."""
+    """Calls one URL over one open connection."""
 
     def __init__(self, url: str):
         parts = urlsplit(url)
@@ -54,7 +50,6 @@ class RestStub:
         self._path = parts.path
 
     def connect(self) -> None:
-        """Opens the connection before the first request, which reports a missing server."""
         try:
             self._connection.connect()
         except OSError:
@@ -64,7 +59,6 @@ class RestStub:
         self._connection.close()
 
     def __call__(self, body: bytes, timeout: float) -> bytes:
-        """The answer's body. `timeout`: seconds for each wait on the connection. Raises RestError."""
         connection = self._connection
         connection.timeout = timeout
         if connection.sock:
@@ -96,19 +90,19 @@ def _message(status: int, body: bytes) -> str:
 
 
 def predict_url(target: str, rest_api_port: int, model: str, version: int = 0, label: str = "") -> str:
-    """The URL of the model, its `version` or its `label`, on the host of gRPC's `target`."""
+    """Returns the URL of a model, its `version` or its `label`."""
     which = f"/versions/{version}" if version else f"/labels/{quote(label, safe='')}" if label else ""
     return f"{server_url(target, rest_api_port)}/v1/models/{quote(model, safe='')}{which}:predict"
 
 
 def server_url(target: str, rest_api_port: int) -> str:
-    """Returns the URL of the REST port on the host of gRPC's `target`."""
+    """Returns the REST port's URL."""
     host = "127.0.0.1" if target.startswith("unix:") else target.rsplit(":", 1)[0]
     return f"http://{host}:{rest_api_port}"
 
 
 def request_body(inputs: Mapping[str, np.ndarray], signature: str) -> bytes:
-    """The JSON of one request in column format; strings as text."""
+    """Returns the JSON of a request in column format."""
     columns = {name: _plain(array) for name, array in inputs.items()}
     return json.dumps({"signature_name": signature, "inputs": columns}).encode()
 
@@ -120,10 +114,7 @@ def _plain(array: np.ndarray) -> list:
 
 
 def read_answer(body: bytes) -> Arrays:
-    """The outputs of a column answer as arrays; an unnamed one is called `outputs`.
-
-    Raises ValueError for other bodies.
-    """
+    """Returns the outputs of an answer in column format; raises ValueError for other bodies."""
     answer = json.loads(body)
     if not isinstance(answer, dict) or "outputs" not in answer:
         raise ValueError("no outputs in the answer")

@@ -1,4 +1,4 @@
-"""Runs a whole benchmark: every workload under every load; reports what the model refuses."""
+"""Runs a benchmark: every workload under every load."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def run_benchmark(settings: BenchmarkSettings) -> BenchmarkReport:
     '8 tokens x 1, closed loop, 1 client'
 
     Raises:
-        UserError: when the server or the model cannot be reached, or nothing could be measured.
+        UserError: The server or the model cannot be reached, or nothing could be measured.
     """
     described = environment()
     with contextlib.ExitStack() as stack:
@@ -117,7 +117,6 @@ class Benchmark:
         self._bar = stack.enter_context(_progress_bar(self._planned_seconds()))
 
     def measure_all(self) -> None:
-        """Measures every workload. An error is raised before the first point, and recorded after it."""
         try:
             for batch in self.settings.numbers("batches"):
                 for length in self._lengths():
@@ -166,7 +165,6 @@ class Benchmark:
         self._bar.refresh()
 
     def _keep(self, point: Point) -> None:
-        """Adds a point to the report. Raises UserError if its server was gone."""
         self.points.append(point | {"in_process": None})
         require_alive(point)
 
@@ -229,7 +227,6 @@ class Benchmark:
         return Seen(version, metrics)
 
     def _requests_before(self) -> int | None:
-        """Earlier requests of other clients; None if unknown."""
         if not self._metrics_url:
             return None
         try:
@@ -259,12 +256,12 @@ class Benchmark:
 
 
 def trial_settings(settings: BenchmarkSettings) -> BenchmarkSettings:
-    """Extends a trial until its p99 has enough arrivals, unless the settings limit them."""
+    """Returns the settings for runs with enough requests for a p99."""
     return replace(settings, least_requests=settings.least_requests or samples_needed(99.0))
 
 
 def require_alive(point: Point) -> None:
-    """Raises UserError for a point without any answer: even an overloaded server answers some."""
+    """Raises UserError for a point without any answer."""
     if not point["answered"] and set(point["errors"]) == {grpc.StatusCode.UNAVAILABLE.name}:
         message = point["errors"][grpc.StatusCode.UNAVAILABLE.name]["message"]
         raise UserError(f"{point['name']}: the server answers no more: {message}")

@@ -1,4 +1,4 @@
-"""The types of report.json. Names that end with `_ms` are milliseconds; None means no figure."""
+"""The types of report.json (docs/reference/benchmark_report.md). None means no figure."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -7,7 +7,7 @@ LatencyMs = dict[str, float | None]
 
 
 class ErrorCount(TypedDict):
-    """Failures of one status: count, first time (seconds after the start), and message."""
+    """Failures of one status."""
 
     count: int
     first_s: float | None
@@ -15,7 +15,7 @@ class ErrorCount(TypedDict):
 
 
 class Generator(TypedDict):
-    """The generator's share of a core, share of time without a CPU, and whether it was on time."""
+    """The generator's share of a core, and of time without a CPU."""
 
     cpu_share: float
     waiting_share: float
@@ -23,7 +23,7 @@ class Generator(TypedDict):
 
 
 class SilenceFound(TypedDict):
-    """The longest time in which requests waited and none was answered, and whether the server had stalled."""
+    """The longest time in which requests waited and none was answered."""
 
     seconds: float
     began: float
@@ -31,7 +31,7 @@ class SilenceFound(TypedDict):
 
 
 class Timeline(TypedDict):
-    """Requests that ended in each step of the run, answered or failed."""
+    """Requests that ended in each step."""
 
     step_s: float
     answered: list[int]
@@ -39,7 +39,7 @@ class Timeline(TypedDict):
 
 
 class TimeWindow(TypedDict):
-    """An equal part of a run, with its latencies as an HdrHistogram of microseconds."""
+    """One of a run's equal parts; its latencies are an HdrHistogram of microseconds."""
 
     latency_ms: LatencyMs
     hdr_microseconds: str
@@ -71,7 +71,7 @@ class Figures(TypedDict):
 
 
 class AnswerCheck(TypedDict):
-    """Results of the answer check: whether done, number of wrong answers, largest difference."""
+    """Results of the answer check."""
 
     checked: bool
     wrong: int
@@ -79,14 +79,14 @@ class AnswerCheck(TypedDict):
 
 
 class Checked(TypedDict):
-    """A point's answers, and the count of each version; None where only the versions are known."""
+    """A point's answers, and how many each version gave (None: unknown)."""
 
     answers: AnswerCheck
     versions: dict[str, int | None]
 
 
 class InProcessFigures(TypedDict):
-    """The in-process model's figures for the same requests, and the number of served answers that differ."""
+    """The in-process model's figures for the same requests."""
 
     latency_ms: LatencyMs
     differing_answers: NotRequired[int | None]
@@ -111,7 +111,7 @@ class Point(Figures, Checked):
 
 
 class TrialRow(TypedDict):
-    """One rate of a search; `limit` names what failed, "" if it passed."""
+    """One rate of a search; `limit` is why it failed, "" if it passed."""
 
     rate: float
     limit: str

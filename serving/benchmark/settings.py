@@ -24,7 +24,7 @@ SCENARIOS = {
 class BenchmarkSettings(CheckedSettings):
     """The flags of a benchmark run.
 
-    Lists are comma-separated; every combination of lengths, batches and clients (or rates) is a point.
+    Every combination of lengths, batches and clients (or rates) is a point.
     """
 
     groups: ClassVar[dict[str, str]] = {
@@ -84,7 +84,6 @@ class BenchmarkSettings(CheckedSettings):
     compression: str = setting("", help="compression of requests: gzip or deflate")
 
     def __post_init__(self) -> None:
-        """Raises UserError for values that cannot be measured, alone or together."""
         super().__post_init__()
         if self.scenario and self.scenario not in SCENARIOS:
             raise UserError(f"--scenario={self.scenario} is unknown; choose one of {', '.join(SCENARIOS)}")
@@ -122,12 +121,10 @@ class BenchmarkSettings(CheckedSettings):
         return rest.predict_url(self.target, self.rest_api_port, self.model, self.version, self.label)
 
     def resolved(self) -> "BenchmarkSettings":
-        """The settings with the scenario's preset."""
         changes = {**SCENARIOS.get(self.scenario, {}), "scenario": ""}
         return replace(self, **changes) if self.scenario else self
 
     def connection(self) -> Connection:
-        """Without retries, so that each failure is measured."""
         return Connection(
             self.target,
             tls=self.tls,

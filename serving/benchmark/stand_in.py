@@ -29,7 +29,7 @@ Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
 def constant_answer(probabilities: tuple[float, ...] = (0.25, 0.75), version: int = 1) -> bytes:
-    """A serialised PredictResponse of one row."""
+    """Returns a serialized PredictResponse of one row."""
     response = protos.PredictResponse()
     response.model_spec.name = "default"
     response.model_spec.version.value = version
@@ -61,9 +61,9 @@ def _status() -> bytes:
 
 
 class StandIn(grpc.GenericRpcHandler):
-    """`with StandIn() as server: server.target`. `predict` takes and returns serialised messages.
+    """A server with a constant answer: `with StandIn() as server: server.target`.
 
-    `signatures`: inputs and outputs by signature name; by default one with `inputs`.
+    `predict` takes and returns serialized messages.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ def main(settings: StandInSettings) -> None:
 
 
 def run() -> None:
-    """The entry point of the command."""
+    """Runs the command."""
     run_main(main, StandInSettings)
 
 

@@ -1,7 +1,4 @@
-"""Statistics of latencies: percentiles with enough samples, intervals, stability.
-
-All latencies are float64 milliseconds.
-"""
+"""Statistics of latencies in milliseconds."""
 
 import math
 from collections.abc import Sequence
@@ -35,12 +32,12 @@ def samples_needed(percent: float) -> int:
 
 
 def percentile(ordered: np.ndarray, percent: float) -> float:
-    """The nearest-rank percentile of ascending values: always a measured value."""
+    """Returns the nearest-rank percentile of ascending values."""
     return float(ordered[max(math.ceil(round(len(ordered) * percent / 100, 9)), 1) - 1])
 
 
 def summarise(latencies: np.ndarray) -> dict[str, float | None]:
-    """min, mean, max and PERCENTILES by name, ms; None for a percentile with too few samples."""
+    """Returns min, mean, max and PERCENTILES; None where samples are too few."""
     ordered = np.sort(latencies)
     if not len(ordered):
         return dict.fromkeys(["min", "mean", *map(percentile_name, PERCENTILES), "max"])
@@ -52,7 +49,7 @@ def summarise(latencies: np.ndarray) -> dict[str, float | None]:
 
 
 def histogram(latencies: np.ndarray) -> HdrHistogram:
-    """An HDR histogram in microseconds, for any HdrHistogram tool."""
+    """Returns an HDR histogram in microseconds."""
     counts = HdrHistogram(1, _HIGHEST_MICROSECONDS, _SIGNIFICANT_DIGITS)
     values, times = np.unique(np.clip(np.rint(latencies * 1000), 1, _HIGHEST_MICROSECONDS), return_counts=True)
     for value, count in zip(values.tolist(), times.tolist(), strict=True):
@@ -61,12 +58,12 @@ def histogram(latencies: np.ndarray) -> HdrHistogram:
 
 
 def encode_histogram(latencies: np.ndarray) -> str:
-    """HdrHistogram's own compressed base64 form."""
+    """Returns HdrHistogram's own compressed base64 form."""
     return histogram(latencies).encode().decode("ascii")
 
 
 def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
-    """(milliseconds, counts) of an encoded histogram's values, ascending."""
+    """Returns milliseconds, ascending, and their counts."""
     decoded = HdrHistogram.decode(encoded)
     every_count = np.array(decoded.counts)
     filled = np.flatnonzero(every_count)
@@ -77,10 +74,7 @@ def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
 def bootstrap_percentiles(
     windows: Sequence[tuple[np.ndarray, np.ndarray]], percents: Sequence[float], seed: int = 0
 ) -> np.ndarray:
-    """Percentiles [1000, percents] of resampled runs; each window is (values, counts), as decode_histogram returns.
-
-    Windows are drawn first, then samples within each, since requests close in time are alike.
-    """
+    """Returns percentiles of resampled runs, [1000, percents]; windows are resampled, then samples within each."""
     random = np.random.default_rng(seed)
     values = np.unique(np.concatenate([value for value, _ in windows]))
     totals = np.zeros((len(windows), len(values)))
@@ -95,7 +89,7 @@ def bootstrap_percentiles(
 
 
 def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
-    """95 % bootstrap interval of each percentile with enough samples, ms."""
+    """Returns the 95 % bootstrap interval of each percentile."""
     filled = [decode_histogram(encode_histogram(window)) for window in windows if len(window)]
     total = sum(map(len, windows))
     quotable = [percent for percent in PERCENTILES if total >= samples_needed(percent)]
@@ -108,20 +102,14 @@ def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
 
 @dataclass(frozen=True)
 class Silence:
-    """A time in which requests waited and none was answered: its length and its beginning, seconds."""
+    """A time, in seconds, in which requests waited and none was answered."""
 
     seconds: float
     began: float
 
 
 def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Silence:
-    """Returns the longest silence of a run; times without a due request do not count.
-
-    Args:
-        due: seconds, of failed requests too.
-        done: when each request ended, seconds.
-        good: whether it was answered; a failure does not end a silence.
-    """
+    """Returns the longest time in which requests waited and none was answered."""
     if not len(done):
         return Silence(0.0, 0.0)
     order = np.argsort(done, kind="stable")
@@ -140,7 +128,7 @@ def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Sile
 
 
 def is_stall(silence: Silence, latencies: np.ndarray) -> bool:
-    """Whether a silence is a stall: much longer than the quicker `latencies`, ms."""
+    """Returns whether a silence is much longer than usual `latencies`."""
     if not len(latencies):
         return False
     usual = float(np.percentile(latencies, 25)) / 1000
@@ -149,14 +137,14 @@ def is_stall(silence: Silence, latencies: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Stability:
-    """`stable`: None with too few samples."""
+    """Whether a run was steady; None with too few samples."""
 
     stable: bool | None
     reason: str
 
 
 def stability(windows: Sequence[np.ndarray]) -> Stability:
-    """Whether each window has its part of the answers, and a p50 within STABLE_WITHIN of the windows' median."""
+    """Returns whether the windows have similar counts and medians."""
     counts = np.array([len(window) for window in windows])
     middle_count = float(np.median(counts))
     if len(windows) < 3 or middle_count < samples_needed(50.0):

@@ -29,19 +29,19 @@ _LONGEST_MESSAGE = 160
 
 
 def figure(value: float | None) -> str:
-    """Three significant digits; '-' for None."""
+    """Formats a number with three significant digits; '-' for None."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def shortened(message: str) -> str:
-    """The head of a message, since servers list graph nodes at length; report.json has all of it."""
+    """Returns the beginning of a message."""
     return message if len(message) <= _LONGEST_MESSAGE else message[:_LONGEST_MESSAGE].rstrip() + " ..."
 
 
 def verdict(point: Point) -> str:
-    """A few words of warning for the point."""
+    """Returns warnings about the point."""
     words = []
     if not point["valid"]:
         words.append(f"INVALID: {', '.join(point['invalid_because'])}")
@@ -61,25 +61,25 @@ def verdict(point: Point) -> str:
 
 
 def eventful(point: Point) -> bool:
-    """Whether the server's state changed during the point."""
+    """Returns whether requests failed, the server stalled or versions changed."""
     failed = point["requests"] - point["answered"]
     return bool(failed or point["silence"]["stalled"] or len(point["versions"]) > 1)
 
 
 def protocols(report: BenchmarkReport) -> str:
-    """The protocols of the report's points, as text."""
+    """Names the protocols of the report's points."""
     names = {"grpc": "gRPC", "rest": "REST"}
     return " and ".join(names[one] for one in dict.fromkeys(point["protocol"] for point in report["points"]))
 
 
 def versions(report: BenchmarkReport) -> str:
-    """The model versions that answered, as text."""
+    """Names the model versions that answered."""
     numbers = report["model"]["versions"] or [report["model"]["version"]]
     return f"version{'s' * (len(numbers) > 1)} {' and '.join(map(str, numbers))}"
 
 
 def latency_rows(report: BenchmarkReport) -> list[list[str]]:
-    """A heading and a row per point; latencies in milliseconds."""
+    """Returns a heading and a row per point, ms."""
     bounded = any(point["within_bound"] is not None for point in report["points"])
     batched = any(point["batch"] > 1 for point in report["points"])
     in_process = any(point["in_process"] for point in report["points"])
@@ -102,7 +102,7 @@ def latency_rows(report: BenchmarkReport) -> list[list[str]]:
 
 
 def breakdown_rows(report: BenchmarkReport) -> list[list[str]]:
-    """Mean milliseconds by part, for parts known in any point."""
+    """Returns mean milliseconds by part."""
     points = report["points"]
     known = [part for part in _BREAKDOWN if any(point["breakdown_ms"][part] is not None for point in points)]
     rows = [["mean ms of", "all", *(_BREAKDOWN[part] for part in known)]]
@@ -113,7 +113,7 @@ def breakdown_rows(report: BenchmarkReport) -> list[list[str]]:
 
 
 def first_call_rows(report: BenchmarkReport) -> list[list[str]]:
-    """First and second call of each workload before any warm-up, and the warm median."""
+    """Returns each workload's first two calls and warm median."""
     seen, rows = set(), [["workload", "first call", "second call", "warm p50"]]
     for point in report["points"]:
         workload = point["name"].split(", ", 1)[0]
@@ -125,7 +125,7 @@ def first_call_rows(report: BenchmarkReport) -> list[list[str]]:
 
 
 def scenario_result(point: Point, scenario: str) -> str:
-    """The one figure that MLPerf Inference reports for the scenario."""
+    """Returns MLPerf Inference's figure for the scenario."""
     latency = point["latency_ms"]
     if scenario == "single_stream":
         return f"{point['name']}: single stream, p90 {figure(latency['p90'])} ms"
@@ -137,13 +137,13 @@ def scenario_result(point: Point, scenario: str) -> str:
 
 
 def few_arrivals(requests: int) -> str:
-    """A note for a p99 of too few requests."""
+    """Returns a note if requests are too few for a p99."""
     needed = samples_needed(99.0)
     return f", from {requests} requests where a p99 takes {needed:,}" if requests < needed else ""
 
 
 def remarks(report: BenchmarkReport) -> list[str]:
-    """Sentences to print with the figures."""
+    """Returns sentences to print with the figures."""
     lines = [f"skipped {skip['name']}: {shortened(skip['reason'])}" for skip in report["skipped"]]
     if report["ended_early"]:
         lines.append(f"ENDED EARLY, points are missing: {shortened(report['ended_early'])}")
@@ -163,7 +163,7 @@ def remarks(report: BenchmarkReport) -> list[str]:
 
 
 def search_result(search: Search) -> str:
-    """Describes the result of a search for the highest rate."""
+    """Describes the result of a search."""
     because = {None: "", "errors": "; above it requests failed", "generator": "; above it the generator fell behind",
                "latency": "; above it the latency gave way"}[search["limited_by"]]  # fmt: skip
     if search["rate"] is None:
@@ -174,7 +174,7 @@ def search_result(search: Search) -> str:
 
 
 def point_remarks(point: Point) -> list[str]:
-    """Explains a verdict with its figures and advice."""
+    """Explains a point's verdict, in sentences."""
     lines = []
     if point["in_process"]:
         lines += in_process_remarks(point["in_process"])
@@ -197,7 +197,7 @@ def point_remarks(point: Point) -> list[str]:
 
 
 def in_process_remarks(in_process: InProcessFigures) -> list[str]:
-    """Compares served answers with the model's in process."""
+    """Compares served and in-process answers, in sentences."""
     if in_process["differing_answers"]:
         return [f"{in_process['differing_answers']} served answers are not what the model says in process"]
     if in_process["differing_answers"] is None and in_process["served_versions"]:
@@ -207,7 +207,7 @@ def in_process_remarks(in_process: InProcessFigures) -> list[str]:
 
 
 def version_remark(point: Point) -> str:
-    """Names the versions that answered, and their counts."""
+    """Names the versions that answered."""
     counts = point["versions"]
     if None in counts.values():
         return f"versions {' and '.join(counts)} answered: a swap in the middle; answers were not compared"
@@ -216,7 +216,7 @@ def version_remark(point: Point) -> str:
 
 
 def console_text(report: BenchmarkReport) -> str:
-    """Returns the whole report as text for a terminal."""
+    """Returns the report for a terminal."""
     parts = [align(latency_rows(report)), align(first_call_rows(report))]
     if any(point["breakdown_ms"]["wire"] is not None for point in report["points"]):
         parts.append(align(breakdown_rows(report)))
@@ -225,13 +225,13 @@ def console_text(report: BenchmarkReport) -> str:
 
 
 def word_columns(rows: list[list[str]]) -> list[bool]:
-    """Which columns hold words: the first, and those without any figure."""
+    """Returns which columns have words."""
     columns = list(zip(*rows[1:], strict=True))
     return [i == 0 or not any(cell[:1].isdigit() or cell == "-" for cell in column) for i, column in enumerate(columns)]
 
 
 def align(rows: list[list[str]]) -> str:
-    """Aligns words to the left and figures to the right."""
+    """Aligns words left and figures right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     words = word_columns(rows)
     lines = [
@@ -245,7 +245,7 @@ def align(rows: list[list[str]]) -> str:
 
 
 def to_csv(report: BenchmarkReport) -> str:
-    """One row per point, units in the column names, empty without a figure."""
+    """Returns the report as CSV, a row per point."""
     rows = []
     for point in report["points"]:
         names = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate", "offered_per_second", "requests")

@@ -1,4 +1,4 @@
-"""Child processes: load generators (Python sends about 5,000 requests a second each), and an in-process model."""
+"""Child processes: load generators (about 5,000 requests per second each) and an in-process model."""
 
 import math
 import multiprocessing
@@ -27,8 +27,6 @@ _TICK_S = 0.2
 
 
 class _Child:
-    """A process that runs `serve(pipe, *arguments)`, started with interrupts blocked, and our end of the pipe."""
-
     def __init__(self, serve: Callable, *arguments):
         # Spawned, not forked: a forked copy of gRPC's threads and locks does not work.
         context = multiprocessing.get_context("spawn")
@@ -46,7 +44,7 @@ class _Child:
 
 
 class Workers:
-    """`processes` generator processes with open connections; `with Workers(...) as workers: workers.run(share)`."""
+    """Generator processes with open connections."""
 
     def __init__(self, connection: Connection, processes: int = 1, connections: int = 1):
         with interrupts_deferred(), interrupts_held_back():
@@ -65,7 +63,6 @@ class Workers:
             child.join()
 
     def run(self, share: LoadShare, progress: Callable[[float], None] = lambda seconds: None) -> Samples:
-        """Sends `share` from all processes and sets its `start`; calls `progress` with each span of seconds."""
         start = time.perf_counter() + _HEAD_START_S
         try:
             for pipe, part in zip(self._pipes, split(replace(share, start=start), len(self._pipes)), strict=True):
@@ -87,7 +84,7 @@ class Workers:
 
 
 def split(share: LoadShare, count: int) -> list[LoadShare]:
-    """Deals arrivals out in turn (each process has 1/count of the rate), or clients evenly."""
+    """Splits a load: due times in turn, or clients evenly."""
     if share.due is not None:
         return [replace(share, due=share.due[i::count], first_item=i, item_step=count) for i in range(count)]
     clients = [share.clients // count + (i < share.clients % count) for i in range(count)]
@@ -110,10 +107,7 @@ def _serve_load(pipe: Pipe, connection: Connection, connections: int) -> None:
 
 
 class InProcess:
-    """Loads a SavedModel and calls one signature of it; a context manager.
-
-    load_seconds: of tf.saved_model.load, without TensorFlow's import.
-    """
+    """Calls a signature of a SavedModel in a child process."""
 
     def __init__(self, path: str, signature: str):
         if not (Path(path) / "saved_model.pb").is_file():
@@ -130,19 +124,11 @@ class InProcess:
         self._child.join()
 
     def answers(self, inputs: list[Arrays]) -> list[Arrays]:
-        """The model's answers to `inputs`; strings as object arrays of bytes."""
         self._child.pipe.send((inputs,))
         return self._answer()
 
     def measure(self, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int = 0) -> dict:
-        """Returns single-stream latencies: {"first_call_ms", "latency_ms": summary, "requests", "hdr_microseconds"}.
-
-        Args:
-            inputs: called in turn.
-            seconds: measured.
-            warmup_seconds: of calls before.
-            least_requests: minimum, unless it takes ten times `seconds`.
-        """
+        """Calls the inputs in turn; returns latencies."""
         self._child.pipe.send((inputs, seconds, warmup_seconds, least_requests))
         return self._answer()
 
@@ -220,7 +206,7 @@ def _repeat(call, inputs: list[Arrays], seconds: float, least_requests: int = 0)
 
 
 def describe_saved_model(path: str, load_seconds: float) -> dict:
-    """Describes a SavedModel folder: size, hash, manifest and load time."""
+    """Returns size, hash, manifest and load time."""
     files = [file for file in Path(path).rglob("*") if file.is_file()]
     manifest = Path(path) / "assets.extra" / "manifest.json"
     return {

@@ -1,4 +1,4 @@
-"""The requests to send, serialised before the clock starts: distinct rows of one length, or of a text's lengths."""
+"""The requests of a benchmark, serialized in advance."""
 
 import re
 from collections.abc import Sequence
@@ -27,10 +27,9 @@ _FILLER = "the of and to in a is that for it as was with be by on not he his but
 
 @dataclass(frozen=True)
 class Workload:
-    """`requests`: serialised PredictRequests, sent in turn; `inputs`: the same as arrays, for in-process calls.
+    """Requests to send in turn, as bytes (JSON with a `url`) and as arrays.
 
-    length: tokens per row, or words per text (see `unit`); None for mixed lengths. batch: rows per request.
-    url: where to post `requests`, which are JSON then; empty for gRPC.
+    `length`: tokens per row or words per text, None for mixed lengths. `batch`: rows per request.
     """
 
     length: int | None
@@ -50,12 +49,11 @@ class Workload:
         return "rest" if self.url else "grpc"
 
     def over_rest(self, url: str, signature: str) -> "Workload":
-        """The same requests as JSON for `url`."""
         return replace(self, requests=[rest.request_body(one, signature) for one in self.inputs], url=url)
 
 
 class WorkloadMaker:
-    """Creates workloads for the model behind `client`: random rows, or rows of the text in `text_file`."""
+    """Creates workloads of random rows, or of rows from a text file."""
 
     def __init__(self, client: Client, seed: int = 0, text_file: str | None = None, tokenizer: str | None = None):
         self._client, self._seed = client, seed
@@ -75,7 +73,7 @@ class WorkloadMaker:
             self._tokenizer = load_tokenizer(tokenizer)
 
     def of_length(self, length: int, batch: int = 1) -> Workload:
-        """Rows of `length` tokens, with [CLS] and [SEP], or of `length` words."""
+        """Returns rows of `length` tokens or words."""
         random = np.random.default_rng((self._seed, length, batch))
         stream = self._stream()
         rows = []
@@ -87,7 +85,7 @@ class WorkloadMaker:
         return self._workload(length, batch, [row[:length] if not self._takes_text else row for row in rows])
 
     def mixed(self, batch: int = 1, max_length: int = 512) -> Workload:
-        """Rows of the text file, cut to `max_length`, in random order by the seed."""
+        """Returns random rows of the text file."""
         if not self._texts:
             raise UserError("mixed lengths come from a text: give --text_file")
         random = np.random.default_rng((self._seed, batch))

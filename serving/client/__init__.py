@@ -1,4 +1,4 @@
-"""A light client for TensorFlow Serving: numpy in and out, no TensorFlow import."""
+"""A client for TensorFlow Serving with NumPy arrays; imports no TensorFlow."""
 
 from serving.client.channel import Connection
 from serving.client.client import AsyncClient, Client

@@ -42,7 +42,6 @@ class ClientSettings(CheckedSettings):
     json: bool = setting(False, help="Print the answer as JSON, one object a row.")
 
     def client(self) -> Client:
-        """Returns a client of the model that the flags name."""
         connection = Connection(
             self.target, tls=self.tls, root_certificates=self.root_certificates, compression=self.compression
         )
@@ -79,8 +78,7 @@ def main(settings: ClientSettings) -> None:
 def _read_inputs(signature: Signature, items: tuple[str, ...]) -> Arrays:
     """Returns NAME=VALUE items as arrays of the signature's types.
 
-    A repeated name means several rows; for an input with one more axis, several entries of one row. A single one holds
-    for all rows.
+    A repeated name means several rows, or several entries of one row if the input has another axis.
     """
     values: dict[str, list] = {}
     for item in items:
@@ -156,7 +154,7 @@ def _readable(value: Any) -> str:
 
 
 def run() -> None:
-    """The entry point of the console script."""
+    """Runs the command."""
     run_main(main, ClientSettings)
 
 

@@ -1,4 +1,4 @@
-"""The description of a server connection, for blocking and asyncio channels."""
+"""Server connections."""
 
 import json
 import re
@@ -31,15 +31,15 @@ class Connection:
     4
 
     Attributes:
-        target: HOST:PORT, or unix:/path of --grpc_socket_path. Calls use all addresses of a name in turn.
+        target: HOST:PORT, or unix:/path of --grpc_socket_path. If a name has several addresses, calls take turns.
         tls: whether the port uses TLS.
         root_certificates: PEM file to trust instead of the system's.
         client_certificate, client_key: PEM files for mutual TLS (client_verify).
         server_name: the name in the server's certificate, if not the host in `target`.
-        compression: None, "gzip" or "deflate", for requests only.
-        attempts: per call, 1 to 5. Only UNAVAILABLE and RESOURCE_EXHAUSTED are retried, since other errors do not pass.
-            A request that no server received, because its connection ended, is always sent again.
-        first_backoff_s: initial exponential, jittered back-off, seconds.
+        compression: of requests: None, "gzip" or "deflate".
+        attempts: per call, 1 to 5; UNAVAILABLE and RESOURCE_EXHAUSTED are retried. A request that no
+            server received is always sent again.
+        first_backoff_s: seconds before the first retry; exponential, with jitter.
     """
 
     target: str
@@ -72,7 +72,7 @@ class Connection:
             raise UserError("a client certificate and its key go together; give both or neither")
 
     def open(self, own_connection: bool = False) -> grpc.Channel:
-        """`own_connection`: do not share the TCP connection of this process's other channels to the target."""
+        """Opens a channel; with `own_connection` it does not share the TCP connection of other channels."""
         # Channels share connections by a pool of the process, unless they have their own.
         options: list[tuple[str, int | str]] = [("grpc.use_local_subchannel_pool", int(own_connection))]
         return self._open(grpc.insecure_channel, grpc.secure_channel, options)

@@ -1,4 +1,4 @@
-"""The blocking and the asyncio client, with the same methods."""
+"""The blocking and the asyncio client."""
 
 import inspect
 import typing
@@ -66,11 +66,10 @@ class Client(ClientBase):
         self.close()
 
     def close(self) -> None:
-        """Closes the connection."""
         self._channel.close()
 
     def raw_stub(self, method: str) -> Callable:
-        """Returns a call of serialized messages on this connection; it raises grpc.RpcError."""
+        """Returns a function that calls `method` with serialized messages; it raises grpc.RpcError."""
         return self._channel.unary_unary(method)
 
     def _run(self, steps: Steps[Result]) -> Result:
@@ -101,7 +100,7 @@ class Client(ClientBase):
 
 
 class AsyncClient(ClientBase):
-    """Calls one model from an event loop, with the arguments, answers and errors of `Client`.
+    """Calls one model from an event loop; methods and errors are those of `Client`.
 
     >>> import asyncio
     >>> from serving.benchmark.stand_in import StandIn
@@ -125,7 +124,6 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection."""
         await self._channel.close()
 
     async def _run(self, steps: Steps[Result]) -> Result:

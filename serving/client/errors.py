@@ -1,4 +1,4 @@
-"""Errors of calls: each known failure of TensorFlow Serving with its remedy."""
+"""Errors of calls, with hints for known failures of TensorFlow Serving."""
 
 import re
 
@@ -56,7 +56,7 @@ class ServingError(UserError):
         code: the grpc.StatusCode.
         details: the server's message.
         hint: what to change, or "".
-        request_id: the id of the call, which the server's log has; "" if unknown.
+        request_id: the call's id in the server's log; "" if unknown.
     """
 
     request_id = ""
@@ -72,7 +72,7 @@ class ServingError(UserError):
 
     @property
     def max_rows(self) -> int | None:
-        """The server's maximum of rows, if it refused a larger request; else None."""
+        """The server's maximum of rows, if it refused a larger request, else None."""
         found = _TOO_MANY_ROWS.search(self.details) if self.code is grpc.StatusCode.INVALID_ARGUMENT else None
         return int(found[1]) if found else None
 
@@ -85,7 +85,7 @@ class ServingError(UserError):
 
 
 def hint_for(code: grpc.StatusCode, details: str) -> str:
-    """Returns the remedy for a failed call, '' if unknown."""
+    """Returns a hint for a failed call, '' if unknown."""
     for status, pattern, hint in HINTS:
         if code.name == status and re.search(pattern, details):
             return hint

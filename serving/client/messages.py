@@ -44,7 +44,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs and outputs of a model's signature."""
+    """The inputs and outputs of a model's signature, by name."""
 
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
@@ -88,7 +88,7 @@ def read_metadata(response: GetModelMetadataResponse) -> tuple[int, dict[str, Si
 
 
 def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:
-    """Versions as the server lists them, newest first."""
+    """Returns the versions, newest first."""
     return [
         VersionStatus(entry.version, VERSION_STATES.get(entry.state, "UNKNOWN"), entry.status.error_message)
         for entry in response.model_version_status
@@ -96,7 +96,7 @@ def read_status(response: GetModelStatusResponse) -> list[VersionStatus]:
 
 
 def fill_model_spec(spec: Message, model: str, version: int | None = None, label: str | None = None) -> None:
-    """Writes the model's name and version or label; raises UserError for both."""
+    """Writes a model's name and version or label to `spec`; raises UserError if given both."""
     if version is not None and label is not None:
         raise UserError(f"both version {version} and label '{label}' are given; choose one")
     spec.name = model
@@ -114,7 +114,7 @@ def predict_request(
     signature: str = "serving_default",
     outputs: Sequence[str] = (),
 ) -> PredictRequest:
-    """`inputs`: arrays, lists or scalars by input name. `outputs`: names; empty means all."""
+    """Returns a request with `inputs` by name; no `outputs` means all."""
     request = PredictRequest()
     fill_model_spec(request.model_spec, model, version, label)
     request.model_spec.signature_name = signature
@@ -125,7 +125,7 @@ def predict_request(
 
 
 def count_rows(arrays: Arrays) -> int | None:
-    """Returns the inputs' number of rows, or None without a common one."""
+    """Returns the inputs' number of rows, None if they differ."""
     sizes = {array.shape[0] if array.ndim else None for array in arrays.values()}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -145,7 +145,7 @@ def ids_input(signature: Signature) -> str | None:
 
 
 def text_input(signature: Signature) -> str | None:
-    """Returns the name of the one string input, or None."""
+    """Returns the input's name if a signature takes only one input, of strings; else None."""
     names = list(signature.inputs)
     return names[0] if len(names) == 1 and signature.inputs[names[0]].dtype == DT_STRING else None
 
@@ -157,11 +157,10 @@ def ids_inputs(
     length_buckets: Sequence[int] = (),
     pad_id: int = 0,
 ) -> Arrays:
-    """Returns token-id rows as the arrays of `signature`, padded to the longest row.
+    """Converts rows of token ids to the signature's inputs: padded ids [batch, length], lengths, mask, segments.
 
-    These are [batch, length] ids and, by the signature, `lengths` [batch], a 0/1 mask, segment ids (default zeros).
-    `length_buckets`: pad to the smallest that fits, so that a batching server receives few shapes. Raises UserError for
-    other inputs, or rows that do not fit a fixed length.
+    Rows are padded to the longest or to the smallest of `length_buckets` that fits. Raises UserError if the signature
+    has other inputs or a row is too long.
     """
     name = ids_input(signature)
     if name is None:
@@ -202,7 +201,7 @@ def _pad(rows: Sequence[Sequence[int]], width: int, value: int) -> np.ndarray:
 
 
 def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
-    """Returns texts as the signature's one string input; raises UserError if it takes others."""
+    """Returns texts as the signature's only input; raises UserError if it takes something else."""
     name = text_input(signature)
     if name is None:
         raise UserError(f"the model does not take text; it takes {signature}")
@@ -210,7 +209,7 @@ def text_inputs(signature: Signature, texts: Sequence[str]) -> Arrays:
 
 
 def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarray]:
-    """Row numbers in batches of at most `batch_size` (None: one batch), sorted by length to reduce padding."""
+    """Yields row numbers in batches, sorted by length; `batch_size` None means one batch."""
     if not len(lengths):
         raise UserError("there are no rows to send")
     batch_size = len(lengths) if batch_size is None else batch_size
@@ -222,7 +221,7 @@ def batches(lengths: Sequence[int], batch_size: int | None) -> Iterator[np.ndarr
 
 
 def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]:
-    """Row numbers in batches of at most `max_tokens` (a longer row goes alone) and MAX_ROWS, sorted by length."""
+    """Yields row numbers, sorted by length, in batches of at most `max_tokens` and MAX_ROWS."""
     if not len(sizes):
         raise UserError("there are no rows to send")
     if max_tokens < 1:
@@ -237,11 +236,7 @@ def token_batches(sizes: Sequence[int], max_tokens: int) -> Iterator[np.ndarray]
 
 
 def join_batches(parts: Sequence[Arrays], rows: Sequence[np.ndarray]) -> Arrays:
-    """Joins the answers of `batches`, in the caller's order.
-
-    Shorter rows are filled up as in exports: with zeros, b'' for strings, and the values in `_FILLS`. Raises UserError
-    for an output without one row for each input row.
-    """
+    """Joins the answers to `batches` in the order of the rows; pads with zeros, b'' or the values in `_FILLS`."""
     order = np.concatenate(rows)
     joined = {}
     for name in parts[0]:

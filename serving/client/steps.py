@@ -1,4 +1,4 @@
-"""The methods of the blocking and the asyncio client, each a generator of steps.
+"""The methods of both clients as generators of steps.
 
 A step yields a stub, its message and its time limit, and receives the answer or a ServingError.
 """
@@ -28,7 +28,7 @@ _MOST_REPEATS, _MOST_RESTARTS = 3, 3
 
 
 class ClientBase:
-    """One model of a server, with all methods of the two clients as steps, called `_NAME_steps`."""
+    """Calls one model of a server; a client's method NAME runs `_NAME_steps`."""
 
     def __init__(
         self,
@@ -45,16 +45,15 @@ class ClientBase:
 
         Args:
             target: HOST:PORT, or a Connection for TLS, compression and retries.
-            model: The model's name.
+            model: its name.
             version: None for the newest.
-            label: A version label instead of a version.
-            signature: To call.
-            timeout_s: Seconds per call, retries included.
-            max_batch_rows: Maximum rows of a request; larger ones are sent in parts. None until the server refuses a
-                request for its max_batch_size; then that number.
+            label: a version label instead of a version.
+            signature: to call.
+            timeout_s: seconds per call, retries included.
+            max_batch_rows: larger requests are split. None: the limit that the server states when it refuses one.
 
         Raises:
-            UserError: for a `max_batch_rows` below 1.
+            UserError: `max_batch_rows` is below 1.
         """
         if max_batch_rows is not None and max_batch_rows < 1:
             raise UserError(f"max_batch_rows is {max_batch_rows}; it must be at least 1")
@@ -108,16 +107,11 @@ class ClientBase:
         signature: str | None = None,
         timeout_s: float | None = None,
     ) -> Steps[Arrays]:
-        """Returns the answer, arrays by output name, to `inputs` by input name (arrays, lists, scalars, str as UTF-8).
+        """Returns the output arrays by name for `inputs` by name (arrays, lists, scalars, str as UTF-8).
 
-        A request of more rows than the server takes is sent in parts. One version answers all parts, within one call's
-        time.
+        Too many rows are sent in several requests, to one version.
 
-        Args:
-            inputs: The inputs of the signature.
-            outputs: The names of the outputs to compute, empty for all.
-            signature: Replaces the client's.
-            timeout_s: Seconds that the call may take.
+        `outputs`: names to compute, empty for all. `timeout_s` limits the whole call.
         """
         end = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         arrays = {name: as_array(value) for name, value in inputs.items()}
@@ -171,7 +165,6 @@ class ClientBase:
         return messages.join_batches(parts, numbers)
 
     def _takes_fewer_rows(self, error: ServingError, rows: int) -> bool:
-        """Whether a request failed because the server takes fewer rows; stores that number."""
         limit = error.max_rows
         if not limit or limit >= rows:
             return False
@@ -182,11 +175,11 @@ class ClientBase:
         return read_metadata((yield self._metadata, self._metadata_request(), timeout_s))
 
     def _metadata_steps(self) -> Steps[dict[str, Signature]]:
-        """Returns every signature of the model, by name."""
+        """Returns the model's signatures by name."""
         return (yield from self._described_steps())[1]
 
     def _served_version_steps(self, *, timeout_s: float | None = None) -> Steps[int]:
-        """Returns the version that answers this client now."""
+        """Returns the version that answers now."""
         return (yield from self._described_steps(timeout_s))[0]
 
     def _status_steps(self) -> Steps[list[VersionStatus]]:
@@ -207,17 +200,15 @@ class ClientBase:
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> Steps[Arrays]:
-        """Returns the answers to token-id rows of any lengths, in order; pads them.
-
-        The model's signature decides whether lengths, a mask or segments are sent.
+        """Returns the answers to rows of token ids of any lengths, in order.
 
         Args:
-            rows: The token ids of each row.
-            segments: Of each row; default 0.
-            batch_size: Rows per call, of similar length; None sends one call.
-            length_buckets: The lengths to pad to; empty: that of the longest row.
-            outputs: As in `predict`.
-            timeout_s: Seconds per call.
+            rows: token ids.
+            segments: segment ids of each row, by default 0.
+            batch_size: rows per call, of similar length; None: all.
+            length_buckets: lengths to pad to; empty: the longest row's.
+            outputs: to compute, empty for all.
+            timeout_s: seconds per call.
         """
         signature = yield from self._signature_steps()
         numbers = list(messages.batches([len(row) for row in rows], batch_size))
@@ -235,7 +226,7 @@ class ClientBase:
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
     ) -> Steps[Arrays]:
-        """Returns the answers to texts, in order; `batch_size` and `outputs` as in `predict_ids`."""
+        """Returns the answers to texts, in order; arguments are those of `predict_ids`."""
         signature = yield from self._signature_steps()
         tasks.check_texts(texts)
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
@@ -268,14 +259,14 @@ class ClientBase:
         """Returns vectors of texts, float32 [texts, size], in order.
 
         Args:
-            texts: Any number of them.
-            prompt_name: The prompt before each text, one of the exported folder's; "": the default one.
-            truncate_left: Whether a too long text is cut at its beginning.
-            max_batch_tokens: Per call, estimated from the texts' length; texts of similar length share a call.
-            timeout_s: Seconds per call.
+            texts: any number.
+            prompt_name: of the exported prompt before each text; "": the default prompt.
+            truncate_left: cuts too long texts at their beginning.
+            max_batch_tokens: per call, estimated; texts of similar length share a call.
+            timeout_s: seconds per call.
 
         Raises:
-            UserError: for a model without vectors of single texts, or without such an option.
+            UserError: the model does not embed single texts, or lacks an option.
         """
         task, answer = yield from self._task_steps(
             "embed", texts, max_batch_tokens, timeout_s, prompt_name=prompt_name, truncate_left=truncate_left
@@ -294,7 +285,7 @@ class ClientBase:
         """Returns how well each text answers the query, float32 [texts] from 0 to 1, in order; for models of pairs.
 
         The score is a two-class classifier's probability of class 1, or the logistic function of a regressor's value.
-        The other arguments are those of `embed`.
+        Other arguments are those of `embed`.
         """
         pairs = [(query, text) for text in tasks.check_texts(texts)]
         _, answer = yield from self._task_steps(
@@ -312,7 +303,7 @@ class ClientBase:
     ) -> Steps[Arrays]:
         """Returns `label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
 
-        For a model of pairs, `texts` is a list of (first, second). The other arguments are those of `embed`.
+        For a model of pairs, `texts` is a list of (first, second). Other arguments are those of `embed`.
         """
         steps = self._task_steps("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
         return (yield from steps)[1]

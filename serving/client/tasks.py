@@ -1,4 +1,4 @@
-"""The tasks of a model, from its signatures: embeddings, pair scores, classes, tokens and more."""
+"""Finds the tasks of a model by its signatures."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,16 +28,15 @@ SPECIAL_TOKENS = 2
 
 @dataclass(frozen=True)
 class RowsTask:
-    """A model's task on rows of texts.
+    """How a model answers rows of texts.
 
     Attributes:
-        signature: To call.
-        inputs: Names of its string inputs, in the order of a row's texts.
-        outputs: Names.
-        numbers: Constant inputs by name: float32, bool, or strings.
-        counts: The signature's outputs that count tokens; see `counts_in`.
-        options: Names of the supported OPTIONS.
-        option_counts: As `counts`, of the signature that takes them.
+        inputs: names, in the order of a row's texts.
+        outputs: names.
+        numbers: name and value of constant inputs.
+        counts: see `counts_in`.
+        options: names of the supported OPTIONS.
+        option_counts: `counts` of the signature with options.
     """
 
     signature: str
@@ -49,11 +48,7 @@ class RowsTask:
     option_counts: tuple[str, ...] = ()
 
     def asked_with(self, **options: str | bool) -> "RowsTask":
-        """Returns the task with OPTIONS, which also returns `lengths`, the tokens of each row; itself if all are off.
-
-        Raises:
-            UserError: for an unsupported option.
-        """
+        """Returns the task with these OPTIONS and the output `lengths`; itself if all are off. UserError for others."""
         wanted = {name: value for name, value in options.items() if value}
         if unknown := sorted(wanted.keys() - set(self.options)):
             raise UserError(f"{unknown[0]} is none of the options of this model ({', '.join(self.options) or 'none'})")
@@ -65,7 +60,6 @@ class RowsTask:
         return replace(self, signature=signature, outputs=outputs, numbers=constants, counts=counts)
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
-        """Returns rows of texts as the signature's inputs, each [rows]."""
         columns = {name: np.empty(len(rows), object) for name in self.inputs}
         for number, name in enumerate(self.inputs):
             columns[name][:] = [row[number] for row in rows]
@@ -73,28 +67,28 @@ class RowsTask:
 
 
 def constant(value: float | str | bool, rows: int) -> np.ndarray:
-    """Returns a constant input, [rows]: float32, bool, or UTF-8."""
+    """Returns `value` once for each row, as float32, bool or UTF-8."""
     if isinstance(value, str):
         return np.full(rows, value.encode(), object)
     return np.full(rows, value, bool if isinstance(value, bool) else np.float32)
 
 
 def embedding_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the task that returns a text's vector."""
+    """Returns the task that embeds a text."""
     inputs, outputs = _read(signatures, DEFAULT)
     name = next((name for name in _EMBEDDINGS if name in outputs), None)
     return RowsTask(DEFAULT, inputs, (name,)) if name and len(inputs) == 1 else None
 
 
 def classes_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the class of a text or pair: `label`, `logits` and `probabilities`, or a regressor's `value`."""
+    """Returns the task that classifies or scores a text or pair."""
     inputs, outputs = _read(signatures, DEFAULT)
     wanted = _head(outputs)
     return RowsTask(DEFAULT, inputs, wanted) if wanted and (len(inputs) == 1 or inputs == _PAIR) else None
 
 
 def scores_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the score of a pair: a regressor or a classifier of two classes."""
+    """Returns the task that scores a pair: by a regressor, or a classifier of two classes."""
     for name in (DEFAULT, "pair"):
         inputs, outputs = _read(signatures, name)
         if inputs != _PAIR:
@@ -107,53 +101,53 @@ def scores_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
 
 
 def tokens_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the pieces and ids of texts."""
+    """Returns the task that tokenizes texts."""
     inputs, outputs = _read(signatures, "tokenize")
     wanted = ("input_ids", "lengths", "pieces")
     return RowsTask("tokenize", inputs, wanted) if inputs and set(wanted) <= outputs.keys() else None
 
 
 def masks_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the likeliest words for masks: `pieces` and `probabilities`, in newer exports more."""
+    """Returns the task that fills masks."""
     more = _named(signatures, "fill_mask", 1, ("ids", "pieces", "probabilities", "texts"))
     return more or _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
 
 
 def order_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds whether a pair is in order: `probabilities` of yes and no."""
+    """Returns the task that tells whether a pair is in order."""
     return _named(signatures, "sentence_order", 2, ("probabilities",))
 
 
 def terms_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the term weights of a text: `ids`, `terms` and `weights`, those of weight 0 at the end."""
+    """Returns the task that weighs a text's terms."""
     return _named(signatures, "sparse", 1, ("ids", "terms", "weights"))
 
 
 def token_vectors_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds a text's token vectors, `sequence_output`, and their number."""
+    """Returns the task that embeds a text's tokens."""
     return _named(signatures, "tokens", 1, ("lengths", "sequence_output"))
 
 
 def decode_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the text of token ids, which are its input."""
+    """Returns the task that converts token ids to text."""
     signature = signatures.get("decode")
     is_known = signature is not None and signature.inputs.keys() == {"ids", "lengths", "skip_special_tokens"}
     return RowsTask("decode", (), ("text",)) if is_known else None
 
 
 def spans_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds answers in a context; rows are (context, question)."""
+    """Returns the task that answers questions; rows are (context, question)."""
     several = ("answers", "ends", "probabilities", "scores", "starts")
     return _named(signatures, DEFAULT, 2, ("answer", "end", "no_answer_score", "score", "start", *several))
 
 
 def words_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the class of each word: `labels`, `probabilities`, `words` and their positions."""
+    """Returns the task that classifies each word."""
     return _named(signatures, DEFAULT, 1, ("ends", "labels", "probabilities", "starts", "words"))
 
 
 def exits_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Finds the `steps` of rows, with classes if the model has some; the threshold is a placeholder."""
+    """Returns the early-exit task; its threshold is a placeholder."""
     inputs, outputs = _read(signatures, "early_exit", numbers=("threshold",))
     wanted = ("steps", *_head(outputs))
     return RowsTask("early_exit", inputs, wanted, (("threshold", 0.0),)) if inputs and "steps" in outputs else None
@@ -167,10 +161,6 @@ def _named(signatures: Mapping[str, Signature], name: str, width: int, wanted: t
 def _read(
     signatures: Mapping[str, Signature], name: str, numbers: tuple[str, ...] = ()
 ) -> tuple[tuple[str, ...], dict]:
-    """The names of a signature's inputs, none if one is no [batch] of strings, and its outputs.
-
-    `numbers`: further required inputs of any type.
-    """
     signature = signatures.get(name)
     if signature is None or not set(numbers) <= signature.inputs.keys():
         return (), {}
@@ -205,7 +195,7 @@ FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], RowsTask | None]] = {
 
 
 def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
-    """Returns those of COUNTS that are among a signature's outputs; none if they do not report truncation.
+    """Returns which outputs are token counts (COUNTS); none if truncated tokens are not counted.
 
     >>> counts_in(["logits", "text_tokens", "truncated_tokens"]), counts_in(["logits", "text_tokens"])
     (('text_tokens', 'truncated_tokens'), ())
@@ -215,7 +205,7 @@ def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, RowsTask]:
-    """Returns all tasks of a model, by the names of FINDERS."""
+    """Returns a model's tasks, under the names in FINDERS."""
     found = {name: find(signatures) for name, find in FINDERS.items()}
     return {name: _completed(task, signatures) for name, task in found.items() if task is not None}
 
@@ -237,11 +227,7 @@ def vectors_of(task: RowsTask, answer: Arrays) -> np.ndarray:
 
 
 def raw_scores(answer: Arrays) -> np.ndarray:
-    """Returns a scores task's values: a regressor's, or log-odds of class 1 against class 0, [rows].
-
-    Raises:
-        UserError: for a classifier without exactly two classes.
-    """
+    """Returns scores [rows]: a regressor's values, or a two-class classifier's log-odds of class 1; else UserError."""
     if number := next((output for output in _NUMBERS if output in answer), None):
         return answer[number]
     logits = answer["logits"]
@@ -251,7 +237,7 @@ def raw_scores(answer: Arrays) -> np.ndarray:
 
 
 def relevance(raw: np.ndarray) -> np.ndarray:
-    """Maps raw scores to (0, 1) by the logistic function: for two classes, the probability of class 1."""
+    """Maps raw scores to (0, 1) by the logistic function."""
     return np.exp(-np.logaddexp(0.0, -raw.astype(np.float64))).astype(np.float32)
 
 
@@ -261,18 +247,14 @@ def estimated_tokens(row: Sequence[bytes], bytes_a_token: float = BYTES_A_TOKEN)
 
 
 def check_texts(texts: Sequence) -> Sequence:
-    """Returns the texts; raises UserError for a single string instead of a list."""
+    """Returns `texts`; raises UserError for a single string."""
     if isinstance(texts, (str, bytes)):
         raise UserError("texts must be a list of strings; of one text give [text]")
     return texts
 
 
 def encode_rows(rows: Sequence, width: int) -> list[tuple[bytes, ...]]:
-    """Returns texts, or tuples of `width` texts, as tuples of UTF-8.
-
-    Raises:
-        UserError: for one string instead of a list, and for rows of another width.
-    """
+    """Converts texts, or tuples of `width` texts, to tuples of UTF-8."""
     encoded = [tuple(map(_encode, row if isinstance(row, (tuple, list)) else (row,))) for row in check_texts(rows)]
     for row in encoded:
         if len(row) != width:

@@ -1,4 +1,4 @@
-"""W3C trace context of the running OpenTelemetry span, where OpenTelemetry's API is installed."""
+"""W3C trace context, if OpenTelemetry's API is installed."""
 
 import functools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ def _inject() -> Callable[[dict[str, str]], None] | None:
 
 
 def trace_headers() -> tuple[tuple[str, str], ...]:
-    """Returns `traceparent` and related headers as gRPC metadata; nothing without a span or the API."""
+    """Returns the running span's `traceparent` and related headers, or ()."""
     inject = _inject()
     if inject is None:
         return ()

@@ -1,7 +1,6 @@
-"""A server's functions: a model's answers in TensorFlow over token ids or text.
+"""The signatures of an export: TensorFlow functions that compute a model's outputs from token ids or text.
 
-They use core TensorFlow ops only, and for text the tokenizer's, so that an unmodified tensorflow_model_server loads
-them.
+An unmodified tensorflow_model_server loads them: they use only ops of core TensorFlow and of the tokenizer.
 """
 
 from serving.exportable import classifiers, embedders, multiple_choice, pretrainer, spans  # noqa: F401  (the kinds)

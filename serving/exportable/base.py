@@ -1,4 +1,4 @@
-"""The base class of exportable models: encoder, head, signatures, sample requests and check."""
+"""The base class of exportable models."""
 
 import abc
 import copy
@@ -41,18 +41,10 @@ KINDS: dict[type, type["Exportable"]] = {}
 
 
 def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | None = None) -> "Exportable":
-    """Returns the exportable of a model.
-
-    Args:
-        model: A model of this library, or an AlbertEncoder.
-        options: Of the export.
-        encoder: Replaces the inference encoder.
-
-    Returns:
-        The exportable, with its own copy of the weights.
+    """Returns the Exportable of a model or AlbertEncoder; copies the weights.
 
     Raises:
-        UserError: for a model that cannot be exported, or dimensions that it lacks.
+        UserError: The model cannot be exported, or `options.dimensions` is set for one without embeddings.
 
     >>> from albert_tf import AlbertConfig, AlbertRegressor
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=2,
@@ -71,32 +63,25 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
 
 
 def exported_part(model):
-    """Returns the exported part of a model: only its encoder if exports do not compute its head."""
+    """Returns the part of a model that is exported: all, or only its encoder."""
     return getattr(model, "exported_part", model)
 
 
 class _Solved:
-    """Outputs and counts of tokens of the rows that a signature is traced for; not saved."""
-
     outputs: dict[str, tf.Tensor] = {}
     counts: dict[str, tf.Tensor] = {}
 
 
 class Exportable(tf.Module, abc.ABC):
-    """Answers of one Keras model, by signature. Each kind of model has a subclass in a file of its own.
-
-    Args:
-        model: A model of this library, or its AlbertEncoder.
-        options: Of the export.
-        encoder: Replaces the inference encoder.
+    """The signatures of an export of one Keras model; each kind of model has a subclass.
 
     Attributes:
-        exit_kind: The input of the exit heads; see `ExitRule`.
-        rows_are_answers: Whether each encoder row has an answer, unlike windows and choices.
+        exit_kind: The `ExitRule.kind` of early exit.
+        rows_are_answers: Whether each answer comes from one encoder row, not several windows or choices.
         has_dimensions: Whether an answer is a vector that may be shortened.
         for_litert: Whether LiteRT supports the kind.
-        sample_words: The number of words in a sample text, by the tokens of a row.
-        sample_numbers: The values of a number input in a sample request; see `samples`.
+        sample_words: By text input, how many words a sample has, given a row's number of tokens.
+        sample_numbers: By numeric input, a function that returns sample values.
     """
 
     exit_kind: ClassVar[str] = "classification"
@@ -137,7 +122,7 @@ class Exportable(tf.Module, abc.ABC):
         self.add_head(model)
 
     def add_head(self, model) -> None:
-        """Adds the kind's layers after the encoder; subclasses extend it."""
+        """Adds the layers after the encoder."""
 
     def _exits(self, model) -> list:
         if self.options.exit_rule == "movement" and self.encoder.config.spec.last_token:
@@ -153,24 +138,22 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def exits_early(self) -> bool:
-        """Whether there is an early-exit signature."""
         return bool(self.exit_heads())
 
     @abc.abstractmethod
     def answer(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Returns the model's outputs, each with the batch first."""
+        """Returns the model's outputs by name; the batch is their first axis."""
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Returns the outputs from the float32 logits of heads that can exit early."""
+        """Converts a head's logits, also of early exit, to the outputs of `answer`."""
         raise NotImplementedError
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs with early exit, and each row's depth as `steps` int32 [batch]."""
+        """Returns the outputs with early exit, and `steps` int32 [batch], the number of steps."""
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
     def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
-        """Returns the outputs of rows that follow others; `_reporting` adds the memory for the next ones."""
         return self.answer(FollowingBatch(*batch, features))
 
     def _exited(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -190,7 +173,7 @@ class Exportable(tf.Module, abc.ABC):
         return outputs
 
     def pool(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns only pooled_output, float32 [batch, hidden_size], without most of the last step."""
+        """Returns only pooled_output, float32 [batch, hidden_size]; faster than `encode`."""
         if self.encoder.reports or isinstance(batch, FollowingBatch):
             return self.encode(batch)["pooled_output"]
         return self._pool(*batch, batch.lengths)
@@ -204,7 +187,7 @@ class Exportable(tf.Module, abc.ABC):
         return self._shared(self.encoder.pooled)
 
     def _shared(self, method):
-        """A function that runs one graph for all signatures; held by a closure, so that it is not saved."""
+        """Returns a function that calls `method` in one graph for all signatures."""
 
         def call(input_ids, input_mask, segment_ids, lengths):
             return method(self._checked(input_ids), lengths, segment_ids, input_mask)
@@ -224,7 +207,6 @@ class Exportable(tf.Module, abc.ABC):
         return shared
 
     def without_graphs(self) -> Self:
-        """Returns a copy that traces the encoder anew."""
         untraced = copy.copy(self)
         for traced in ("_encode", "_pool"):
             untraced.__dict__.pop(traced, None)
@@ -237,7 +219,7 @@ class Exportable(tf.Module, abc.ABC):
             return tf.identity(input_ids)
 
     def signatures(self) -> dict[str, ExportSignature]:
-        """Returns all signatures; a model of strings also takes ids, as `ids`."""
+        """Returns all signatures by name; if an export takes texts, `ids` takes token ids."""
         by_ids = self.ids_signatures()
         by_ids = {name: self._checking(self._reporting(signature)) for name, signature in by_ids.items()}
         if self.framer is None:
@@ -249,7 +231,6 @@ class Exportable(tf.Module, abc.ABC):
         return by_text | {"ids": by_ids["serving_default"], "decode": ExportSignature(self.decode, _DECODED)} | others
 
     def ids_signatures(self) -> dict[str, ExportSignature]:
-        """Returns the signatures that take token ids."""
         formats = self.ids_formats
         default = formats.pair if self.takes_pairs else formats.single
         table = self.answers(InputFormats(default, formats.single, formats.pair, formats.examples)) | {
@@ -262,7 +243,6 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def ids_formats(self) -> IdsFormats:
-        """The input formats of token ids; they differ if [CLS] is a row's last token."""
         return ids_formats(self.encoder.config.spec.last_token)
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
@@ -270,7 +250,6 @@ class Exportable(tf.Module, abc.ABC):
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
     def text_signatures(self) -> dict[str, ExportSignature]:
-        """Returns the signatures that take strings."""
         single, pair = InputFormat(specs("text"), self.single), InputFormat(specs("first", "second"), self.pair)
         default = pair if self.takes_pairs else single
         examples = examples_of_strings(default)
@@ -284,26 +263,24 @@ class Exportable(tf.Module, abc.ABC):
 
     @property
     def text_answers(self) -> dict[str, Callable[[TokenBatch], dict[str, tf.Tensor]]]:
-        """Further answers to single texts, with or without options, by signature name."""
         return {}
 
     def with_options(
         self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]
     ) -> ExportSignature:
-        """Returns the signature of an answer with a request's options as further inputs.
+        """Returns a signature for `answer` with further inputs: a request's options.
 
-        The option is `truncate_left`, bool [batch]: whether a too long text is cut at its beginning; subclasses add
-        more. Further outputs are `lengths`, int32 [batch], and the counts of tokens.
+        `truncate_left`, bool [batch], cuts too long texts at the beginning. Further outputs are `lengths` and token
+        counts.
         """
         format_ = InputFormat(format_.inputs | specs("truncate_left", dtype=tf.bool), format_.read)
         return format_.to(lambda batch: answer(batch) | {"lengths": batch.lengths})
 
     def decode(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the `text` of ids, string [batch]; see `Decoder`."""
         return {"text": self.decoder(**inputs)}
 
     def answers(self, formats: InputFormats) -> dict[str, ExportSignature]:
-        """Returns the signatures of both ids and text; subclasses add to it."""
+        """Returns the signatures that exist both for ids and for text."""
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
             table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)
@@ -311,27 +288,26 @@ class Exportable(tf.Module, abc.ABC):
 
     @staticmethod
     def keras_answers(model, features: Arrays) -> Arrays:
-        """Returns the Keras model's outputs, float32, by the export's names."""
+        """Returns the Keras model's outputs, named as in exports."""
         return {"logits": as_array(model(features, training=False))}
 
     def shortened(self, answers: Arrays) -> Arrays:
-        """Applies the options to the Keras model's answers."""
+        """Shortens the Keras model's embeddings to `options.dimensions`, as exports do."""
         return answers
 
     def check_tokens(self, texts: Sequence[str]) -> tf.RaggedTensor:
-        """Returns the Python tokenizer's ids of the check's texts."""
         return encode(self.options.tokenizer, texts)
 
     def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns what to compare of answers to texts: the Keras model's for their ids, and the export's."""
+        """Returns the arrays that a check of texts compares: the Keras model's and the export's."""
         return expected, answers
 
     def head_calls(self, rows: Arrays) -> dict[str, Arrays]:
-        """Returns the inputs of further signatures to check, by signature; `rows` are ids and lengths."""
+        """Returns inputs for further signatures that `serving.check` tests."""
         return {}
 
     def compared_head(self, model, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns what to compare of a signature in `head_calls`: the Keras model's answers, and the export's."""
+        """Returns the arrays that a check of `head_calls` compares: the Keras model's and the export's."""
         raise NotImplementedError
 
     @property
@@ -362,7 +338,7 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _counting(self, signature: ExportSignature) -> ExportSignature:
-        """Adds the counts of tokens to a text signature's outputs; in REST a single output stays alone."""
+        """Adds token counts to the outputs, unless there is only one, which REST returns without a name."""
         if signature.method != PREDICT:
             return signature
 
@@ -374,28 +350,26 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def note_counts(self, total: tf.Tensor, kept: tf.Tensor, unknown: tf.Tensor) -> None:
-        """Records the tokens of each row's texts, [batch]: all, those that the model reads, and the unknown ones."""
+        """Stores numbers of tokens [batch]: all, those that the model reads, and unknown ones."""
         total, kept, unknown = (tf.cast(count, tf.int32) for count in (total, kept, unknown))
         self._solved.counts = {"text_tokens": total, "truncated_tokens": total - kept, "unknown_tokens": unknown}
 
     def unknown(self, tokens: tf.RaggedTensor) -> tf.Tensor:
-        """Returns how many of each row's ids, [batch, tokens], are the vocabulary's unknown token; int32 [batch]."""
+        """Counts the unknown tokens of each row, int32 [batch]."""
         is_unknown = tf.equal(tokens.to_tensor(-1), self.framer.tokenizer.unk_id)
         return tf.reduce_sum(tf.cast(is_unknown, tf.int32), axis=1)
 
     def framed(self, rows: FramedRows, *tokens: tf.RaggedTensor) -> TokenBatch:
-        """Pads the rows of one or two texts' tokens, and records the counts of tokens."""
         total = sum(of_text.row_lengths() for of_text in tokens)
         kept = rows.input_ids.row_lengths() - self.framer.special_tokens(len(tokens))
         self.note_counts(total, kept, self.unknown(rows.input_ids))
         return rows.padded()
 
     def single(self, text: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
-        """Reads strings [batch]; `truncate_left`, bool [batch]: those cut at their beginning."""
+        """Converts strings [batch] to rows; `truncate_left`, bool [batch], cuts long ones at the beginning."""
         (tokens,) = self.framer.tokenize(text)
         return self.framed(self.framer.single(tokens, truncate_left), tokens)
 
     def pair(self, first: tf.Tensor, second: tf.Tensor, truncate_left: tf.Tensor | None = None) -> TokenBatch:
-        """Reads pairs of strings, each [batch]; `truncate_left` as in `single`."""
         tokens = self.framer.tokenize(first, second)
         return self.framed(self.framer.pair(tokens[0], tokens[1], truncate_left), *tokens)

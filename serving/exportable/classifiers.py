@@ -1,4 +1,4 @@
-"""Classes or numbers of rows, and classes of tokens or words."""
+"""Exports of classifiers, regressors and token classifiers."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from tfrecords.framing import TokenBatch
 
 
 class DenseHeadExportable(Exportable):
-    """A model with one float32 dense layer on pooled_output."""
+    """A model whose head is one float32 dense layer, by default on pooled_output."""
 
     def add_head(self, model) -> None:
         self.head = dense(model.head, tf.float32)
@@ -26,10 +26,10 @@ class DenseHeadExportable(Exportable):
 
 
 class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
-    """An AlbertClassifier: `logits` and `probabilities` float32 [batch, classes], `label` string [batch].
+    """Exports an AlbertClassifier: `logits`, `probabilities` float32 [batch, classes] and `label` string [batch].
 
-    For several classes per text, `label` is the likeliest, and `labels` string [batch, classes] holds the names with a
-    probability above the task's `threshold` (0.5), and "" for the others.
+    If texts may have several classes, `label` is the likeliest, and `labels` string [batch, classes] names those with a
+    probability above the task's `threshold` (0.5), with "" for others.
     """
 
     for_litert = True
@@ -57,7 +57,7 @@ class ClassifierExportable(DenseHeadExportable, model=AlbertClassifier):
 
 
 class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
-    """An AlbertRegressor: `value` float32 [batch]; with an activation also its `logit`."""
+    """Exports an AlbertRegressor: `value` float32 [batch]; with an activation function also its input `logit`."""
 
     exit_kind = "regression"
     for_litert = True
@@ -81,11 +81,11 @@ class RegressorExportable(DenseHeadExportable, model=AlbertRegressor):
 
 
 class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier):
-    """An AlbertTokenClassifier.
+    """Exports an AlbertTokenClassifier.
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
-    at padding. Over text: the same for words (of `str.split`, with the class of their first piece), with `words` string
-    and `starts`, `ends` int32 [batch, words], in characters. A word beyond the longest row has no label.
+    at padding. Over text: the same by word (`str.split`), with `words` string and `starts`, `ends` int32 [batch,
+    words], in characters. A word beyond the maximum length gets "".
     """
 
     exit_kind = "tagging"
@@ -129,7 +129,6 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
         return table
 
     def words(self, text: tf.Tensor) -> "Words":
-        """Reads strings [batch], and tokenizes each word separately."""
         # Imported here: exports of token ids do not need tensorflow-text.
         from tfrecords.tokenizers.in_graph import split_words
 
@@ -161,14 +160,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
 
 
 class Words(NamedTuple):
-    """Texts as words.
-
-    Attributes:
-        batch: A row with the tokens of a text's words.
-        columns: int32 [batch, words], the first column of each word; -1 if none.
-        words: string [batch, words].
-        starts, ends: int32 [batch, words], in characters.
-    """
+    """Texts split into words; `columns`: where each word's first token is in `batch`, -1 for padding."""
 
     batch: TokenBatch
     columns: tf.Tensor
@@ -178,10 +170,7 @@ class Words(NamedTuple):
 
 
 def labels_of(options: ExportOptions, model: keras.Model) -> list[str]:
-    """Returns the names of the classes from the task or the model, else their numbers.
-
-    Raises UserError for a task with another number of labels.
-    """
+    """Returns the classes' names, by default their numbers; raises UserError for too few or too many."""
     count = model.num_classes
     labels = list(options.task.get("labels") or model.labels or map(str, range(count)))
     if len(labels) != count:

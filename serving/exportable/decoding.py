@@ -1,4 +1,4 @@
-"""Converts token ids to texts as the `tokenizers` library does (`Tokenizer.decode`)."""
+"""Converts token ids to texts like `Tokenizer.decode` of the `tokenizers` library."""
 
 import tensorflow as tf
 
@@ -14,10 +14,7 @@ _JOINED = {
 
 
 class Decoder(tf.Module):
-    """Converts ids to texts.
-
-    Args:
-        framer: Has the vocabulary; a vocabulary of bytes is stored a second time, as those bytes.
+    """Converts token ids to texts.
 
     Example:
         >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -34,12 +31,9 @@ class Decoder(tf.Module):
         self._special, self._kind = special_ids(tokenizer), tokenizer.kind
 
     def __call__(self, ids: tf.Tensor, lengths: tf.Tensor, skip_special_tokens: tf.Tensor) -> tf.Tensor:
-        """Returns texts, string [batch].
+        """Returns texts, string [batch], of ids int32 [batch, length].
 
-        Args:
-            ids: int32 [batch, length].
-            lengths: int32 [batch], ids of each row, without a server's padding.
-            skip_special_tokens: bool [batch], whether [CLS], [SEP], [MASK], padding and unknown ones are left out.
+        `skip_special_tokens`, bool [batch], leaves out `special_ids`.
         """
         message = f"ids must be from 0 to {self._pieces.shape[0] - 1}, the last of the vocabulary"
         are_known = tf.reduce_all((ids >= 0) & (ids < tf.size(self._pieces)))
@@ -56,6 +50,6 @@ class Decoder(tf.Module):
 
 
 def special_ids(tokenizer: Tokenizer) -> list[int]:
-    """Returns the ids for framing, padding, masks and unknown tokens."""
+    """Returns the ids of the padding, [CLS], [SEP], mask and unknown tokens."""
     found = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id, tokenizer.mask_id)
     return sorted({number for number in found if number is not None})

@@ -1,4 +1,4 @@
-"""Vectors of rows and tokens."""
+"""Exports of encoders and sentence embedders."""
 
 import keras
 import numpy as np
@@ -17,10 +17,9 @@ from tfrecords.framing import TokenBatch
 
 
 class EncoderExportable(Exportable, model=AlbertEncoder):
-    """An AlbertEncoder without a head: the mean over tokens.
+    """Exports an AlbertEncoder: `embedding` float32 [batch, dimensions], the mean over tokens.
 
-    `embedding` float32 [batch, dimensions], by default hidden_size, and `pooled_output` (tanh layer over [CLS]) with a
-    pooler.
+    With a pooler also `pooled_output`.
     """
 
     exit_kind = "states"
@@ -42,7 +41,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def single(
         self, text: tf.Tensor, truncate_left: tf.Tensor | None = None, prompt_name: tf.Tensor | None = None
     ) -> TokenBatch:
-        """Reads strings [batch], each after the prompt of its `prompt_name`, or the default one."""
+        """Converts strings [batch] to rows, each after the prompt named by `prompt_name`, or the default prompt."""
         if prompt_name is not None:
             text = tf.strings.join([self._prompt(prompt_name), text])
         elif prompt := default_prompt(self.options.task):
@@ -61,10 +60,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return self.options.task.get("prompts", {})
 
     def with_options(self, format_: InputFormat, answer) -> ExportSignature:
-        """See `Exportable`: with prompts, texts have a `prompt_name`, string [batch].
-
-        Another output is `prompt_names`, string [batch, prompts].
-        """
+        """If the model has prompts, adds the input `prompt_name` and the output `prompt_names` [batch, prompts]."""
         if not self.prompts or "text" not in format_.inputs:
             return super().with_options(format_, answer)
         format_ = InputFormat(format_.inputs | specs("prompt_name"), format_.read)
@@ -95,12 +91,10 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
         return self._of(self.encode(batch), batch)
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor):
-        """Returns the outputs of rows that leave once their tokens move little, and their `steps` int32 [batch]."""
         exited = self._exited(batch, threshold)
         return self._of(exited, batch) | {"steps": exited["steps"]}
 
     def answer_with_memory(self, batch: TokenBatch, **features: tf.Tensor):
-        """Returns the outputs of rows that follow others, and `sequence_output`, as `tokens` does."""
         following = FollowingBatch(*batch, features)
         encoded = self.encode(following)
         return self._of(encoded, following) | {"sequence_output": _of_tokens(encoded, batch)}
@@ -130,7 +124,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
     def tokens(self, batch: TokenBatch):
         """Returns `sequence_output` float32 [batch, length, hidden_size], 0 at padding.
 
-        For texts also `pieces` string [batch, length] and `lengths` int32 [batch].
+        For texts also `pieces` string [batch, length] and `lengths`.
         """
         sequence = _of_tokens(self.encode(batch), batch)
         described = {} if self.framer is None else self.framer.describe(batch)
@@ -139,7 +133,7 @@ class EncoderExportable(Exportable, model=AlbertEncoder):
 
 
 class EmbedderExportable(EncoderExportable, model=AlbertSentenceEmbedder):
-    """An AlbertSentenceEmbedder: `embedding` float32 [batch, dimensions], by default all."""
+    """Exports an AlbertSentenceEmbedder: `embedding` float32 [batch, dimensions]."""
 
     def add_head(self, model) -> None:
         super().add_head(model)

@@ -1,10 +1,7 @@
-"""Input formats: a signature's named tensors, and their conversion to a batch.
+"""Input formats of signatures: named tensors, and their conversion to a batch.
 
-Rows represented by their last token ([CLS] at the end) may have padding in front, and always come with segments: [CLS]
-is a third one.
-
-Padding by a batching server is recognised. To join requests of different lengths a server repeats each request's own
-first element: ids end in copies of [CLS], a mask of ones is filled up with ones.
+A batching server pads a row with its first element, so repeated [CLS] at the end of ids is padding. In models with
+[CLS] last, rows may also be padded in front, and always have segments.
 """
 
 import functools
@@ -21,37 +18,25 @@ REGRESS = "tensorflow/serving/regress"
 
 
 class ExportSignature(NamedTuple):
-    """A named function of a server.
-
-    Attributes:
-        function: Takes tensors by name and returns a dict of tensors.
-        inputs: Tensor specs by name.
-        method: The RPC that may call it besides Predict.
-    """
+    """A function that a server calls by name, with Predict or with the RPC named by `method`."""
 
     function: Callable[..., dict[str, tf.Tensor]]
     inputs: dict[str, tf.TensorSpec]
     method: str = PREDICT
 
     def describe(self) -> dict[str, str]:
-        """Returns dtype and shape of each input as text, such as "int32 [any, any]"."""
+        """Returns the type of each input as text, such as "int32 [any, any]"."""
         return {
             name: f"{spec.dtype.name} [{', '.join(map(str, spec.shape.as_list()))}]".replace("None", "any")
             for name, spec in self.inputs.items()
         }
 
     def concrete(self):
-        """Traces the function."""
         return tf.function(self.function, autograph=False).get_concrete_function(**self.inputs)
 
 
 class InputFormat(NamedTuple):
-    """The tensors of a request, and their reader.
-
-    Attributes:
-        inputs: Tensor specs by name.
-        read: Takes these tensors by name and returns an answer's input, usually a TokenBatch.
-    """
+    """The inputs of a signature; `read` converts them to what an answer function takes, usually a TokenBatch."""
 
     inputs: dict[str, tf.TensorSpec]
     read: Callable[..., Any]
@@ -62,13 +47,7 @@ class InputFormat(NamedTuple):
         more: dict[str, tf.TensorSpec] | None = None,
         method: str = PREDICT,
     ) -> ExportSignature:
-        """Returns the signature with this format.
-
-        Args:
-            answer: Takes what `read` returns, and the tensors of `more` by name.
-            more: Specs of further inputs.
-            method: See ExportSignature.
-        """
+        """Returns a signature that calls `answer` with the result of `read` and the inputs `more`."""
 
         def function(**inputs):
             batch = self.read(**{name: inputs.pop(name) for name in self.inputs})
@@ -78,7 +57,7 @@ class InputFormat(NamedTuple):
 
 
 class FollowingBatch(NamedTuple):
-    """A TokenBatch of rows that follow others; `features` are those of `InferenceEncoder.specs`."""
+    """A TokenBatch of rows that continue other rows; `features` is their memory: see `InferenceEncoder.specs`."""
 
     input_ids: tf.Tensor
     mask: tf.Tensor
@@ -87,19 +66,18 @@ class FollowingBatch(NamedTuple):
 
     @property
     def lengths(self) -> tf.Tensor:
-        """The number of tokens of each row, int32 [batch]."""
         return tf.reduce_sum(self.mask, axis=1)
 
 
 def specs(*names: str, dtype: tf.DType = tf.string, shape: tuple = (None,)) -> dict[str, tf.TensorSpec]:
-    """Returns specs of one dtype and shape, by default [batch] strings, by name."""
+    """Returns tensor specs by name, all of one dtype and shape."""
     return {name: tf.TensorSpec(shape, dtype, name=name) for name in names}
 
 
 def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.Tensor | None = None) -> TokenBatch:
-    """Returns a batch of ids [batch, length] with int [batch] tokens per row, cut after the longest row.
+    """Converts ids [batch, length] and the rows' numbers of tokens, int [batch], to a batch.
 
-    It fails for a row without tokens, or with more than its columns.
+    It fails for a number below 1 or above `length`.
     """
     input_ids = _checked(input_ids, lengths=lengths, segment_ids=segment_ids)
     are_right = tf.reduce_all((lengths >= 1) & (lengths <= tf.shape(input_ids)[1]))
@@ -114,10 +92,9 @@ def batch_of_lengths(input_ids: tf.Tensor, lengths: tf.Tensor, segment_ids: tf.T
 def batch_of_mask(
     input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor, padded_in_front: bool = False
 ) -> TokenBatch:
-    """Returns a batch by a mask of ones and then zeros, without holes; else as `batch_of_lengths`.
+    """Converts ids and a mask [batch, length] to a batch whose mask has no holes.
 
-    Everything from a row's first 0 on is padding. In a row without a 0, a run of the row's first id ([CLS]) at its end
-    is. If rows may be `padded_in_front`, zeros before the first 1 are padding too.
+    A row ends at its mask's first 0, or before repetitions of its first id. With `padded_in_front`, zeros may precede.
     """
     input_ids = _checked(input_ids, input_mask=input_mask, segment_ids=segment_ids)
     positions = tf.range(tf.shape(input_ids)[1])
@@ -128,7 +105,7 @@ def batch_of_mask(
 
 
 def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> TokenBatch:
-    """Reads tf.Examples with int64 lists input_ids and, optionally, input_mask and segment_ids."""
+    """Parses serialized tf.Examples with int64 lists input_ids and, optionally, input_mask and segment_ids."""
     names = ("input_ids", "input_mask", "segment_ids")
     features = tf.io.parse_example(inputs, {name: tf.io.RaggedFeature(tf.int64) for name in names})
     tf.debugging.assert_positive(features["input_ids"].row_lengths(), "a tf.Example has no input_ids")
@@ -141,7 +118,7 @@ def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> Token
 
 
 def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
-    """The ids, which fail if another input has other sizes: its one row would be broadcast."""
+    """Returns the ids; fails if another input differs in size."""
     sizes = tf.shape(input_ids)
     checks = [
         tf.debugging.assert_equal(tf.shape(other), sizes[: other.shape.rank], f"{name} and input_ids differ in size")
@@ -153,7 +130,6 @@ def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
 
 
 def _first_run(mask: tf.Tensor) -> tf.Tensor:
-    """The first ones of each row of bool [batch, length], up to the next 0."""
     begun = tf.math.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
     return begun & (tf.math.cumsum(tf.cast(begun & ~mask, tf.int32), axis=1) == 0)
 
@@ -183,15 +159,7 @@ _STRING = tf.io.FixedLenFeature([], tf.string)
 
 
 class IdsFormats(NamedTuple):
-    """The input formats of token ids.
-
-    Attributes:
-        single: One text by ids and lengths.
-        pair: Two, with segments.
-        masked: With a mask, int32.
-        int64: The same in int64.
-        examples: tf.Examples.
-    """
+    """The input formats of token ids: `pair` has segments; `masked` (int32) and `int64` have a mask, not lengths."""
 
     single: InputFormat
     pair: InputFormat
@@ -201,14 +169,7 @@ class IdsFormats(NamedTuple):
 
 
 class InputFormats(NamedTuple):
-    """The input formats that exports by ids and by text share.
-
-    Attributes:
-        default: `single` or `pair`, as in training.
-        single: One text.
-        pair: Two.
-        examples: tf.Examples.
-    """
+    """The input formats of both ids and text; `default` is `single` or `pair`, as in training."""
 
     default: InputFormat
     single: InputFormat
@@ -217,7 +178,7 @@ class InputFormats(NamedTuple):
 
 
 def ids_formats(last_token: bool) -> IdsFormats:
-    """Returns the formats for rows represented by their first or their last token."""
+    """Returns the formats of token ids; `last_token`: [CLS] is last."""
     pair = InputFormat(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
     by_mask = functools.partial(batch_of_mask, padded_in_front=last_token)
     masked, int64 = (InputFormat(specs(*_MASK, dtype=dtype, shape=_MATRIX), by_mask) for dtype in (tf.int32, tf.int64))
@@ -227,7 +188,7 @@ def ids_formats(last_token: bool) -> IdsFormats:
 
 
 def examples_of_strings(strings: InputFormat) -> InputFormat:
-    """Returns the format of tf.Examples with another format's strings as features."""
+    """Returns a format that reads the same strings from tf.Examples."""
 
     def read(inputs: tf.Tensor):
         return strings.read(**tf.io.parse_example(inputs, dict.fromkeys(strings.inputs, _STRING)))

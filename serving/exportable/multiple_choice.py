@@ -1,4 +1,4 @@
-"""Multiple choice: the best of several answers."""
+"""Exports of multiple-choice models."""
 
 from typing import NamedTuple
 
@@ -12,13 +12,7 @@ from tfrecords.framing import TokenBatch
 
 
 class Choices(NamedTuple):
-    """Questions with the choices of each.
-
-    Attributes:
-        batch: A row for each choice, all of one question in sequence.
-        present: bool [batch, choices], False for missing choices.
-        texts: string [batch, choices], or None over ids.
-    """
+    """Questions with their choices; `batch` has a row for each choice, `present` is False for missing ones."""
 
     batch: TokenBatch
     present: tf.Tensor
@@ -26,11 +20,10 @@ class Choices(NamedTuple):
 
 
 class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
-    """An AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices], `choice` int32 [batch], its number.
+    """Exports an AlbertMultipleChoice: `logits`, `probabilities` float32 [batch, choices] and `choice` int32 [batch].
 
-    Over text also `answer` string [batch], the choice itself. The number of choices is fixed by the export: a batching
-    server would fill up different numbers with copies. Missing choices are empty (no tokens, or "") and get probability
-    0 and the logit NO_ANSWER.
+    `choice` is the best one's number; over text, `answer` string [batch] is its text. The number of choices is fixed,
+    since a batching server would pad others with copies. Empty choices get probability 0 and the logit NO_ANSWER.
     """
 
     rows_are_answers = False
@@ -75,10 +68,10 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
         }
 
     def choices(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> Choices:
-        """Reads strings [batch], [batch] and [batch, choices].
+        """Converts contexts, questions (strings [batch]) and choices (strings [batch, choices]) to rows.
 
-        A row is [CLS] context [SEP] question and choice [SEP], the choice in place of each "_" in the question or
-        after it (google-research/albert race_utils.py); the second part keeps its last 128 tokens, the context is cut.
+        A row is [CLS] context [SEP] question and choice [SEP]; the choice replaces each "_" in the question, or follows
+        it (google-research/albert race_utils.py). Question and choice keep their last 128 tokens.
         """
         contexts, answers = self.framer.tokenize(context, tf.reshape(_fill_in(question, choices), [-1]))
         contexts = tf.gather(contexts, tf.repeat(tf.range(tf.size(context)), self.options.num_choices))
@@ -108,7 +101,7 @@ def _flat(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _fill_in(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-    """Each choice in its question's blanks, or after it; [batch, choices]."""
+    """Puts each choice into its question's blanks, or after the question: string [batch, choices]."""
     parts = tf.strings.split(question, "_")
     place = tf.range(parts.bounding_shape()[1])
     inserted = (place > 0) & (place < parts.row_lengths()[:, tf.newaxis])

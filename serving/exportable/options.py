@@ -9,21 +9,10 @@ from tfrecords.tokenizers.base import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """The options of an export.
+    """The options of an export; most are flags of ExportSettings.
 
-    Attributes:
-        max_seq_length: Tokens of the longest row.
-        tokenizer: For an export that takes strings; None: token ids.
-        task: The task's settings from fine-tuning ("labels", "inputs", "null_threshold"), or {}.
-        inference: How the encoder computes.
-        calibration: For int8, typical input_ids int32 [rows, length] and lengths int32 [rows].
-        exit_rule: When rows leave early (see `ExitRule`).
-        top_k: Number of tokens proposed for a mask, and of answers to a question.
-        doc_stride: Distance of the windows of a long context, in tokens.
-        max_query_length: Tokens read of a question.
-        num_choices: Candidates of a question.
-        dimensions: Numbers returned of an embedding; 0: all.
-        check_numbers: Whether an answer with NaN or infinity makes the request fail.
+    `tokenizer` is None if texts are not accepted. `task` is fine-tuning's "labels", "inputs" and "null_threshold".
+    `calibration`, for int8, is typical input_ids int32 [rows, length] and lengths int32 [rows].
     """
 
     max_seq_length: int

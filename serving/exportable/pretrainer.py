@@ -1,4 +1,4 @@
-"""A pre-trained model's vectors, words for masks, term weights and sentence order."""
+"""Exports of pre-trained models: vectors, words for masks, term weights, sentence order."""
 
 import re
 
@@ -16,10 +16,7 @@ from tfrecords.framing import TokenBatch, encode
 
 
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
-    """An AlbertPretrainer: `embedding`, the mean over the tokens, and `pooled_output`, float32 [batch, hidden_size].
-
-    Other signatures return words for masks, term weights, and the order of two texts.
-    """
+    """Exports an AlbertPretrainer: `embedding` (mean over tokens), `pooled_output` float32 [batch, hidden_size]."""
 
     sample_numbers = {"masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2)}
 
@@ -47,11 +44,11 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"sparse": self.sparse}
 
     def sentence_order(self, batch: TokenBatch):
-        """Returns `probabilities` float32 [batch, 2] of the pair task's labels: 1 is swapped, or for NSP random."""
+        """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (NSP: random) sentences."""
         return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
 
     def fill_positions(self, batch: TokenBatch, masked_lm_positions: tf.Tensor):
-        """Returns the likeliest tokens at positions: `ids` int32 and `probabilities` [batch, positions, top_k]."""
+        """Returns the likeliest tokens at positions: `ids` int32, `probabilities` [batch, positions, top_k]."""
         # A position after its row means nothing, but must not fail the rest of the batch.
         positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
         vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)
@@ -59,10 +56,9 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"ids": ids, "probabilities": best}
 
     def fill_text(self, batch: TokenBatch):
-        """Returns the likeliest `pieces` (string) of each "[MASK]", and `probabilities`, [batch, masks, top_k].
+        """Returns each mask's likeliest tokens: `ids`, `pieces`, `texts`, `probabilities`, each [batch, masks, top_k].
 
-        Also `ids` int32 and `texts`, the pieces without word marks. RoBERTa's masks are "<mask>". Rows with fewer masks
-        than the fullest are filled up with empty pieces of id and probability 0.
+        `texts` are decoded pieces. Rows with fewer masks are filled up with "", id 0 and probability 0.
         """
         masked = tf.equal(batch.input_ids, self.framer.tokenizer.mask_id)
         columns = tf.broadcast_to(tf.range(tf.shape(masked)[1]), tf.shape(masked))
@@ -79,10 +75,10 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         }
 
     def sparse(self, batch: TokenBatch):
-        """Returns the weight of each vocabulary piece for a row: the tokens' maximum of log(1 + relu(logit)).
+        """Returns the weight of each vocabulary piece in a row: the maximum over tokens of log(1 + relu(logit)).
 
-        Source: SPLADE's second version (arXiv:2109.10086, equation 2). `ids` int32 and `weights` float32 [batch,
-        terms], heaviest first, filled up with weights of 0. For texts also `terms`, the pieces, string [batch, terms].
+        Source: SPLADE's second version (arXiv:2109.10086, equation 2). `ids` int32, `weights` float32 and, for texts,
+        `terms` string, all [batch, terms], heaviest first.
         """
         sequence = self.encode(batch)["sequence_output"]
         # Row by row: the logits of a whole batch take its tokens times the vocabulary.
@@ -98,7 +94,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"ids": tf.where(weights > 0, ids, 0), "weights": weights} | terms
 
     def masked_text(self, text: tf.Tensor) -> TokenBatch:
-        """Reads strings [batch], with the mask's id for [MASK] or the vocabulary's own name of it."""
+        """Converts strings [batch] with "[MASK]" or the vocabulary's own mask token to rows."""
         mask, pattern = self.framer.mask, self.framer.mask_pattern
         if pattern != re.escape(mask):
             text = tf.strings.regex_replace(text, pattern, mask)
@@ -107,7 +103,6 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return self.framed(self.framer.single(tokens), tokens)
 
     def _masked_lm(self, vectors: tf.Tensor) -> tf.Tensor:
-        """The Keras head on the encoder's own word embeddings: [batch, n, hidden_size] to logits."""
         embeddings, config = self.encoder.embeddings, self.encoder.config
         words = self.masked_lm_norm(self.masked_lm_dense(tf.reshape(vectors, [-1, config.hidden_size])))
         goes_back = config.factorization == "word" and embeddings.projection is not None
@@ -120,7 +115,6 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return EncoderExportable.keras_answers(model.encoder, features)
 
     def head_calls(self, rows):
-        """Returns rows with a mask in each, or a text with one between two words."""
         if self.framer is None:
             by_lengths = {name: rows[name] for name in ("input_ids", "lengths")}
             return {"fill_mask": by_lengths | {"masked_lm_positions": np.ones((len(rows["lengths"]), 1), np.int32)}}
@@ -128,10 +122,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"fill_mask": {"text": np.array([f"{first} {self.framer.mask} {second}".encode()])}}
 
     def compared_head(self, model, inputs, answers):
-        """Returns the log probabilities by model and export of the export's proposed words.
-
-        Logarithms, since all probabilities of a large vocabulary, and their differences, are small.
-        """
+        """Returns log probabilities to compare; probabilities are too small."""
         if self.framer is not None:
             inputs = self._masked_rows(inputs["text"][0].decode())
         positions = {"masked_lm_positions": inputs["masked_lm_positions"]}

@@ -1,8 +1,4 @@
-"""Sample requests, for checks of an export and for a server's warm-up.
-
-Warm-up spares clients TensorFlow's first run of each signature and length: optimising graphs, packing weights,
-allocating.
-"""
+"""Sample requests, for checks of an export and for a server's warm-up."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,7 +34,7 @@ _NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
 def sample_inputs(
     exportable: "Exportable", signature: ExportSignature, length: int, batch: int = 1, seed: int = 0
 ) -> Arrays:
-    """Returns the inputs of a sample request, arrays by name; texts have about `length` tokens."""
+    """Returns the inputs of a sample request, with rows or texts of about `length` tokens."""
     random = np.random.default_rng((seed, length, batch))
     if signature.inputs == EXAMPLES:
         return {"inputs": _examples(exportable, length, batch, random)}
@@ -63,7 +59,7 @@ def sample_inputs(
 
 
 def model_features(inputs: Arrays) -> Arrays:
-    """Returns a Keras model's features from an export's ids and lengths."""
+    """Converts an export's ids and lengths to a Keras model's features."""
     ids = inputs["input_ids"]
     mask = (np.arange(ids.shape[-1]) < inputs["lengths"][..., None]).astype(np.int32)
     segments = inputs.get("segment_ids", np.zeros_like(ids))
@@ -76,7 +72,7 @@ def as_array(tensor) -> np.ndarray:
 
 
 def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
-    """Returns up to `count` words of the vocabulary that are one token each after a blank."""
+    """Returns up to `count` words that the tokenizer encodes as one token each."""
     words = []
     for token_id in np.flatnonzero(tokenizer.word_starts):
         word = tokenizer.decode([token_id]).strip()
@@ -88,7 +84,7 @@ def whole_words(tokenizer: Tokenizer, count: int = 200) -> np.ndarray:
 
 
 def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int], names: Sequence[str]) -> int:
-    """Writes a version's warm-up requests, each signature in `names` with each length, and returns their number.
+    """Writes a warm-up request for each named signature and each length; returns their number.
 
     Raises UserError for an unknown signature.
     """
@@ -107,7 +103,6 @@ def write_warm_up(exportable: "Exportable", version: Path, lengths: Sequence[int
 
 
 def _ids(exportable: "Exportable", shape: tuple, random) -> np.ndarray:
-    """Random ids between unique first and last ids, as [CLS] and [SEP] are."""
     size = exportable.encoder.config.vocab_size
     ids = random.integers(min(5, size - 1), size, shape)
     ids[..., 0], ids[..., -1] = min(2, size - 1), min(3, size - 1)

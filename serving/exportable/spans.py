@@ -1,4 +1,4 @@
-"""Answers as spans of a context."""
+"""Exports of span predictors, which answer questions from a context."""
 
 import tensorflow as tf
 
@@ -12,13 +12,12 @@ from tfrecords.framing import TokenBatch
 
 
 class SpanExportable(Exportable, model=AlbertSpanPredictor):
-    """An AlbertSpanPredictor, with either head.
+    """Exports an AlbertSpanPredictor, with a joint or plain head.
 
-    Over ids: `start_log_probs`, and with the plain head `end_log_probs`, float32 [batch, length], -1e30 where no answer
-    may be; the best spans as `starts`, `ends` int32 (positions, both included) and `scores` float32 [batch, spans],
-    best first. The first `num_spans` int32 [batch] of a row are its spans, then zeros of score NO_ANSWER, so that a row
-    has the same answer alone and in a batch. `no_answer_score` float32 [batch] above 0 means no answer (joint head: a
-    logit; plain head: log odds against the best span). Over texts see `by_context`.
+    Over ids: `start_log_probs` and, with the plain head, `end_log_probs`, float32 [batch, length], -1e30 where no
+    answer may be; the best spans as `starts`, `ends` int32 (both included) and `scores` float32 [batch, spans], of
+    which the first `num_spans` int32 [batch] are spans; `no_answer_score` float32 [batch], above 0 for no answer (joint
+    head: a logit; plain head: log odds against the best span). Over texts: see `by_context`.
     """
 
     rows_are_answers = False
@@ -56,15 +55,13 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         }
 
     def by_context(self, question, context):
-        """The answers from a context of any length.
+        """Answers questions from contexts of any length.
 
         Returns:
-            `answer` string [batch], "" if `no_answer_score` is above fine-tuning's threshold (with none: never),
-            without `edges()` at its ends; `start`, `end` int32 [batch], such that context[start:end] is the answer in
-            characters, both 0 for none; `score` float32 [batch]; `no_answer_score` float32 [batch]; and the best few,
-            whatever the
-            threshold: `answers`, `starts`, `ends`, `scores` and `probabilities` (among themselves), [batch, top_k],
-            filled up with "" of probability 0 and score NO_ANSWER.
+            `answer` string [batch], stripped of `edges()`, "" if `no_answer_score` is above fine-tuning's threshold;
+            `start`, `end` int32 [batch], in characters, 0 for none; `score` and `no_answer_score` float32 [batch]; and
+            the best, whatever the threshold: `answers`, `starts`, `ends`, `scores` and `probabilities`, [batch, top_k],
+            filled up with "" of probability 0.
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
         of_windows = self.options.doc_stride, self.options.max_query_length
@@ -86,7 +83,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return best | chosen | {"probabilities": probabilities}
 
     def _search(self, rows: TokenBatch, allowed: tf.Tensor, may_start: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """The best spans of each row with both ends allowed; log-probabilities are over those and [CLS]."""
+        """Searches spans that start and end at `allowed` positions; log-probabilities are over those and [CLS]."""
         hidden = self.encode(rows)["sequence_output"]
         scored, columns = allowed | self._is_summary(rows), self.summaries(rows)
         may_start = allowed if may_start is None else may_start
@@ -103,14 +100,13 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return outputs | found | {"null_score": null_score}
 
     def _is_summary(self, rows: TokenBatch) -> tf.Tensor:
-        """Where [CLS] is, bool [batch, length]; its score is that of no answer."""
+        """Returns the mask of [CLS], bool [batch, length], whose score stands for no answer."""
         return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         return null_score if self.joint else null_score - tf.reduce_max(scores, axis=1)
 
     def _best_of_rows(self, token: tf.Tensor, row: tf.Tensor, found: dict, count: tf.Tensor) -> dict[str, tf.Tensor]:
-        """`first`, `last` int32 (indices of all contexts' tokens) and `scores` float32, [batch, top_k], best first."""
         spans = {
             "first": tf.gather(token, found["starts"], batch_dims=1),
             "last": tf.gather(token, found["ends"], batch_dims=1),
@@ -157,7 +153,6 @@ def _filled_up(found: dict[str, tf.Tensor], count: int) -> dict[str, tf.Tensor]:
 
 
 def _by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """[windows, n] to [batch, windows of the row * n]."""
     rows = tf.RaggedTensor.from_value_rowids(values, row, tf.cast(count, row.dtype), validate=False)
     return rows.merge_dims(1, 2)
 
@@ -167,10 +162,6 @@ def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Ten
 
 
 def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:
-    """The answers' texts and positions, best first, without answers that are only `edges()`.
-
-    `first` and `last`, int32 [tokens], are the character bounds of all contexts' tokens; `best`: see `_best_of_rows`.
-    """
     # Gather needs a non-empty tensor, even for batches without context tokens.
     first, last = (tf.concat([values, [0]], axis=0) for values in (first, last))
     answers, starts, ends = _without_edges(context, tf.gather(first, best["first"]), tf.gather(last, best["last"]))

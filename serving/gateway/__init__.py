@@ -1,1 +1,1 @@
-"""A gateway with the routes of other encoder servers' clients, for any TensorFlow Serving, without TensorFlow."""
+"""A gateway that speaks the HTTP APIs of other encoder servers, for any TensorFlow Serving."""

@@ -56,7 +56,7 @@ class GatewaySettings(CheckedSettings):
 
 
 def main(settings: GatewaySettings) -> None:
-    """Serves until it is told to stop."""
+    """Serves until it is stopped."""
     _log_to_stderr()
     if settings.root_path and not settings.root_path.startswith("/"):
         raise UserError(f"--root_path={settings.root_path} must begin with a slash, as paths do")
@@ -118,7 +118,7 @@ def _log_to_stderr() -> None:
 
 
 def run() -> None:
-    """The entry point of the console script."""
+    """Runs the command."""
     run_main(main, GatewaySettings)
 
 

@@ -1,4 +1,4 @@
-"""The ASGI application: keys, bodies, errors and metrics for all routes."""
+"""The ASGI application of the gateway."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Gateway:
-    """The ASGI application and its service, which lives as long as it."""
+    """The gateway as an ASGI application."""
 
     def __init__(self, options: GatewayOptions):
         self.options, self.metrics = options, Metrics()
@@ -54,7 +54,7 @@ class Gateway:
         self._application = application
 
     async def asgi(self, scope, receive, send) -> None:
-        """The application; removes a proxy's path prefix and a trailing slash."""
+        """The application; removes a proxy's prefix and a trailing slash from paths."""
         if scope["type"] == "http":
             path = scope["path"].removeprefix(self.options.root_path) if self.options.root_path else scope["path"]
             scope = scope | {"path": path.rstrip("/") or "/", "slash": path.endswith("/")}
@@ -220,7 +220,6 @@ class _Post(_Endpoint):
 
 
 def _inflated(raw: bytes, headers: dict[str, str], limit: int) -> bytes:
-    """The decompressed body; raises Refusal, and LongBody above the limit."""
     try:
         body = Inflating(raw, headers.get("content-encoding", "")).read(limit + 1)
     except UnknownCoding as error:
@@ -234,7 +233,6 @@ def _inflated(raw: bytes, headers: dict[str, str], limit: int) -> bytes:
 
 
 async def _unless_gone(handled: Awaitable[Answer], receive) -> Answer:
-    """Awaits the answer; cancels it and raises ConnectionError when the client disconnects."""
     task, left = asyncio.current_task(), asyncio.ensure_future(receive())
 
     def stop(_) -> None:

@@ -1,4 +1,4 @@
-"""Request bodies of OpenAI's, Cohere's and text-embeddings-inference's clients; unknown fields are refused."""
+"""Request bodies of OpenAI's, Cohere's and text-embeddings-inference's clients."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,11 +21,7 @@ WITHOUT_EFFECT = frozenset(
 
 
 def read_object(raw: bytes, kind: type["Body"]) -> Any:
-    """Reads a body of a type.
-
-    Raises:
-        Refusal: it is no JSON, not of this type, or has an unknown field that may change the answer.
-    """
+    """Reads a JSON body as `kind`; raises Refusal for an unknown field that may change the answer."""
     try:
         values = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -40,7 +36,7 @@ def _other(error: Exception) -> Refusal:
 
 
 def read_values(values: Any, kind: type["Body"]) -> Any:
-    """Reads a body as `read_object` does; Hugging Face's clients put some fields into `parameters`."""
+    """Reads a decoded body as `kind`; fields in `parameters` count as fields of the body."""
     if isinstance(values, dict):
         if isinstance(values.get("parameters"), dict):
             values = values.pop("parameters") | values
@@ -56,13 +52,13 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """The fields of every body; `model` is by default the first that can answer."""
+    """The field of all bodies: the model, by default the first that can answer."""
 
     model: str | None = None
 
 
 class AnyBody(Body, kw_only=True):
-    """The body for the route of the model's first task."""
+    """A body for any of the model's tasks."""
 
     inputs: Any = None
 
@@ -79,7 +75,7 @@ class CohereRerankBody(Body, kw_only=True):
     """Cohere's rerank body, of both versions.
 
     Attributes:
-        max_tokens_per_doc, max_chunks_per_doc: At least the model's longest row, or more than 0 such parts.
+        max_tokens_per_doc: refused below the model's maximum row length.
     """
 
     query: str
@@ -95,9 +91,9 @@ class TruncatingBody(Body, kw_only=True):
     """The common fields of text-embeddings-inference's bodies.
 
     Attributes:
-        truncate: False: a text that fills the model's longest row is an error; else its end is cut.
-        truncation_direction: Whether to cut the beginning instead, for models that can.
-        prompt_name: The prompt before each text, for models with prompts.
+        truncate: False refuses texts as long as the model's maximum.
+        truncation_direction: "left" cuts the beginning.
+        prompt_name: names the prompt before each text.
     """
 
     truncate: bool | None = None
@@ -115,20 +111,20 @@ class EmbedBody(TruncatingBody, kw_only=True):
 
 
 class Sentences(msgspec.Struct):
-    """A sentence, and others."""
+    """A sentence, and others to compare."""
 
     source_sentence: str
     sentences: list[str]
 
 
 class SimilarityBody(TruncatingBody, kw_only=True):
-    """Sentences to compare with one sentence."""
+    """The body of /similarity."""
 
     inputs: Sentences
 
 
 class RerankBody(TruncatingBody, kw_only=True):
-    """Texts to rank, or documents as Cohere's clients name them."""
+    """Texts to rank, or documents in Cohere's form."""
 
     query: str
     texts: list[str] | None = None
@@ -141,11 +137,11 @@ class RerankBody(TruncatingBody, kw_only=True):
 
 
 class PredictBody(TruncatingBody, kw_only=True):
-    """A text, a list of texts, or for models of pairs a pair or a list of pairs.
+    """A text, a pair (for models of pairs), or a list of them.
 
     Attributes:
-        top_k: The number of classes to return.
-        function_to_apply: To the model's logits, in place of its own; raw_scores: none.
+        top_k: number of classes to return.
+        function_to_apply: replaces the model's activation function; raw_scores means "none".
     """
 
     inputs: str | list[str | list[str]]
@@ -161,13 +157,13 @@ class TextsBody(TruncatingBody, kw_only=True):
 
 
 class MasksBody(TextsBody, kw_only=True):
-    """Texts with masked words, and the number of words to return for each."""
+    """Texts with masks, and the number of words to return for each."""
 
     top_k: Positive | None = None
 
 
 class EntitiesBody(TextsBody, kw_only=True):
-    """Texts whose words to classify, separately or with neighbours of one class joined."""
+    """Texts to tag; neighbouring words of one class may be joined."""
 
     aggregation_strategy: Literal["none", "first"] | None = None
     ignore_labels: list[str] | None = None
@@ -180,7 +176,7 @@ class PairsBody(TruncatingBody, kw_only=True):
 
 
 class ExitBody(TruncatingBody, kw_only=True):
-    """Rows as in /predict, and the threshold of their early exit."""
+    """Rows like those of /predict, and a threshold for early exit."""
 
     inputs: str | list[str | list[str]]
     threshold: float
@@ -194,14 +190,14 @@ class Question(msgspec.Struct):
 
 
 class AnswerBody(Body, kw_only=True):
-    """One or several questions with contexts, and the number of answers to return."""
+    """Questions with contexts, and the number of answers to return."""
 
     inputs: Question | list[Question]
     top_k: Positive | None = None
 
 
 class DecodeBody(Body, kw_only=True):
-    """Ids of tokens."""
+    """Token ids."""
 
     ids: list[int | list[int]]
     skip_special_tokens: bool = True
@@ -215,8 +211,8 @@ class CohereEmbedBody(Body, kw_only=True):
     """Cohere's embed body, of both versions.
 
     Attributes:
-        input_type: The prompt before each text; the model's default if it has none of that name.
-        truncate: NONE: a text that is too long is an error; START, END: where it is cut.
+        input_type: the prompt before each text; the default prompt if none has that name.
+        truncate: NONE refuses too long texts; START or END is cut.
     """
 
     texts: list[str]
@@ -233,7 +229,7 @@ class CohereTokensBody(Body, kw_only=True):
 
 
 class CohereIdsBody(Body, kw_only=True):
-    """Ids of tokens."""
+    """Token ids."""
 
     tokens: list[int]
 
@@ -251,10 +247,7 @@ def cuts(body: Body) -> bool:
 
 
 def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[str, Any]]:
-    """Returns the body's field and value by option of models (serving.client.tasks.OPTIONS).
-
-    prompts: the model's prompt names; None if unknown.
-    """
+    """Returns the body's (field, value) for each model option (serving.client.tasks.OPTIONS)."""
     if isinstance(body, TruncatingBody):
         is_left = (body.truncation_direction or "").lower() == "left"
         return {"truncate_left": ("truncation_direction", is_left), "prompt_name": ("prompt_name", body.prompt_name)}
@@ -267,7 +260,7 @@ def options_of(body: Body, prompts: tuple[str, ...] | None) -> dict[str, tuple[s
 
 
 def texts_of(value: Text, name: str) -> list[str]:
-    """Returns one text or several as a list. Raises Refusal for token ids."""
+    """Returns one text or several as a list."""
     texts = [value] if isinstance(value, str) else value
     for text in texts:
         if not isinstance(text, str):
@@ -276,15 +269,12 @@ def texts_of(value: Text, name: str) -> list[str]:
 
 
 def listed(value: Any) -> tuple[list, bool]:
-    """Returns one input or several as a list, and whether it was only one."""
+    """Returns one input or several as a list, and whether there was only one."""
     return (value, False) if isinstance(value, list) else ([value], True)
 
 
 def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
-    """Returns the texts of documents; version 1 takes objects too.
-
-    Raises Refusal for objects without a text, or with other fields to rank by.
-    """
+    """Returns the texts of documents, which may be objects with "text"."""
     if body.rank_fields and body.rank_fields != ["text"]:
         raise bad_request("rank_fields: only the field 'text' is read; send the documents as strings")
     texts = [one.get("text") if isinstance(one, dict) else one for one in body.documents or ()]
@@ -295,10 +285,7 @@ def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
 
 
 def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:
-    """Returns the rows of /predict (see PredictBody), and whether it was only one, not in a list.
-
-    Raises Refusal for rows that do not have `width` texts.
-    """
+    """Returns the rows of /predict, and whether the body had one row, not in a list."""
     lone = isinstance(value, str) or (width > 1 and bool(value) and all(isinstance(one, str) for one in value))
     rows = [value] if lone else value
     read = [(row,) if isinstance(row, str) else tuple(row) for row in rows]

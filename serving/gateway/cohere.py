@@ -1,7 +1,4 @@
-"""Cohere's routes besides /rerank, in both versions: embeddings and tokens.
-
-https://docs.cohere.com/reference
-"""
+"""Cohere's embeddings and tokens routes (https://docs.cohere.com/reference)."""
 
 import uuid
 from collections.abc import Callable
@@ -16,7 +13,7 @@ from serving.gateway.service import Answer, Call, Service
 
 
 def _int8(vectors: np.ndarray) -> np.ndarray:
-    """Scales each vector alone so that its largest number is 127 or -127, which keeps cosines."""
+    """Scales each vector so that its largest absolute value is 127, which keeps cosines."""
     largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return np.rint(vectors / largest * 127).astype(np.int32)
 
@@ -37,7 +34,7 @@ _TYPES: dict[str, Callable[[np.ndarray], list]] = {
 
 
 async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
-    """Answers as version 1 does: only vectors unless types are given."""
+    """Answers like version 1 of the API: only vectors unless types are requested."""
     found = await _embed(service, body, call, "1")
     if body.embedding_types:
         return found | {"response_type": "embeddings_by_type"}
@@ -45,7 +42,7 @@ async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -
 
 
 async def embed_v2(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
-    """Answers as version 2 does: vectors of length 1, by type."""
+    """Answers like version 2 of the API: unit vectors of each type."""
     return await _embed(service, body, call, "2")
 
 
@@ -63,7 +60,7 @@ async def _embed(service: Service, body: bodies.CohereEmbedBody, call: Call, ver
 
 
 async def tokenize(service: Service, body: bodies.CohereTokensBody, call: Call) -> Answer:
-    """Returns the ids and pieces of a text, without special tokens."""
+    """Returns a text's ids and pieces without special tokens."""
     asked = bodies.TokenizeBody(inputs=body.text, model=body.model, add_special_tokens=False)
     (tokens,) = await understanding.tokenize(service, asked, call)
     return {

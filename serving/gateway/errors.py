@@ -1,4 +1,4 @@
-"""The errors that clients of the gateway see."""
+"""Errors that clients of the gateway see."""
 
 import grpc
 
@@ -13,13 +13,9 @@ _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 
 
 class Refusal(Exception):
-    """An HTTP status other than 200, and the reason.
+    """An HTTP error response.
 
-    Attributes:
-        status: The HTTP status.
-        message: One line for the sender.
-        code: For programs.
-        retry_after: Seconds until another attempt may succeed; None: never.
+    `code` is for programs. `retry_after` is in seconds; None: a retry cannot succeed.
     """
 
     def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):
@@ -33,7 +29,7 @@ def bad_request(message: str) -> Refusal:
 
 
 def from_server(error: ServingError) -> Refusal:
-    """Converts a server error to a response that reveals no internal addresses."""
+    """Converts a server's error to a Refusal, without internal addresses."""
     if error.code in _TOO_BUSY:
         return Refusal(429, "the model server has too much to do", "overloaded", RETRY_S)
     if error.code in _GONE:
@@ -56,13 +52,13 @@ def gone() -> Refusal:
 
 
 def not_ready(name: str) -> Refusal:
-    """Returns the error while the gateway still reads the model's tasks."""
+    """Returns the error before the model's tasks are read."""
     message = f"not ready yet: the gateway is still reading what the model '{name}' can do"
     return Refusal(503, message, NOT_READY, RETRY_S)
 
 
 def unreadable(name: str, error: Exception) -> Refusal:
-    """Returns the error after the model's tasks could not be read."""
+    """Returns the error if the model's tasks could not be read."""
     if isinstance(error, ServingError) and error.code is grpc.StatusCode.NOT_FOUND:
         return Refusal(404, f"the model server has not loaded the model '{name}'", "model_not_found")
     if isinstance(error, ServingError) and error.code not in _REFUSED:

@@ -1,7 +1,4 @@
-"""Pipelines by name for Hugging Face's clients (huggingface_hub, @huggingface/inference).
-
-A single input gets the answer's form that they expect. Options of a pipeline are followed, or refused by name.
-"""
+"""Pipelines for Hugging Face's clients (huggingface_hub, @huggingface/inference)."""
 
 import numpy as np
 
@@ -11,13 +8,13 @@ from serving.gateway.service import Answer, Call, Service, best_first
 
 
 async def text_classification(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
-    """Answers as /predict does; the row of a single input is in a list, too."""
+    """Answers like /predict, but wraps the classes of a single text in a list."""
     found = await understanding.predict(service, body, call)
     return [found] if found and isinstance(found[0], dict) else found
 
 
 async def token_classification(service: Service, body: bodies.EntitiesBody, call: Call) -> Answer:
-    """Returns the words of each text, with neighbours of one class joined unless the strategy is "none"."""
+    """Returns each text's words; neighbours of one class are joined unless the strategy is "none"."""
     found = await understanding.tag(service, body, call)
     joins = body.aggregation_strategy != "none"
     ignored = {"O"} if body.ignore_labels is None else set(body.ignore_labels)
@@ -30,7 +27,7 @@ async def token_classification(service: Service, body: bodies.EntitiesBody, call
 
 
 def _joined(words: list[dict]) -> list[dict]:
-    """Joins words of one class, as transformers' TokenClassificationPipeline.group_entities does."""
+    """Joins words of one class as transformers' TokenClassificationPipeline.group_entities does."""
     groups: list[list[dict]] = []
     for word in words:
         begins, name = _class(word["label"])
@@ -51,12 +48,11 @@ def _joined(words: list[dict]) -> list[dict]:
 
 
 def _class(label: str) -> tuple[bool, str]:
-    """Whether a label begins an entity, and the class without B- and I-."""
     return label.startswith("B-"), label[2:] if label[:2] in ("B-", "I-") else label
 
 
 async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
-    """Returns the likeliest words of a text's mask; for several masks or texts, a list of such lists."""
+    """Returns the likeliest words for a mask; a list of such lists for several masks or texts."""
     texts, lone = bodies.listed(body.inputs)
     model, work = await understanding.masks(service, texts, body, call)
     if "ids" not in model.tasks["fill_mask"].outputs:
@@ -87,7 +83,7 @@ def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray,
 
 
 async def question_answering(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
-    """Returns the best answer, or the best `top_k` as a list."""
+    """Returns the best answer, or a list of the best `top_k`."""
     found = await understanding.answer(service, body, call)
     if body.top_k in (None, 1):
         return found

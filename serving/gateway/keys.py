@@ -1,4 +1,4 @@
-"""API keys from a file, compared in constant time."""
+"""API keys, compared in constant time."""
 
 import base64
 import hashlib
@@ -22,10 +22,7 @@ class Keys:
 
     @classmethod
     def read(cls, path: str) -> "Keys":
-        """Reads a file of one key a line, except empty lines and lines that begin with #.
-
-        Raises UserError for a file that cannot be read or has no key.
-        """
+        """Reads a file of one key per line; # begins a comment line."""
         try:
             lines = [line.strip() for line in read_limited(path).decode().splitlines()]
         except (OSError, ValueError) as error:
@@ -36,10 +33,7 @@ class Keys:
         return cls(keys)
 
     def open_to(self, authorization: str) -> bool:
-        """Returns whether an Authorization header carries a key, in a time independent of the keys.
-
-        The scheme is Bearer, or Basic with the key as the password, which browsers send.
-        """
+        """Returns whether an Authorization header has a key: as Bearer, or as the password of Basic."""
         scheme, _, value = authorization.partition(" ")
         has_scheme = scheme.lower() in ("bearer", "basic")
         digest = _digest(_password(value) if scheme.lower() == "basic" else value.strip())

@@ -1,7 +1,6 @@
-"""KServe's protocol, version 2, as Triton and OpenVINO's server speak it: model metadata and tensor inference.
+"""KServe's protocol, version 2, with Triton's extension "binary_data": model metadata and tensor inference.
 
-https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol and, for binary tensors in HTTP,
-Triton's extension "binary_data". Tensors go straight to the model server, past the queue for texts.
+https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol
 """
 
 import json
@@ -52,10 +51,7 @@ class Answered(NamedTuple):
 
 
 def find_model(service: Service, name: str, version: str = "") -> ServedModel:
-    """Returns an available model in the requested version.
-
-    Raises Refusal: 404 for another name or version, 503 while it is unavailable.
-    """
+    """Returns an available model; Refusal 404 if unknown, 503 if unavailable."""
     model = service.models.get(name)
     if model is None:
         raise Refusal(404, f"the model '{name[:100]}' does not exist; there is {', '.join(service.models)}")
@@ -67,7 +63,7 @@ def find_model(service: Service, name: str, version: str = "") -> ServedModel:
 
 
 def described(model: ServedModel) -> dict[str, Any]:
-    """Returns the metadata of a model: the tensors of its default signature."""
+    """Returns the metadata of a model's default signature."""
     signature = _signature(model, DEFAULT)
 
     def specs(tensors: Mapping) -> list[dict]:
@@ -83,18 +79,12 @@ def described(model: ServedModel) -> dict[str, Any]:
 async def infer(
     service: Service, model: ServedModel, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
 ) -> Answered:
-    """Returns a model's answer to tensors.
+    """Sends tensors to a model, bypassing the queue for texts, and returns its answer.
 
-    Args:
-        service: Sets the limits.
-        model: From `find_model`.
-        inputs: Arrays by name.
-        outputs: Names; none: all.
-        parameters: Of the request; `signature_name` replaces serving_default.
+    No `outputs` means all. The parameter `signature_name` replaces serving_default.
 
     Raises:
-        Refusal: the inputs do not fit the model, or the answer holds NaN or infinity.
-        ServingError: of the call.
+        Refusal: the inputs do not fit, or the answer has NaN or infinity.
     """
     name = str(_known(parameters, "signature_name", "binary_data_output").get("signature_name", DEFAULT))
     signature = _signature(model, name)
@@ -114,7 +104,6 @@ async def infer(
 
 
 def _known(parameters: Mapping | None, *names: str) -> Mapping:
-    """Returns the parameters of a request or a tensor; raises Refusal for others, which might change the answer."""
     if unknown := (parameters or {}).keys() - set(names):
         raise bad_request(f"the parameter '{min(unknown)[:50]}' is not known; leave it out")
     return parameters or {}
@@ -180,11 +169,7 @@ def _flat(values: Any) -> list:
 async def infer_http(service: Service, model: ServedModel, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
     """Returns the body of an HTTP answer, and its number of JSON bytes (None: all).
 
-    Args:
-        service: Sets the limits.
-        model: Who answers.
-        raw: The request's body: JSON, then the bytes of tensors.
-        header_length: The header HEADER_LENGTH: the number of JSON bytes; "": all.
+    `raw` is JSON, then tensors' bytes. `header_length`, the header HEADER_LENGTH, is the JSON's number of bytes.
     """
     size = int(header_length) if header_length.isdecimal() else len(raw)
     try:
@@ -219,10 +204,7 @@ async def infer_http(service: Service, model: ServedModel, raw: bytes, header_le
 class GrpcService(grpc.GenericRpcHandler):
     """The service inference.GRPCInferenceService.
 
-    Args:
-        service: Returns the models.
-        check: Raises Refusal for call metadata without a required key.
-        log: Gets a line per request.
+    `check` raises Refusal for call metadata without a required key.
     """
 
     def __init__(self, service: Callable[[], Service], check: Callable[[str], None], log: AccessLog):

@@ -9,7 +9,7 @@ _POWERS = tuple(2.0**n for n in range(17))
 
 
 class Metrics:
-    """Counters of one gateway, in a registry of its own."""
+    """A gateway's counters, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -49,7 +49,6 @@ class Metrics:
         self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), **options)
 
     def watch_queue(self, rows: Callable[[], float], tokens: Callable[[], float], flights: Callable[[], float]) -> None:
-        """Adds gauges that read the queue at each scrape."""
         texts = {
             "gateway_queue_rows": ("Rows that wait.", rows),
             "gateway_queue_tokens": ("Tokens that wait, as guessed.", tokens),
@@ -59,5 +58,4 @@ class Metrics:
             Gauge(name, text, registry=self.registry).set_function(read)
 
     def page(self) -> bytes:
-        """Returns the metrics in Prometheus' text format."""
         return generate_latest(self.registry)

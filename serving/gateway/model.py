@@ -1,4 +1,4 @@
-"""A model of the gateway: its tasks, its availability, and its batches."""
+"""A model behind the gateway: tasks, availability, batches."""
 
 import asyncio
 import dataclasses
@@ -39,7 +39,7 @@ _BEYOND = 1e9
 
 
 class TokenEstimate:
-    """Estimates the tokens of texts from counted ones.
+    """Estimates texts' numbers of tokens, from counts of other texts.
 
     >>> estimate = TokenEstimate()
     >>> estimate.of((b"twelve bytes",))
@@ -58,12 +58,11 @@ class TokenEstimate:
         self.longest: int | None = None
 
     def of(self, texts: tuple[bytes, ...]) -> int:
-        """Estimates the tokens of a row, at most those of the longest row if known."""
+        """Estimates a row's number of tokens, at most the model's maximum."""
         guess = estimated_tokens(texts, self._bytes / self._tokens)
         return guess if self.longest is None else min(guess, self.longest)
 
     def learn(self, rows: list[tuple[bytes, ...]], tokens) -> None:
-        """Learns from the counted tokens of rows; ignores truncated rows."""
         whole = [
             (sum(map(len, row)), int(count))
             for row, count in zip(rows, tokens, strict=True)
@@ -75,13 +74,9 @@ class TokenEstimate:
 
 
 class ServedModel:
-    """A model of a TensorFlow Serving server.
+    """A model of a TensorFlow Serving server, checked every `check_s` seconds.
 
-    Args:
-        connection: To the server.
-        name: The model's.
-        check_s: Seconds between availability checks.
-        on_change: Called when the model appears, disappears, or changes its version.
+    `on_change` is called when the model appears, disappears, or changes its version.
     """
 
     def __init__(
@@ -111,16 +106,14 @@ class ServedModel:
 
     @property
     def live(self) -> bool:
-        """Whether the model's tasks are known and its server answers."""
         return self.absence is None
 
     @property
     def is_missing(self) -> bool:
-        """Whether the server answers that it has no such model."""
         return self.absence is not None and self.absence.status == 404
 
     async def watch(self) -> None:
-        """Checks for ever whether the model is available, and reads its tasks."""
+        """Keeps checking whether the model is available, and reads its tasks."""
         while True:
             self._wake.clear()
             await self._look()
@@ -149,7 +142,7 @@ class ServedModel:
             self._on_change(self)
 
     def is_gone(self) -> None:
-        """Checks for the model at once, after a failed call."""
+        """Triggers a check after a failed call."""
         self._wake.set()
 
     async def _learn(self, signatures: dict[str, Signature]) -> None:
@@ -194,7 +187,6 @@ class ServedModel:
         return steps
 
     async def _tried(self, task: RowsTask, rows: list, outputs: tuple[str, ...]) -> dict:
-        """Optional outputs; {} if the model refuses them."""
         try:
             return await self._ask(task, rows, outputs)
         except ServingError as error:
@@ -209,12 +201,10 @@ class ServedModel:
         return length if length < _MANY_WORDS else None
 
     async def _special_ids(self, task: RowsTask) -> frozenset[int]:
-        """The ids of the special tokens: those of a row of empty texts."""
         answer = await self._tried(task, [(b"",) * len(task.inputs)], ("input_ids", "lengths"))
         return frozenset(answer["input_ids"][0, : answer["lengths"][0]].tolist()) if answer else frozenset()
 
     async def _class_names(self, signatures: dict[str, Signature]) -> list[str]:
-        """The classes from the Classify RPC's signature, which alone names them all; [] without one."""
         default, signature = signatures.get("serving_default"), signatures.get("classify")
         if default is None or signature is None or "classes" not in signature.outputs:
             return []
@@ -232,7 +222,6 @@ class ServedModel:
         return [label.decode(errors="replace") for label in answer["classes"][0]]
 
     async def run(self, task: RowsTask, batch: ModelBatch) -> BatchAnswer:
-        """Answers a batch, and counts its tokens in parallel if asked. Raises ServingError."""
         counter = self.tasks.get("tokenize")
         self._batches += 1
         wanted = batch.counts or self._batches % _COUNT_EVERY == 1
@@ -257,21 +246,16 @@ class ServedModel:
         return BatchAnswer(outputs, tokens, *(of_texts.get(name) for name in COUNTS))
 
     def count(self, work: QueuedRequest, rows: list[tuple[str]]) -> int:
-        """Returns the tokens of answered rows; estimated if not counted."""
         return sum(work.tokens or [self.estimate.of((text.encode(),)) for (text,) in rows])
 
     def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
-        """Whether a row may be truncated and only another call can tell.
-
-        Short rows are not counted: it costs as much as answering them, and few texts have more tokens than bytes.
-        """
+        """Returns whether a row may be truncated, which only another call can tell."""
         counter, longest = self.tasks.get("tokenize"), self.estimate.longest
         if task.counts or counter is None or not counter.counts or longest is None:
             return False
         return any(sum(map(len, row)) > longest - SPECIAL_TOKENS for row in rows)
 
     async def _with_counts(self, task: RowsTask, rows: list, outputs: tuple[str, ...], timeout_s: float) -> dict:
-        """Asks for outputs, and for the counts that the signature has; servers of another version may leave it out."""
         if task.counts:
             try:
                 return await self._ask(task, rows, outputs + task.counts, timeout_s)
@@ -288,7 +272,6 @@ class ServedModel:
         return answer
 
     async def predict(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float) -> dict:
-        """Answers tensors without batching. Raises ServingError."""
         try:
             return await self._client.predict(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s)
         except ServingError:

@@ -1,4 +1,4 @@
-"""Pages for GET: models, health, the API description and the playground."""
+"""GET pages: models, health, API description, playground."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Reply(NamedTuple):
-    """A response: bytes, media type, status, and headers besides length and type."""
+    """An HTTP response."""
 
     body: bytes
     kind: bytes = _JSON
@@ -32,10 +32,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """A page for GET. Names in braces in `path` are arguments of `draw`; `is_open`: it needs no key.
-
-    `draw` of /docs takes the gateway's address as its client wrote it.
-    """
+    """A page for GET; names in braces in `path` are arguments of `draw`."""
 
     path: str
     is_open: bool

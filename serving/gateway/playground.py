@@ -1,4 +1,4 @@
-"""The playground page: one file for the browser, which loads nothing and calls only its own gateway."""
+"""The playground page."""
 
 import base64
 import hashlib

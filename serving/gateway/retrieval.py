@@ -1,4 +1,4 @@
-"""Retrieval routes: embeddings, term weights, and documents ranked for a query."""
+"""Retrieval routes: embeddings, term weights, ranking."""
 
 import base64
 import uuid
@@ -15,7 +15,7 @@ from tfrecords.base.errors import UserError
 
 
 async def embeddings(service: Service, body: bodies.EmbeddingsBody, call: Call) -> Answer:
-    """Returns vectors of length 1 and their token count, as OpenAI does."""
+    """Returns unit vectors and their token count, as OpenAI does."""
     model, task = service.model(body.model, "embed")
     rows = [(text,) for text in bodies.texts_of(body.input, "input")]
     if ("",) in rows:
@@ -35,7 +35,7 @@ async def embeddings(service: Service, body: bodies.EmbeddingsBody, call: Call) 
 
 
 async def embed(service: Service, body: bodies.EmbedBody, call: Call) -> Answer:
-    """Returns only vectors, as text-embeddings-inference does."""
+    """Returns vectors alone, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed")
     rows = [(text,) for text in bodies.texts_of(body.inputs, "inputs")]
     work = await service.answer(model, task, rows, call, body)
@@ -44,7 +44,7 @@ async def embed(service: Service, body: bodies.EmbedBody, call: Call) -> Answer:
 
 
 async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
-    """Returns the terms of each text with non-zero weight, heaviest first, as text-embeddings-inference does."""
+    """Returns the terms of positive weight, heaviest first, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed_sparse")
     texts, _ = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(text,) for text in texts], call, body)
@@ -60,7 +60,7 @@ async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> 
 
 
 async def similarity(service: Service, body: bodies.SimilarityBody, call: Call) -> Answer:
-    """Returns the cosine of each sentence to the first one, as text-embeddings-inference does."""
+    """Returns the source sentence's cosine with each other sentence, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed")
     asked = body.inputs
     rows = [(text,) for text in (asked.source_sentence, *asked.sentences)]
@@ -70,7 +70,7 @@ async def similarity(service: Service, body: bodies.SimilarityBody, call: Call) 
 
 
 async def embed_all(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
-    """Returns the vectors of all tokens of each text, with [CLS] and [SEP], as text-embeddings-inference does."""
+    """Returns the vectors of all tokens, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed_all")
     texts, _ = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(text,) for text in texts], call, body)
@@ -78,12 +78,12 @@ async def embed_all(service: Service, body: bodies.TextsBody, call: Call) -> Ans
 
 
 async def cohere_v1(service: Service, body: bodies.CohereRerankBody, call: Call) -> Answer:
-    """Answers by version 1 of Cohere's API."""
+    """Ranks documents by version 1 of Cohere's API."""
     return await _cohere(service, body, call, "1")
 
 
 async def cohere_v2(service: Service, body: bodies.CohereRerankBody, call: Call) -> Answer:
-    """Answers by version 2 of Cohere's API."""
+    """Ranks documents by version 2 of Cohere's API."""
     return await _cohere(service, body, call, "2")
 
 
@@ -98,7 +98,6 @@ async def _cohere(service: Service, body: bodies.CohereRerankBody, call: Call, v
 
 
 async def _pairs(service: Service, body: Any, texts: list[str], call: Call) -> tuple[QueuedRequest, np.ndarray]:
-    """Returns the answers to pairs of the query and each text, and their raw scores, [texts]."""
     model, task = service.model(body.model, "rerank")
     work = await service.answer(model, task, [(body.query, text) for text in texts], call, body)
     try:
@@ -124,7 +123,7 @@ def meta_of(version: str, **units: int) -> dict[str, Any]:
 
 
 async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answer:
-    """Returns best first: `texts` as text-embeddings-inference does, `documents` as Cohere, Jina and vLLM do."""
+    """Ranks, best first, `texts` as text-embeddings-inference does, or `documents` as Cohere, Jina and vLLM do."""
     if (body.texts is None) == (body.documents is None):
         raise bad_request("give either texts or documents")
     texts = bodies.documents_of(body) if body.texts is None else body.texts
@@ -143,7 +142,7 @@ def outputs_of(work: QueuedRequest, task: RowsTask) -> dict[str, np.ndarray]:
 
 
 def shortened(vectors: np.ndarray, size: int | None) -> np.ndarray:
-    """Returns the first `size` numbers of vectors, or all; raises Refusal for vectors that are shorter."""
+    """Returns the first `size` numbers of vectors, or all."""
     if size is None:
         return vectors
     if size > vectors.shape[1]:
@@ -152,7 +151,7 @@ def shortened(vectors: np.ndarray, size: int | None) -> np.ndarray:
 
 
 def of_length_one(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors [rows, size] of length 1."""
+    """Returns vectors [rows, size] scaled to length 1."""
     lengths = np.sqrt(np.sum(np.square(vectors), axis=1, keepdims=True))
     return vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
 

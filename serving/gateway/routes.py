@@ -1,4 +1,4 @@
-"""The table of routes: body, client family and handler of each."""
+"""The table of routes."""
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
@@ -13,14 +13,7 @@ from serving.gateway.service import Answer, Call, Service
 class Route:
     """A route that takes a JSON body.
 
-    Attributes:
-        path: Of the URL.
-        family: Its clients; sets the form of errors.
-        task: The model's task; "": any.
-        body: Its type.
-        handler: Answers it.
-        summary: One line for the page.
-        example: A body.
+    `family` names the clients, which sets the form of errors. `task` "" means any.
     """
 
     path: str
@@ -32,12 +25,11 @@ class Route:
     example: dict[str, Any] = field(default_factory=dict)
 
     def is_for(self, tasks: Collection[str]) -> bool:
-        """Returns whether a model with these tasks answers it."""
         return self.task in tasks or (not self.task and bool(tasks))
 
 
 async def first(service: Service, values: dict[str, Any], call: Call) -> Answer:
-    """Answers with the model's first task, or with the one whose fields the body has."""
+    """Answers with the model's first task, or with one whose fields the body has."""
     name = values.get("model")
     if not isinstance(name, str | None):
         raise bad_request("the body is not what this route takes: `$.model` is no string")
@@ -61,7 +53,7 @@ _FIRST = {
 
 
 def first_path(tasks: Collection[str]) -> str:
-    """Returns the path whose body and answer the route / takes for a model with these tasks."""
+    """Returns the path whose route answers / for a model with these tasks."""
     return next((path for task, path in _FIRST.items() if task in tasks), "/")
 
 

@@ -1,4 +1,4 @@
-"""Batches by tokens: when the model is free, all waiting rows that fit are sent."""
+"""Sends waiting rows in batches, limited in tokens, whenever the model is free."""
 
 import asyncio
 import contextlib
@@ -23,13 +23,10 @@ _LONGEST_RETRY_S = 60
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on batches and on the queue.
+    """Limits of batches and queue.
 
-    Attributes:
-        max_batch_tokens: Sum of a batch; a longer row goes alone.
-        max_batch_rows: Of a batch.
-        max_in_flight: Batches at the model at once.
-        max_queued_tokens: Above it a request is refused, unless the queue is empty.
+    A row above `max_batch_tokens` is sent alone. Above `max_queued_tokens` requests are refused, unless the queue is
+    empty.
     """
 
     max_batch_tokens: int = 1024
@@ -40,14 +37,9 @@ class Limits:
 
 @dataclass
 class ModelBatch:
-    """The rows of one call to the model.
+    """The rows of one call to the model, of several requests with the same `key`.
 
-    Attributes:
-        key: What the model is asked.
-        rows: Of several requests.
-        counts: Whether to count tokens.
-        contexts: The requests' trace contexts.
-        timeout_s: The longest of the requests' remaining times, in seconds.
+    `timeout_s` is the longest of the requests' remaining times.
     """
 
     key: Any
@@ -58,7 +50,6 @@ class ModelBatch:
 
     @property
     def request_id(self) -> str:
-        """The ids of its requests."""
         return joined([row.owner.request_id for row in self.rows])
 
     @property
@@ -68,14 +59,13 @@ class ModelBatch:
 
 @dataclass
 class BatchAnswer:
-    """The model's answer to a batch.
+    """The model's answer to a batch; token counts are per row, None if not counted.
 
     Attributes:
-        outputs: Arrays [rows, ...] by output name.
-        tokens: Of each row as the model reads it; None if not counted.
-        text_tokens: Of each row's whole texts; None if not reported.
-        truncated_tokens: Of those, how many the model did not read; None if not reported.
-        unknown_tokens: How many of those that it read are the unknown token; None if not reported.
+        tokens: read by the model.
+        text_tokens: of the whole texts.
+        truncated_tokens: not read by the model.
+        unknown_tokens: read, but unknown.
     """
 
     outputs: dict[str, np.ndarray]
@@ -87,7 +77,7 @@ class BatchAnswer:
 
 @dataclass(eq=False)
 class QueuedRequest:
-    """One request in the queue and at the model; times are of `time.time_ns`."""
+    """A request in the queue or at the model; times are of `time.time_ns`."""
 
     count: int
     counts: bool
@@ -102,7 +92,7 @@ class QueuedRequest:
     request_id: str = field(default_factory=current)
 
     def output(self, name: str) -> np.ndarray:
-        """One output of all rows, [rows, ...], where all batches have its size."""
+        """Returns an output [rows, ...], whose size must be the same in all batches."""
         return np.stack([answer.outputs[name][place] for answer, place in self.places])
 
     def rows(self, name: str) -> list[Any]:
@@ -110,17 +100,13 @@ class QueuedRequest:
 
     @property
     def tokens(self) -> list[int] | None:
-        """The tokens of each row; None unless every batch was counted."""
         if any(answer.tokens is None for answer, _ in self.places):
             return None
         return [int(answer.tokens[place]) for answer, place in self.places]
 
     @functools.cached_property
     def truncated(self) -> list[bool] | None:
-        """Whether each row of a finished work was cut; None if unknown.
-
-        Counts for another request in the batch are not used: answers do not depend on neighbours.
-        """
+        """Whether each row was truncated, None if unknown; ignores counts made for another request."""
         found = []
         for answer, place in self.places:
             if answer.truncated_tokens is None or not (self.counts or TRUNCATED_TOKENS in answer.outputs):
@@ -129,17 +115,13 @@ class QueuedRequest:
         return found
 
     def flagged(self, row: int) -> dict[str, bool]:
-        """Returns the field `truncated` of a row's answer; {} if unknown."""
         return {} if self.truncated is None else {"truncated": self.truncated[row]}
 
 
 class Scheduler:
     """Sends waiting rows as soon as the model is free.
 
-    Args:
-        run: Answers a batch; raises ServingError.
-        limits: See Limits.
-        on_batch: Called after each successful batch with its answer and duration in seconds.
+    `run` answers a batch or raises ServingError. `on_batch` gets each batch, its answer and its seconds.
     """
 
     def __init__(
@@ -174,19 +156,14 @@ class Scheduler:
         counts: bool = False,
         context: Any = None,
     ) -> QueuedRequest:
-        """Returns the answers of rows; cancelling the caller removes its waiting rows from the queue.
+        """Returns the answers to rows; if cancelled, waiting rows leave the queue.
 
-        Args:
-            key: What the model is asked; rows of one key share batches.
-            texts: The rows, UTF-8.
-            sizes: Their estimated tokens.
-            timeout_s: Queue and model together, in seconds.
-            counts: Whether to count tokens.
-            context: The caller's trace context.
+        Rows of one `key` share batches. `sizes` are the rows' estimated tokens. `timeout_s` is for queue and model
+        together.
 
         Raises:
-            Refusal: 429 when too much waits.
-            ServingError: of the batch that failed.
+            Refusal: 429 if the queue is full.
+            ServingError: a batch failed.
             TimeoutError: after `timeout_s`.
         """
         self._check_room(sum(sizes))
@@ -267,7 +244,6 @@ class Scheduler:
                 work.done.set_exception(error)
 
     async def close(self) -> None:
-        """Cancels everything at the model and in the queue."""
         while self._queue:
             _, rows = self._queue.take(self._limits.max_batch_tokens, self._limits.max_batch_rows)
             self._fail(_owners(rows), gone())

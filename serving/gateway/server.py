@@ -20,16 +20,9 @@ def _check_free(grpc_address: str) -> None:
 
 
 class GatewayServer:
-    """Takes its port at once; answers after `run` or `start`.
+    """Opens its port at once (0: a free one), or raises UserError; answers after `run` or `start`.
 
-    Args:
-        options: The gateway's settings.
-        address: Where to listen.
-        port: 0 for a free one.
-        drain_s: Seconds to wait for running requests at the end.
-
-    Raises:
-        UserError: when the port cannot be opened.
+    At the end it waits up to `drain_s` seconds for running requests.
     """
 
     def __init__(self, options: GatewayOptions, address: str, port: int, drain_s: float = 20.0):
@@ -55,7 +48,6 @@ class GatewayServer:
         self._thread.start()
 
     def stop(self, drain_s: float | None = None) -> None:
-        """Refuses new connections, waits for running requests, and ends the thread; `drain_s` replaces the setting."""
         if drain_s is not None:
             self._server.config.timeout_graceful_shutdown = drain_s
         self._server.should_exit = True

@@ -1,4 +1,4 @@
-"""The routes' shared service: choice of the model, the scheduler, limits on requests."""
+"""The service behind all routes."""
 
 import asyncio
 import contextlib
@@ -26,23 +26,9 @@ Answer = dict[str, Any] | list
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """The settings of a gateway.
+    """The settings of a gateway; see the flags in GatewaySettings.
 
-    Attributes:
-        connection: To the model server.
-        models: Their names.
-        keys: Accepted API keys; None: everyone may ask.
-        limits: Of batches and queue.
-        max_inputs: Rows of a request.
-        max_body_bytes: Of a request.
-        max_held_bytes: Of the bodies of all requests that wait or are answered.
-        timeout_s: Of a request, in seconds.
-        check_s: Seconds between checks of the model server.
-        grpc_address: HOST:PORT of KServe's gRPC service; "": none.
-        root_path: A proxy's path prefix, such as "/models".
-        cors_origins: Allowed origins; "*": all.
-        access_log: A file for one line of JSON per request; "-": standard output, "": none.
-        log_bodies: Whether its lines have the bodies of requests, and so their texts.
+    `keys`: None if no key is needed. `grpc_address` is HOST:PORT of KServe's gRPC service, "" for none.
     """
 
     connection: Connection
@@ -66,13 +52,11 @@ class Call:
     """A request in progress.
 
     Attributes:
-        trace: Its span's context, or None.
-        queue_ns: Time of its rows in the queue.
-        model_ns: Their time at the model.
-        truncated: Number of truncated inputs; None if unknown.
-        share: Of the memory for bodies; None outside of HTTP.
-        body: What was received, decompressed.
-        code: Of the error; "" for an answer.
+        queue_ns: time of its rows in the queue.
+        model_ns: time of its rows at the model.
+        truncated: number of truncated inputs; None if unknown.
+        share: of the memory for bodies; None outside of HTTP.
+        code: of the error, or "".
     """
 
     trace: Any = None
@@ -85,7 +69,7 @@ class Call:
 
 
 class Service:
-    """The models and their queue; create and close it within the event loop that it runs in."""
+    """The models and their queue; create and close it in the same event loop."""
 
     def __init__(self, options: GatewayOptions, metrics: Metrics):
         self.options, self.metrics = options, metrics
@@ -112,15 +96,15 @@ class Service:
 
     @property
     def live(self) -> bool:
-        """Returns whether every model is available."""
         return all(model.live for model in self.models.values())
 
     def model(self, name: str | None, *wanted: str) -> tuple[ServedModel, RowsTask]:
-        """Returns the model that answers, and its first of the `wanted` tasks; `name` None: the first model that can.
+        """Returns the model that answers, and the first of the `wanted` tasks that it has.
+
+        Without a name, the first model with such a task answers.
 
         Raises:
-            Refusal: 404 for a model that is unknown here or at the server, 400 for one that cannot, 503 for one whose
-                tasks are not known yet.
+            Refusal: 404 for an unknown model, 400 for one without the task, 503 if its tasks are not known yet.
         """
         if name is not None and name not in self.models:
             known = ", ".join(self.models)
@@ -150,18 +134,9 @@ class Service:
     ) -> QueuedRequest:
         """Returns the answers of rows of texts, in order.
 
-        Args:
-            model: Who answers.
-            task: The model's task.
-            rows: As many texts in each as the task takes.
-            call: Records the times.
-            body: Sets truncation and options.
-            counts: Whether to count tokens.
-
         Raises:
-            Refusal: for no or too many rows, texts that are no Unicode or too long, a full queue, and an unsupported
-                option.
-            ServingError: of the call.
+            Refusal: invalid rows, a full queue, or an unsupported option.
+            ServingError: the call failed.
             TimeoutError: after the time limit.
         """
         self.check_count(len(rows))
@@ -197,7 +172,6 @@ class Service:
         _check_whole(model, work.truncated or [count >= longest for count in work.tokens])
 
     def check_count(self, rows: int) -> None:
-        """Raises Refusal for no rows or too many."""
         if not rows:
             raise bad_request("there is no text in the request")
         if rows > self.options.max_inputs:
@@ -254,7 +228,6 @@ def _check_whole(model: ServedModel, too_long: Iterable[bool]) -> None:
 
 
 def _check_numbers(model: ServedModel, work: QueuedRequest, task: RowsTask) -> None:
-    """Raises Refusal where an answer holds NaN or infinity, which JSON cannot express."""
     for name in task.outputs:
         for number, row in enumerate(work.rows(name)):
             if np.asarray(row).dtype.kind == "f" and not np.isfinite(row).all():
@@ -263,5 +236,5 @@ def _check_numbers(model: ServedModel, work: QueuedRequest, task: RowsTask) -> N
 
 
 def best_first(scores: np.ndarray) -> np.ndarray:
-    """Returns the indices that sort scores [n] in descending order; equal ones keep their order."""
+    """Returns the indices that sort scores [n] descending; stable."""
     return np.argsort(-scores, kind="stable")

@@ -1,4 +1,4 @@
-"""A queue that forms batches by tokens and similar length, without starvation."""
+"""A queue that batches rows of similar length, without starvation."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,7 @@ from typing import Any
 
 @dataclass(eq=False, slots=True)
 class QueuedRow:
-    """One row of a request.
-
-    Attributes:
-        owner: Its request.
-        number: Its index in the request.
-        texts: UTF-8.
-        size: Tokens, as far as known.
-        turn: The row with the smallest value is in the next batch.
-    """
+    """One row of a request, `owner`; the row with the smallest `turn` is next."""
 
     owner: Any
     number: int
@@ -25,11 +17,10 @@ class QueuedRow:
 
 
 class TokenQueue:
-    """Waiting rows by key: only rows of one key can share a batch.
+    """Waiting rows by key; rows of one key share batches.
 
-    A row's turn is the tokens taken when its request came, plus the tokens of the request before it: its start if the
-    model served that request alone. So later requests cannot starve a row, and small requests pass the later rows of a
-    large one (Zhang, 1990, "Virtual Clock", with service as the clock).
+    A row's turn is the tokens sent before its request came, plus the request's tokens before the row. So later requests
+    cannot starve a row, nor large requests a small one (Zhang, 1990, "Virtual Clock").
 
     >>> queue = TokenQueue()
     >>> rows = [QueuedRow("a", 0, (b"short",), 3), QueuedRow("a", 1, (b"long",), 90), QueuedRow("a", 2, (b"short",), 4)]
@@ -52,7 +43,6 @@ class TokenQueue:
         return sum(map(len, self._rows.values()))
 
     def add(self, key: Hashable, rows: Sequence[QueuedRow]) -> None:
-        """Adds the rows of one request."""
         turn = self._taken
         for row in rows:
             row.turn = turn
@@ -62,17 +52,11 @@ class TokenQueue:
             self._rows.setdefault(key, []).extend(rows)
 
     def drop(self, owner: Any) -> None:
-        """Removes the waiting rows of a request."""
         for key, rows in list(self._rows.items()):
             self._keep(key, [row for row in rows if row.owner is not owner])
 
     def take(self, max_tokens: int, max_rows: int) -> tuple[Hashable, list[QueuedRow]]:
-        """Removes and returns the next batch: its key and rows, the one whose turn it is and those nearest in length.
-
-        Args:
-            max_tokens: Sum of the batch; a longer row goes alone.
-            max_rows: Of the batch.
-        """
+        """Removes and returns the next batch: its key, the row with the smallest turn and those nearest in length."""
         key, first = min(
             ((key, min(rows, key=_turn)) for key, rows in self._rows.items()), key=lambda pair: pair[1].turn
         )

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans of a request, where its API is installed.
+"""OpenTelemetry spans of requests, if its API is installed.
 
-A request is one span, with children `queue` (until its first batch is sent) and `run` (until its last answer). The call
-to the model server is a span `batch`: a child of its first request, linked to the others, and sent to the server.
+A request's span has the children `queue`, until its first batch is sent, and `run`, until its last answer. A span
+`batch`, of a call to the model server, is a child of the first request and linked to the others.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _NAME = "serving.gateway"
 
 @contextlib.contextmanager
 def request_span(route: str, headers: Mapping[str, str]) -> Iterator[Any]:
-    """Opens a request's span, child of the one in its headers; yields its context, None without OpenTelemetry."""
+    """Opens a request's span, child of the one in its headers; yields its context or None."""
     if trace is None:
         yield None
         return
@@ -28,7 +28,7 @@ def request_span(route: str, headers: Mapping[str, str]) -> Iterator[Any]:
 
 
 def record_waits(parent: Any, queued_ns: int, started_ns: int, ended_ns: int) -> None:
-    """Adds waiting and running time to a request's span; times are of `time.time_ns`."""
+    """Adds the spans `queue` and `run`; times are of `time.time_ns`."""
     if trace is None or parent is None:
         return
     tracer = trace.get_tracer(_NAME)

@@ -1,4 +1,4 @@
-"""Routes about texts: classes, tokens, masked words, sentence order, answers, entities and early exit."""
+"""Text routes: classes, tokens, masks, sentence order, answers, entities, early exit."""
 
 import time
 from typing import Any
@@ -17,7 +17,7 @@ _NO_ANSWER = 1e4
 
 
 async def predict(service: Service, body: bodies.PredictBody, call: Call) -> Answer:
-    """Returns all classes of each row, likeliest first, as text-embeddings-inference does."""
+    """Returns each row's classes, likeliest first, as text-embeddings-inference does."""
     model, task = service.model(body.model, "classify")
     if body.function_to_apply and "value" in task.outputs:
         raise bad_request("function_to_apply is for classes, and the model gives a value; leave it out")
@@ -59,7 +59,7 @@ def _classes(
 
 
 async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> Answer:
-    """Answers as text-embeddings-inference does, without positions in the text."""
+    """Returns tokens as text-embeddings-inference does, but without positions in the text."""
     model, task = service.model(body.model, "tokenize")
     texts, _ = bodies.listed(body.inputs)
     # A model of pairs gets the text as its first one.
@@ -92,7 +92,7 @@ async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answe
 
 
 async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
-    """Returns the likeliest tokens for each mask of each text, likeliest first."""
+    """Returns the likeliest tokens for each mask."""
     texts, lone = bodies.listed(body.inputs)
     _, work = await masks(service, texts, body, call)
     answers = [
@@ -106,7 +106,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
 async def masks(
     service: Service, texts: list[str], body: bodies.MasksBody, call: Call
 ) -> tuple[ServedModel, QueuedRequest]:
-    """Returns the answers to texts with masks; raises Refusal where the export proposes too few words."""
+    """Returns the model, and its answers to texts with masks."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, [(text,) for text in texts], call, body)
     check_top_k(body.top_k, work.rows("pieces"))
@@ -114,7 +114,7 @@ async def masks(
 
 
 def check_top_k(wanted: int | None, rows: list[np.ndarray]) -> None:
-    """Raises Refusal for more than the rows [..., top_k] have."""
+    """Raises Refusal if `wanted` is above the entries of rows [..., top_k]."""
     if wanted is not None and wanted > rows[0].shape[-1]:
         raise bad_request(f"top_k is {wanted}; the export gives {rows[0].shape[-1]} (its --top_k)")
 
@@ -124,7 +124,7 @@ def _scored(names: Any, scores: Any, key: str) -> list[dict]:
 
 
 async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -> Answer:
-    """Returns for each pair the scores of right and wrong order, likelier first."""
+    """Returns each pair's scores of right and wrong order, likelier first."""
     model, task = service.model(body.model, "sentence_order")
     rows, lone = bodies.rows_of(body.inputs, 2)
     work = await service.answer(model, task, rows, call, body)
@@ -136,7 +136,7 @@ async def sentence_order(service: Service, body: bodies.PairsBody, call: Call) -
 
 
 async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
-    """Returns the answer to each question, with its character positions in the context, and the best few."""
+    """Returns each question's answers, with character positions in the context."""
     model, task = service.model(body.model, "answer")
     asked, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(one.context, one.question) for one in asked], call, body)
@@ -170,12 +170,12 @@ def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
 
 
 def _limited(score: Any) -> float:
-    """The score by today's convention: old exports write 1e30 for a context without an answer."""
+    """Clips a score: old exports write 1e30 for a missing answer."""
     return float(np.clip(score, -_NO_ANSWER, _NO_ANSWER))
 
 
 async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
-    """Returns the words of each text with their class and their character positions."""
+    """Returns each text's words with class and character positions."""
     model, task = service.model(body.model, "tag")
     texts, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(text,) for text in texts], call, body)
@@ -192,7 +192,7 @@ async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
 
 
 async def early_exit(service: Service, body: bodies.ExitBody, call: Call) -> Answer:
-    """Returns the exit step of each row, the number of steps, and its classes if the model has some."""
+    """Returns each row's exit step, the number of steps, and its classes if any."""
     model, task = service.model(body.model, "early_exit")
     rows, lone = bodies.rows_of(body.inputs, len(task.inputs))
     at = task_at(task, body.threshold)

@@ -1,4 +1,4 @@
-"""The encoder of exports: steps over rows without padding in raw TensorFlow ops, fast on CPUs."""
+"""The encoder of exports: TensorFlow ops that skip padding, fast on CPUs."""
 
 from albert_tf.models.exit_rules import ExitRule
 from serving.inference.encoder import InferenceEncoder, make_encoder

@@ -1,4 +1,4 @@
-"""The 8-bit encoder's ranges: the largest inputs of every product on typical rows."""
+"""Calibrates int8: measures the largest absolute input of every matrix product on typical rows."""
 
 from typing import Any
 
@@ -17,17 +17,9 @@ _RANDOM_SHAPE, _RANDOM_MARGIN = (16, 64), 1.1
 
 
 def quantize_encoder(encoder: Any, calibration: tuple | None, vnni: bool) -> Int8Kernels:
-    """Returns kernels with 8-bit products in place of a float32 encoder's, and of its embeddings' projection.
+    """Quantizes the matrix products of a float32 encoder in place; returns kernels that use them.
 
-    Without AVX-512 the last bits of a float32 projection depend on the number of tokens.
-
-    Args:
-        encoder: the InferenceEncoder, whose parts are all float32.
-        calibration: input_ids int32 [rows, length] and lengths int32 [rows]; random ids if None.
-        vnni: whether it runs only on CPUs with VNNI.
-
-    Raises:
-        UserError: int8 does not support this activation function.
+    The embeddings' projection is included: without AVX-512 its float32 result depends on the number of tokens.
     """
     config, embeddings = encoder.config, encoder.embeddings
     check_int8(config.hidden_act, config.feed_forward)

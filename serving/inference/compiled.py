@@ -1,8 +1,4 @@
-"""The engine "xla": the steps of one short row, compiled by XLA for a few lengths when a server loads the export.
-
-XLA fuses everything between two products, and vectors stay [units, tokens], so that weights multiply from the left and
-nothing is transposed. What fits no length runs as without this engine, in the same graph.
-"""
+"""The engine "xla": when a server loads an export, XLA compiles the encoder for single rows of a few lengths."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -26,15 +22,9 @@ _WITH_FLAG = r"(?s).*\x00--?xla_cpu_compilation_enabled(=(true|1|t|yes|y))?\x00.
 
 
 class CompiledSteps(tf.Module):
-    """All steps of an encoder over one row, for a few lengths. Loading an export compiles them.
+    """Runs all steps of an encoder over one row, compiled for a few lengths.
 
-    Args:
-        config: of the encoder.
-        extensions: its ExportedExtensions, all `for_xla`.
-        halves: its AttentionHalfs and its FeedForwardHalfs, in float32.
-        final_norm: after the last step, or None.
-        lengths: ascending, in tokens; a row is padded to the next.
-        summary_loop: the depth loop whose last step computes summary tokens only.
+    A row is padded to the smallest of the ascending `lengths` that holds it.
     """
 
     def __init__(
@@ -67,23 +57,15 @@ class CompiledSteps(tf.Module):
         self._graph, self.at_load = graph, _Compilation(lambda: graphs.values(), config.hidden_size, self.lengths)
 
     def fits(self, mask: Tensor) -> Tensor:
-        """Returns whether bool [batch, length] is one row of at most the longest length."""
+        """Returns whether a mask [batch, length] is of a single row that fits the longest compiled length."""
         return (tf.shape(mask)[0] == 1) & (_width(mask) <= self.lengths[-1])
 
     def __call__(
         self, embed: Callable, input_ids: Tensor, segment_ids: Tensor | None, mask: Tensor, only_summary: bool
     ) -> Tensor:
-        """Encodes a row that fits.
+        """Returns float32 [1, length, hidden_size], or with `only_summary` the first token's [1, hidden_size].
 
-        Args:
-            embed: the encoder's Embeddings. They are not compiled: XLA would read an id beyond the table as its last.
-            input_ids: int32 [1, length].
-            segment_ids: the same, or None.
-            mask: bool [1, length].
-            only_summary: whether the last step computes the summary token alone.
-
-        Returns:
-            float32 [1, hidden_size] of the summary token, or [1, length, hidden_size] with zeros at padding.
+        `embed` runs outside XLA, which would read an id beyond the vocabulary as the last one.
         """
         width, length = _width(mask), tf.shape(mask)[1]
         padded = tf.gather(self.lengths, tf.searchsorted(self.lengths, [width]))[0]
@@ -115,11 +97,7 @@ class CompiledSteps(tf.Module):
 
 
 class _Compilation(tf.saved_model.experimental.TrackableResource):
-    """Compiles graphs for all lengths when an export is loaded.
-
-    Loading fails where XLA is off, which it is in tensorflow_model_server without FLAG: every loader of SavedModels
-    initializes resources before it serves.
-    """
+    """Compiles all graphs when an export is loaded, which fails if tensorflow_model_server lacks FLAG."""
 
     def __init__(self, graphs: Callable, hidden_size: int, lengths: Sequence[int]):
         super().__init__()
@@ -151,12 +129,11 @@ class _Compilation(tf.saved_model.experimental.TrackableResource):
 
 
 def _width(mask: Tensor) -> Tensor:
-    """Returns the columns up to the last real token of a batch; at least 1."""
     return tf.maximum(tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]) + 1, 1)), 1)
 
 
 class _TurnedRow:
-    """What these extensions use of `Rows`: one row, vectors [units, tokens]; `mask` is bool [1, tokens]."""
+    """One row of vectors [units, tokens], with the methods of `Rows` that compiled steps call."""
 
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
         self.config, self.attention, self.length = config, attention, tf.shape(mask)[1]
@@ -187,8 +164,6 @@ class _TurnedRow:
 
 
 class _TurnedHalf(tf.Module):
-    """A half whose layers read and return [units, tokens]."""
-
     def __init__(self, half: Any):
         super().__init__()
         for name, layer in vars(half).items():
@@ -201,8 +176,6 @@ class _TurnedHalf(tf.Module):
 
 
 class _TurnedLowRank:
-    """The differences of products by step, over [inputs, tokens]."""
-
     def __init__(self, low_rank: LowRank):
         self.low_rank = low_rank
 
@@ -215,10 +188,7 @@ class _TurnedLowRank:
 
 
 class _TurnedDense(tf.Module):
-    """A dense layer over [inputs, tokens], with another's weights; a Dense's kernel is copied, transposed.
-
-    XLA takes 5 times as long for a product with a kernel that it has to transpose.
-    """
+    """A dense layer over [inputs, tokens], with a transposed kernel, which makes XLA 5 times as fast."""
 
     def __init__(self, layer: ExportedDense | TransposedDense):
         super().__init__()
@@ -234,8 +204,6 @@ class _TurnedDense(tf.Module):
 
 
 class _TurnedNorm:
-    """A layer norm or RMS norm over the first axis."""
-
     def __init__(self, norm: ExportedLayerNorm | ExportedRMSNorm):
         self.epsilon, self.centres = norm.epsilon, isinstance(norm, ExportedLayerNorm)
         self.scale, self.offset = (norm.gamma, norm.beta) if isinstance(norm, ExportedLayerNorm) else (norm.scale, None)

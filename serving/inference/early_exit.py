@@ -1,7 +1,6 @@
-"""Batched early exit: after every step a head answers, and decided rows leave.
+"""Early exit in batches: a head answers after every step, and rows with a decided answer leave the batch.
 
-Removing rows means new attention tables, which cost a good part of a step. So a decided row stays in the batch, still
-computed, until such rows hold enough of the tokens.
+A smaller batch needs new index tables, which is slow. So rows leave only once 20 % of the tokens are decided.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,10 @@ OPEN_PART = 0.8
 
 
 class State(NamedTuple):
-    """The loop state: the remaining rows, open or decided. `answers` are rows or, for tagging, tokens."""
+    """The loop state: the rows still in the batch, open (undecided) or decided.
+
+    Answers are of rows or, for tagging, of tokens.
+    """
 
     depth: Any  # the encoder's, whose tensors are [tokens, ...]
     row: Tensor  # [rows], their numbers in the batch
@@ -39,7 +41,7 @@ class State(NamedTuple):
 
 
 class Gate(tf.Module):
-    """An ExitGate in float32."""
+    """A float32 ExitGate: scores, from vectors of two successive steps, whether a row may leave."""
 
     def __init__(self, gate):
         super().__init__()
@@ -49,20 +51,15 @@ class Gate(tf.Module):
         )
 
     def __call__(self, state: Tensor, before: Tensor) -> Tensor:
-        """Returns float32 [rows] of two [rows, hidden_size]."""
         return self.score(tf.tanh(self.inner(tf.concat([state, before], axis=1))))[:, 0]
 
 
 def exit_early(
     encoder: Any, runner: Runner, depth: Any, exit_heads: Sequence, threshold: Tensor, rule: ExitRule, features: dict
 ) -> dict[str, Tensor]:
-    """Runs the steps of a batch with early exit.
+    """Runs the steps with early exit; see `InferenceEncoder.early_exit`.
 
-    depth: the runner's state before the first step. exit_heads: none if a row's answer is its tokens' states.
-    threshold: float32 [batch]. features: for extensions.
-
-    Returns:
-        See `InferenceEncoder.early_exit`.
+    `depth` is the runner's first state. Returns `logits` and `steps`.
     """
     exits = _ExitRunner(encoder, runner, exit_heads, rule, features)
     return exits.results(DepthLoop("loop", stops=True)(exits, exits.start(depth, threshold)))
@@ -121,10 +118,6 @@ class _ExitRunner(Runner):
         return {"logits": logits, "steps": state.steps}
 
     def _answer(self, state: State, step: Tensor, hidden: Tensor, before: Callable[[], Tensor]) -> State:
-        """Records the answers of open rows after a step, and closes decided ones.
-
-        hidden: the encoder's output, [tokens, hidden_size]; `before` returns that of the step before.
-        """
         row = self._rows(state)
         vectors = self._vectors(state, hidden)
         logits = self.answer(vectors, step)

@@ -1,4 +1,4 @@
-"""The inference encoder as a tf.Module, the base of all exports."""
+"""The inference encoder, a tf.Module that all exports contain."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -27,22 +27,14 @@ from tfrecords.base.errors import UserError
 def make_encoder(
     model, options: InferenceOptions | None = None, calibration=None, max_seq_length: int | None = None
 ) -> "InferenceEncoder":
-    """Returns the inference encoder of a Keras model, with its own copy of the weights.
+    """Makes the inference encoder of a Keras model, with its own copy of the weights.
 
-    Call it in a tf.function: oneDNN's ops do not run eagerly.
-
-    Args:
-        model: A Keras model with an `encoder`, or an AlbertEncoder.
-        options: By default float32 without padding.
-        calibration: Typical rows for the ranges of int8: input_ids int32 [rows, length] and lengths int32 [rows].
-            By default random ids with a wider margin.
-        max_seq_length: Tokens of the longest row, for tables by distance; None: the model's.
-
-    Returns:
-        A function of token ids and lengths.
+    Call the encoder in a tf.function: oneDNN's ops do not run eagerly. For int8, `calibration` is typical rows as a
+    pair: input_ids int32 [rows, length], lengths int32 [rows]; by default random ids. `max_seq_length` is by default
+    the model's.
 
     Raises:
-        UserError: this encoder or this TensorFlow does not support the options.
+        UserError: This encoder or this TensorFlow does not support the options.
 
     >>> import numpy as np
     >>> from albert_tf import AlbertConfig, AlbertEncoder
@@ -62,7 +54,7 @@ def make_encoder(
 
 
 class SummaryLoop(DepthLoop):
-    """A depth loop whose last step computes summary tokens only."""
+    """A depth loop whose last step computes only the token that represents each row."""
 
     def segments(self, config: AlbertConfig) -> list[Segment]:
         *others, last = segments(config)
@@ -76,12 +68,7 @@ class SummaryLoop(DepthLoop):
 
 
 class InferenceEncoder(tf.Module):
-    """An encoder with AlbertEncoder's numbers at every real token; see `make_encoder`.
-
-    Attributes:
-        exit_gate: the Gate of a model with learned exits, or None.
-        kernels: compute the products.
-    """
+    """Computes the same values as AlbertEncoder at every real token of a batch; `make_encoder` creates it."""
 
     exit_gate: Gate | None = None
     # Whether extensions have no faster extensions, and what has the tokens of several rows.
@@ -120,7 +107,6 @@ class InferenceEncoder(tf.Module):
             norm_in_one_pass([*self.attentions, *self.feed_forwards])
 
     def describe(self) -> dict[str, Any]:
-        """Describes the resolved options and the server's requirements, for a manifest."""
         needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
         needs += filter(None, [describe_needs(self.options.compute)])
         how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint", "engine")}
@@ -131,19 +117,13 @@ class InferenceEncoder(tf.Module):
         return how | {"compiled_lengths": [*self.compiled.lengths], "requires": how["requires"] + more}
 
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
-        """Encodes a batch.
+        """Encodes int32 input_ids [batch, length] with lengths [batch] or, if given, input_mask [batch, length].
 
-        Args:
-            input_ids: int32 [batch, length].
-            lengths: int32 [batch], real tokens of each row; or None with `input_mask`.
-            segment_ids: int32 [batch, length]; default 0.
-            input_mask: int32 [batch, length], 1 for tokens; has priority.
-            **features: the inputs in `specs`, for rows that follow others. Their padding is computed.
+        `features` are the inputs in `specs`, for rows that continue others.
 
         Returns:
             sequence_output float32 [batch, length, hidden_size]; with a pooler, pooled_output float32 [batch,
-            hidden_size]; outputs of extensions, such as steps int32 [batch, length], 0 where nothing was computed; for
-            rows that follow others also the `specs` for the next rows.
+            hidden_size]; outputs of extensions; with `features`, the memory for the next call.
         """
         return self._by_size(self._outputs, input_ids, lengths, segment_ids, input_mask, features)
 
@@ -156,7 +136,7 @@ class InferenceEncoder(tf.Module):
         return outputs | runner.report(state)[0]
 
     def pooled(self, input_ids, lengths, segment_ids=None, input_mask=None) -> Tensor:
-        """Returns pooled_output alone, of a model with a pooler; the last step computes summary tokens only."""
+        """Returns only `pooled_output`; without `reports` the last step computes one token per row."""
         if self.reports:
             return self(input_ids, lengths, segment_ids, input_mask)["pooled_output"]
         return self._by_size(self._pooled, input_ids, lengths, segment_ids, input_mask, {})
@@ -167,33 +147,32 @@ class InferenceEncoder(tf.Module):
 
     @property
     def reports(self) -> set[str]:
-        """Returns the outputs of extensions, which require that all tokens are computed."""
+        """The names of the extensions' outputs; these need all tokens of the last step."""
         return {name for one in self.extensions for name in one.extension.outputs}
 
     @property
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the inputs and outputs of rows that follow others, by name; {} without memory."""
+        """The memory that calls take and return for rows that continue others, by name; {} without memory."""
         return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The meaning of the values of `specs`, for a manifest."""
         return {name: text for one in self.extensions for name, text in one.memory.items()}
 
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, Tensor]:
-        """Answers with a head after every step; rows that `rule` decides leave the batch. Inputs: see `__call__`.
+        """Encodes with early exit: a head answers after every step, and rows that `rule` finds decided leave the batch.
 
-        exit_heads: a Keras dense layer for each step of the plan; none if the rule is for "states". threshold: float32
+        `exit_heads` are Keras dense layers, one per step; none if the rule's kind is "states". `threshold` is float32
         [batch], in the rule's unit.
 
         Returns:
-            logits float32 [batch, units] ([batch, length, units] if the rule is for tokens, 0 at padding), or for
-            "states" the outputs of `__call__`; and steps int32 [batch], the steps of each row.
+            steps int32 [batch]; logits float32 [batch, units] or, for tagging, [batch, length, units], 0
+            at padding; for "states", not logits but the outputs of `__call__`.
 
         Raises:
-            UserError: the heads are not one for each step, or the rule's gate is missing.
+            UserError: The number of heads is wrong, or a "learned" rule lacks its gate.
         """
         check_exits(self.config)
         count = self.config.num_steps
@@ -211,7 +190,6 @@ class InferenceEncoder(tf.Module):
         return results
 
     def _by_size(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
-        """Runs `answer` by the compiled steps if there are any for this batch, else step by step."""
         usual = functools.partial(self._step_by_step, answer, input_ids, *others)
         lengths, segment_ids, input_mask, features = others
         if self.compiled is None or features or tf.convert_to_tensor(input_ids).shape[0] not in (None, 1):
@@ -230,7 +208,6 @@ class InferenceEncoder(tf.Module):
         return tf.cond(self.compiled.fits(mask), compiled, usual)
 
     def _step_by_step(self, answer: Callable, input_ids: Any, *others: Any) -> Any:
-        """Runs `answer` on a runner and its first state; one row has a graph of its own, without the cost of tables."""
         begin = functools.partial(self._begin, input_ids, *others)
         has_one_row = self.settings.skips_padding and all(one.has_one_row for one in self.extensions)
         if not has_one_row or others[-1]:
@@ -257,7 +234,6 @@ class InferenceEncoder(tf.Module):
         return FlatBatch(mask, self.config, skip_padding, one_row)
 
     def rows(self, batch: FlatBatch, features: dict, kernels: FloatKernels | None = None, one_row: bool = False) -> Any:
-        """Returns the rows of a batch; `kernels`: None for the encoder's; `features`: as in `__call__`."""
         kernels = kernels or self.kernels
         features = {name: value for name, value in features.items() if value is not None}
         attention = Attention(kernels.softmax, *kernels.scale, multiply=kernels.multiply)
@@ -281,7 +257,6 @@ class InferenceEncoder(tf.Module):
         return runner
 
     def finish(self, hidden: Tensor) -> Tensor:
-        """Applies what follows the last step to [tokens, hidden_size]."""
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
     def _pool(self, runner: Runner, summary_tokens: Tensor) -> Tensor:
@@ -289,5 +264,5 @@ class InferenceEncoder(tf.Module):
 
 
 def real_tokens(lengths: Tensor, input_ids: Tensor, input_mask: Tensor | None) -> Tensor:
-    """Returns the mask of real tokens, bool [batch, length]; `input_mask` has priority."""
+    """Returns the mask of real tokens, bool [batch, length]; `input_mask` overrides `lengths`."""
     return tf.sequence_mask(lengths, tf.shape(input_ids)[1]) if input_mask is None else tf.cast(input_mask, tf.bool)

@@ -1,13 +1,10 @@
-"""oneDNN's kernels with 8-bit products.
+"""Encoder kernels whose matrix products oneDNN computes in 8 bits.
 
-Weights have a scale per output channel. Activations have one per depth step and place, from `calibration`, so a row's
-answer does not depend on other rows. Bias, activation function and residual are part of the product. Attention itself
-and layer norm stay float32.
+Weights have a scale per output channel; activations have a fixed one per step and product, so rows do not influence
+each other.
 
-Without VNNI, oneDNN makes activations unsigned (0 to 255) and adds the products of inputs 2i and 2i + 1 in 16 bits,
-which clips them: weights of 127 next to 127 at half their sum. By experiment it does so with SSE4.1, AVX, AVX2 and
-AVX-512, for any number of tokens, and for no other pairs. So two neighbouring weights of one sign may add up to 128:
-255 * 128 still fits.
+Without VNNI (measured from SSE4.1 to AVX-512), oneDNN adds the products of unsigned activations 2i and 2i + 1 in 16
+bits, with saturation. So weights 2i and 2i + 1 of one sign are scaled to a sum of at most 128: 255 * 128 fits.
 """
 
 import contextlib
@@ -32,10 +29,7 @@ LOWEST = {"gelu": -0.171, "gelu_erf": -0.171, "relu": 0.0}
 class QuantizedDense(tf.Module):
     """A dense layer with kernel int8 [inputs, units] and scales float32 [units].
 
-    Args:
-        kernel, bias: float32 arrays [inputs, units] and [units].
-        vnni: whether it runs only on CPUs with VNNI.
-        lowest: the constant value of the inputs' 0; None: the inputs come from `quantize`, where 128 is 0.
+    `lowest` is the number that an input of 0 represents; None if 128 represents 0.0.
     """
 
     def __init__(self, kernel: np.ndarray, bias: np.ndarray, vnni: bool = False, lowest: float | None = None):
@@ -48,9 +42,9 @@ class QuantizedDense(tf.Module):
         self.bias = bias if lowest is None else bias + lowest * self.sums
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
-        """Multiplies quint8 [tokens, inputs], whose largest number represents `largest`.
+        """Multiplies quint8 [tokens, inputs], where 255 represents `largest`.
 
-        `dtype` is the result's; tf.quint8 needs `output_range`, the values of its 0 and 255.
+        A result of tf.quint8 needs `output_range`: the numbers that its 0 and 255 represent.
         """
         bias, largest = self.of_inputs(largest)
         bounds = [-largest, largest, tf.constant(-self.range), tf.constant(self.range), *(output_range or ())]
@@ -58,36 +52,28 @@ class QuantizedDense(tf.Module):
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
     def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the bias that corrects the inputs' shift, float32 [units], and the value of 255 without it."""
+        """Returns the bias, corrected for the inputs' shift by 128, and the value of 255 without that shift."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
         return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest
 
 
 class QuantizedProjection(tf.Module):
-    """The embeddings' projection with an 8-bit product.
-
-    Args:
-        layer: the float32 layer.
-        largest: of its inputs.
-        vnni: as QuantizedDense.
-    """
+    """The embeddings' projection as an 8-bit product; `largest` is its largest absolute input."""
 
     def __init__(self, layer: ExportedDense, largest: float, vnni: bool):
         super().__init__()
         self.dense, self.largest = QuantizedDense(layer.kernel.numpy(), layer.bias.numpy(), vnni), largest
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Projects float32 [tokens, inputs] to float32 [tokens, units]."""
         largest = tf.constant(self.largest, tf.float32)
         return self.dense(quantize(inputs, largest), largest, tf.float32)
 
 
 class Int8Kernels(FloatKernels):
-    """Kernels with 8-bit products; attention, layer norms and low-rank products stay float32.
+    """Kernels with 8-bit products; attention, norms and low-rank products stay float32.
 
-    The activation function's results become unsigned numbers within the product. With a gate after them or a low-rank
-    product before them they are float32, and rounded to signed numbers.
+    Results of the activation function become unsigned numbers, or signed with a gate or a low-rank product.
     """
 
     # What "intermediate" has read, and the gate after it reads.
@@ -102,7 +88,7 @@ class Int8Kernels(FloatKernels):
         return part.query_key_value(*self._round(part, 0, step, attended), tf.float32, residual=added)
 
     def dense(self, name: str, step: Step, inputs: Tensor) -> Tensor:
-        """Returns quint8 if the activation function is part of the product."""
+        """Computes a feed-forward product: quint8 if it includes the activation function, else float32."""
         part, hidden_act = self.half("feed_forward", step), self.config.hidden_act
         if not is_unsigned(part):
             if name == "intermediate":
@@ -132,20 +118,20 @@ class Int8Kernels(FloatKernels):
 
 
 def is_unsigned(half: FeedForwardHalf) -> bool:
-    """Returns whether the results of a half's activation function become unsigned numbers within the product."""
+    """Returns whether a feed-forward half's first product includes the activation function."""
     return half.gate is None and half.is_fused
 
 
 def of_step(values: np.ndarray, step: Step) -> Tensor:
-    """Returns a step's scalar from float32 [steps]."""
+    """Returns the element of float32 [steps] for a step."""
     number = step.number
     return tf.constant(values[number]) if isinstance(number, int) else tf.gather(values, number)
 
 
 def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hidden_act: str, vnni: bool) -> None:
-    """Replaces a half's float32 products by 8-bit ones; `vnni`: it runs only on CPUs with VNNI.
+    """Replaces a half's float32 products by 8-bit ones.
 
-    ranges: float32 [steps, 2], the largest inputs of its first and its output product at each step.
+    `ranges`, float32 [steps, 2], are the largest inputs of the half's first and last product.
     """
     for name, layer in [(name, layer) for name, layer in vars(half).items() if isinstance(layer, ExportedDense)]:
         is_last = name == "output" and isinstance(half, FeedForwardHalf)
@@ -155,17 +141,13 @@ def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hid
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:
-    """Returns each unit's largest sum of neighbouring weights of one sign (or single weight) of [inputs, units]."""
+    """Returns for each unit of [inputs, units] the largest sum of weights 2i and 2i + 1 of one sign."""
     pairs = np.pad(kernel, ((0, len(kernel) % 2), (0, 0))).reshape(-1, 2, kernel.shape[1])
     return np.maximum(np.maximum(pairs, 0).sum(axis=1), np.maximum(-pairs, 0).sum(axis=1)).max(axis=0)
 
 
 def quantize(values: Tensor, largest: Tensor) -> Tensor:
-    """Rounds to quint8: 255 is `largest`, 128 is 0 and 1 is -`largest`; larger values are clipped.
-
-    oneDNN would shift signed numbers in every product, which without VNNI takes two to four times as long (32 tokens,
-    768 x 3072: 1.5 and not 0.8 ms, 768 x 768: 0.8 and 0.2).
-    """
+    """Rounds to quint8: 255 represents `largest`, 128 is 0 and 1 is -`largest`; values beyond are clipped."""
     return tf.raw_ops.QuantizeV2(
         input=tf.cast(values, tf.float32),
         min_range=-(128 / 127) * largest,
@@ -176,7 +158,7 @@ def quantize(values: Tensor, largest: Tensor) -> Tensor:
 
 
 def check_int8(hidden_act: str, feed_forward: str = "mlp") -> None:
-    """Raises UserError for an activation function that int8 does not support; any is supported before a gate."""
+    """Raises UserError if int8 does not support the activation function."""
     if hidden_act not in LOWEST and feed_forward == "mlp":
         raise UserError(f"int8 knows the hidden_act {', '.join(LOWEST)}; this model has '{hidden_act}'")
 
@@ -185,13 +167,12 @@ _ACTIVATIONS = {fused: name for name, fused in onednn.FUSED_ACTIVATIONS.items()}
 
 
 class ExactDense:
-    """A QuantizedDense in float32, which holds sums of its products exactly up to 2**24."""
+    """Computes a QuantizedDense in float32, exactly for sums up to 2**24."""
 
     def __init__(self, layer: QuantizedDense):
         self.layer = layer
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
-        """Same as QuantizedDense."""
         bias, largest = self.layer.of_inputs(largest)
         numbers, kernel = (tf.cast(part, tf.float32) for part in (tf.bitcast(inputs, tf.uint8), self.layer.kernel))
         found = tf.matmul(numbers, kernel) * (largest / 255 * self.layer.range / 127) + bias
@@ -208,7 +189,7 @@ class ExactDense:
 
 @contextlib.contextmanager
 def exact_products(encoder: Any) -> Iterator[None]:
-    """Within this context an 8-bit InferenceEncoder is traced with ExactDense for its products."""
+    """Context in which ExactDense replaces an InferenceEncoder's 8-bit layers, for tracing."""
     halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
     layers = [
         (half, name, layer)

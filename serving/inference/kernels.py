@@ -1,4 +1,4 @@
-"""The products of exports: halves, the extensions' changes to them, and float kernels."""
+"""The matrix products of exports, and how extensions change them."""
 
 import functools
 import importlib
@@ -22,13 +22,9 @@ RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
 
 
 class KernelSettings(NamedTuple):
-    """The settings that extensions may depend on.
+    """Settings that extensions may depend on.
 
-    Attributes:
-        dtype: of matrix products.
-        state_dtype: of the vectors between steps.
-        skips_padding: whether all products leave out padding.
-        longest: tokens of the longest row.
+    `state_dtype` is the type of vectors between steps; `longest` is the maximum row length.
     """
 
     dtype: tf.DType
@@ -38,10 +34,9 @@ class KernelSettings(NamedTuple):
 
 
 class ExportedExtension(tf.Module):
-    """An extension in an export: its own methods, with its weights as constants.
+    """An extension in an export, with its weights as constants; `serving/inference/extensions` has subclasses.
 
-    A module of `serving/inference/extensions` with an extension's name has a subclass that is faster, or adds what only
-    exports have. `has_one_row`: whether a batch of one row may run without tables.
+    `has_one_row`: whether it supports OneRow.
     """
 
     has_one_row = True
@@ -52,56 +47,48 @@ class ExportedExtension(tf.Module):
         self.config, self.weights = encoder.config, encoder.extension_weights[extension.name].map(array)
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Returns the arrays of queries, keys and values, with constants of the extension folded in.
+        """Adds constants to the arrays of queries, keys and values.
 
-        Args:
-            parts: of queries, keys and values.
-            what: "kernel", "bias" or "low_rank", of an attention half's dense layers.
-            half: its kind and number.
+        `what` the arrays are: "kernel", "bias" or "low_rank".
         """
         return parts
 
     def low_rank(self, half: tuple[str, int], product: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """See `Extension.low_rank`."""
         return self.extension.low_rank(self.weights, half, product)
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The meaning of the values of `specs`, for a manifest."""
         return {}
 
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the inputs of a signature whose rows follow others; {} without memory."""
+        """Returns the further inputs of a signature for rows that continue other rows."""
         return {}
 
     def rows_class(self, features: dict[str, Any]) -> Any:
-        """Returns the class of rows for a batch's features; None for the usual ones."""
+        """Returns the class of rows that these features require, or None."""
         return None
 
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
-        """See `Extension.rows`."""
         return self.extension.rows(rows, features, self.weights)
 
     def hoist(self, rows: Any) -> None:
-        """Computes once what all steps of the rows share."""
+        """Stores in `rows.hoisted` what all steps share."""
 
     def attention(self, attention: Attention) -> Attention:
-        """Returns how heads attend, with some functions replaced."""
         return self.extension.attention(attention, self.weights)
 
     def compiled(self, attention: Attention) -> Attention:
-        """Returns the same for graphs that XLA compiles."""
+        """Does the same as `attention`, with functions that XLA compiles."""
         return self.attention(attention)
 
     def around(self, runner: Runner) -> Runner:
-        """Returns the runner of steps, or a wrapper of it."""
         return self.extension.around(runner, self.weights)
 
 
 def exported_extensions(
     encoder: AlbertEncoder, settings: KernelSettings, is_plain: bool = False
 ) -> list[ExportedExtension]:
-    """Returns an encoder's extensions for an export; without optimised versions if `is_plain`."""
+    """Returns an encoder's extensions for an export; with `is_plain`, none is of a subclass."""
     found = []
     for extension in encoder.config.extensions:
         cls, name = ExportedExtension, f"serving.inference.extensions.{extension.name}"
@@ -113,15 +100,7 @@ def exported_extensions(
 
 
 class AttentionHalf(tf.Module):
-    """The products of attention, with queries, keys and values in one, and its layer norm.
-
-    Args:
-        half: the Keras Half.
-        number: its number among those of its kind.
-        extensions: of the encoder.
-        dtype: of the products.
-        weights_first: see `block_dense`.
-    """
+    """The matrix products and the norm of attention; one product computes queries, keys and values."""
 
     def __init__(
         self,
@@ -151,7 +130,7 @@ class AttentionHalf(tf.Module):
 
 
 class FeedForwardHalf(tf.Module):
-    """Two products, or three with a gate, and a layer norm. Arguments are those of AttentionHalf."""
+    """The matrix products and the norm of a feed-forward network."""
 
     def __init__(
         self,
@@ -182,7 +161,6 @@ def _joined(
     owner: tuple[str, int],
     what: str,
 ) -> np.ndarray:
-    """One array for scaled queries, keys and values, from three of [..., hidden_size]."""
     for one in extensions:
         parts = one.fold(parts, what, owner)
     query, key, value = parts
@@ -195,7 +173,7 @@ def _output(half: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], half: Any) -> dict[str, tuple]:
-    """By product, a [visits, inputs, rank] and b [visits, rank, units] of all extensions."""
+    """Joins all extensions' low-rank factors, by product: a [visits, inputs, rank] and b [visits, rank, units]."""
     every = {
         name: [pair for one in extensions if (pair := one.low_rank(owner, name)) is not None] for name in half.names
     }
@@ -209,12 +187,9 @@ def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], h
 
 
 class LowRank(tf.Module):
-    """The differences of a half's products from step to step: inputs @ a[step] @ b[step].
+    """Low-rank terms, different in each step, of a half's products: inputs @ a[step] @ b[step].
 
-    Args:
-        products: name -> a [visits, inputs, rank] and b [visits, rank, units].
-        half: the Keras Half, whose visits are by the steps that run it.
-        dtype: of the products.
+    `products` maps names to a [visits, inputs, rank] and b [visits, rank, units]; a visit is a step that runs the half.
     """
 
     def __init__(self, products: dict[str, tuple[np.ndarray, np.ndarray]], half: Any, dtype: tf.DType):
@@ -231,7 +206,7 @@ class LowRank(tf.Module):
         return bool(self.factors)
 
     def get(self, name: str, inputs: Tensor, step: Step, residual: Tensor | None = None) -> Any:
-        """Returns a step's addition to a product, plus `residual`; only `residual` if there is none."""
+        """Returns a step's low-rank term, if any, plus `residual`."""
         if name not in self.factors:
             return residual
         a, b = self.of_step(name, step)
@@ -239,13 +214,12 @@ class LowRank(tf.Module):
         return added if residual is None else residual + added
 
     def of_step(self, name: str, step: Step) -> tuple[Tensor, Tensor]:
-        """Returns a product's a [inputs, rank] and b [rank, units] at a step."""
         a, b = (factor[tf.constant(self.visits)[step.number]] for factor in self.factors[name])
         return a, b
 
 
 class FloatKernels(Kernels):
-    """Float kernels on the products of an encoder's halves."""
+    """Computes the matrix products of attention and feed-forward halves in floats."""
 
     def __init__(self, config: AlbertConfig, attentions: list[AttentionHalf], feed_forwards: list[FeedForwardHalf]):
         self.config, self.is_pre = config, config.norm_position == "pre"
@@ -260,7 +234,7 @@ class FloatKernels(Kernels):
         return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
-        """Returns [tokens, 3 * hidden_size]; also the unused queries of memory."""
+        """Returns queries, keys and values [tokens, 3 * hidden_size]; the queries of memory are not used."""
         part = self.half("attention", step)
         return part.query_key_value(attended, part.low_rank.get("query_key_value", attended, step))
 
@@ -282,10 +256,7 @@ class FloatKernels(Kernels):
 
 
 class Recorder(FloatKernels):
-    """Kernels that record the largest absolute input of each product at each step, of the first `count` tokens.
-
-    Later tokens are padding. `largest`: by step and one of RECORDED.
-    """
+    """Records the largest absolute input of each product and step, over the first `count` tokens."""
 
     def __init__(self, kernels: FloatKernels, count: Tensor):
         super().__init__(kernels.config, kernels.halves["attention"], kernels.halves["feed_forward"])
@@ -309,5 +280,5 @@ class Recorder(FloatKernels):
 
 
 def largest_of(inputs: Tensor) -> float:
-    """Returns the largest absolute value, never 0."""
+    """Returns the largest absolute value, at least 1e-6."""
     return max(1e-6, float(tf.reduce_max(tf.abs(inputs))))

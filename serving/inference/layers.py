@@ -1,7 +1,4 @@
-"""Dense layers, layer norms, embeddings and activation functions of exports, with their weights.
-
-All work on [tokens, hidden_size], by default in the dtype of the matrix products.
-"""
+"""Dense layers, norms, embeddings and activation functions of exports, over [tokens, units]."""
 
 from collections.abc import Iterable
 
@@ -15,13 +12,7 @@ from serving.inference import onednn
 
 
 class ExportedDense(tf.Module):
-    """A dense layer with kernel [inputs, units] and bias [units] in the dtype of the products.
-
-    Args:
-        kernel, bias: float32 arrays.
-        dtype: of the products; bfloat16 needs oneDNN, float32 runs on any TensorFlow.
-        hidden_act: an activation function's name, as in AlbertConfig.
-    """
+    """A dense layer with kernel [inputs, units] and bias [units] in `dtype`; bfloat16 needs oneDNN."""
 
     def __init__(self, kernel: np.ndarray, bias: np.ndarray, dtype: tf.DType, hidden_act: str | None = None):
         super().__init__()
@@ -29,9 +20,9 @@ class ExportedDense(tf.Module):
         self.kernel, self.bias = variable(kernel, dtype, "kernel"), variable(bias, dtype, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Returns [tokens, units] in the layer's type from [tokens, inputs] in any float type.
+        """Returns [tokens, units] from [tokens, inputs] of any float type.
 
-        A `residual` is added in its own type: float32 sums stay exact around bfloat16 products.
+        The result has the layer's dtype, or `residual`'s.
         """
         if residual is not None and residual.dtype != self.dtype:
             return residual + tf.cast(self(inputs), residual.dtype)
@@ -46,15 +37,9 @@ class ExportedDense(tf.Module):
 
 
 class TransposedDense(tf.Module):
-    """A float32 ExportedDense that stores its kernel as [units, inputs] and multiplies it from the left.
+    """A float32 ExportedDense with a kernel [units, inputs], faster for short rows without AVX-512.
 
-    Without AVX-512 TensorFlow uses Eigen, which packs this layout faster in each product: 12 steps of ALBERT-base take
-    45 ms and not 73 for 32 tokens, 190 and 200 for 128, as long for 512.
-
-    Args:
-        kernel, bias, hidden_act: as ExportedDense.
-        reads_transposed: whether inputs are [inputs, tokens].
-        returns_transposed: whether the result is [units, tokens], which saves a transpose.
+    With `reads_transposed` inputs are [inputs, tokens]; with `returns_transposed` results are [units, tokens].
     """
 
     def __init__(
@@ -74,7 +59,6 @@ class TransposedDense(tf.Module):
         self.kernel, self.bias = variable(kernel.T, tf.float32, "kernel"), variable(bias, tf.float32, "bias")
 
     def __call__(self, inputs: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Same as ExportedDense, with the layer's transposes; a `residual` has the result's layout."""
         product = tf.matmul(self.kernel.value(), inputs, transpose_b=not self.reads_transposed)
         bias = self.bias.value()
         product = (
@@ -86,10 +70,7 @@ class TransposedDense(tf.Module):
 
 
 def act(hidden_act: str, inputs: Tensor) -> Tensor:
-    """Computes an activation function by its name.
-
-    gelu uses (1 + tanh(u)) / 2 = sigmoid(2 u), six ops and not eight: 0.25 ms and not 0.32 for 32 tokens of 3072.
-    """
+    """Computes an activation function; gelu by (1 + tanh(u)) / 2 = sigmoid(2 u), which has fewer ops."""
     if hidden_act != "gelu":
         return activation(hidden_act)(inputs)
     scale = 2 * (2 / np.pi) ** 0.5
@@ -97,11 +78,10 @@ def act(hidden_act: str, inputs: Tensor) -> Tensor:
 
 
 class ExportedLayerNorm:
-    """A layer norm over the last axis, float32 inside; dtype is of inputs and results.
+    """A layer norm over the last axis, computed in float32.
 
-    A token's bits never depend on other tokens, since later rounding to 8 bits or bfloat16 amplifies any difference. So
-    no kernel depends on the number of tokens (OneDnnLayerNorm is for whole exports), and rsqrt is not used: its vector
-    instructions round differently from the scalar ones for the remainder.
+    A token's bits must not depend on other tokens: rounding to 8 bits or bfloat16 amplifies any difference. So it
+    avoids rsqrt, whose vector and scalar instructions round differently.
     """
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
@@ -119,11 +99,7 @@ class ExportedLayerNorm:
 
 
 class OneDnnLayerNorm(ExportedLayerNorm):
-    """A layer norm in one pass over memory; LayerNorm's ten ops need seven.
-
-    880 tokens of 768 take 0.29 ms and not 0.99, 1785 0.40 and not 1.75; but 32 take 0.13 and not 0.06 (two cores,
-    AVX-512). In graphs only.
-    """
+    """A layer norm in one pass over memory; needs a graph, and is faster for many tokens, slower for few."""
 
     def __init__(self, plain: ExportedLayerNorm):
         self.dtype, self.epsilon = plain.dtype, plain.epsilon
@@ -136,7 +112,7 @@ class OneDnnLayerNorm(ExportedLayerNorm):
 
 
 class ExportedRMSNorm:
-    """An RMS norm over the last axis, with LayerNorm's guarantees."""
+    """An RMS norm over the last axis; a token's bits do not depend on other tokens."""
 
     def __init__(self, layer, dtype: tf.DType = tf.float32):
         self.dtype, self.epsilon, self.scale = dtype, layer.epsilon, array(layer.scale)
@@ -148,19 +124,19 @@ class ExportedRMSNorm:
 
 
 def norm(layer, dtype: tf.DType = tf.float32) -> ExportedLayerNorm | ExportedRMSNorm:
-    """Returns the counterpart of a Keras normalization layer."""
+    """Returns the export's version of a Keras normalization layer."""
     return (ExportedRMSNorm if isinstance(layer, keras.layers.RMSNormalization) else ExportedLayerNorm)(layer, dtype)
 
 
 def norm_in_one_pass(halves: Iterable) -> None:
-    """Replaces each half's ExportedLayerNorm by a OneDnnLayerNorm; an ExportedRMSNorm stays."""
+    """Replaces each half's ExportedLayerNorm by a OneDnnLayerNorm."""
     for half in halves:
         if isinstance(half.layer_norm, ExportedLayerNorm):
             half.layer_norm = OneDnnLayerNorm(half.layer_norm)
 
 
 class ExportedEmbeddings(tf.Module):
-    """The embeddings of the Keras encoder: [tokens, hidden_size], float32 or the dtype of a last projection."""
+    """Computes embeddings [tokens, hidden_size]: in `dtype` if a projection comes last, else float32."""
 
     def __init__(self, layer, dtype: tf.DType):
         super().__init__()
@@ -179,7 +155,7 @@ class ExportedEmbeddings(tf.Module):
         self.layer_norm = norm(layer.layer_norm)
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor | None, cells: Tensor) -> Tensor:
-        """Embeds the ids and segments, int32 [batch, length], at `cells`, int32 [tokens]."""
+        """Embeds the tokens of int32 [batch, length] at the flat indices `cells`, int32 [tokens]."""
         positions = cells % tf.shape(input_ids)[1]
         input_ids = tf.gather(tf.reshape(input_ids, [-1]), cells)
         words = tf.gather(self.words, input_ids)
@@ -208,14 +184,14 @@ def block_dense(
     hidden_act: str | None = None,
     **transposed,
 ) -> ExportedDense | TransposedDense:
-    """Returns a block's product: a TransposedDense with the `transposed` arguments, or an ExportedDense."""
+    """Returns a TransposedDense with the `transposed` arguments if `weights_first`, else an ExportedDense."""
     if weights_first:
         return TransposedDense(kernel, bias, hidden_act, **transposed)
     return ExportedDense(kernel, bias, dtype, hidden_act)
 
 
 def dense(layer: keras.layers.Dense, dtype: tf.DType, hidden_act: str | None = None) -> ExportedDense:
-    """Returns the counterpart of a Keras layer, with an activation function."""
+    """Returns the export's version of a Keras dense layer."""
     return ExportedDense(*arrays(layer), dtype, hidden_act)
 
 
@@ -226,11 +202,11 @@ def arrays(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
 
 
 def array(value) -> np.ndarray:
-    """Returns a variable's numbers as float32."""
+    """Returns a tensor's or variable's values as a float32 array."""
     with tf.init_scope():  # also while a graph is being built
         return keras.ops.convert_to_numpy(value).astype(np.float32)
 
 
 def variable(value, dtype: tf.DType, name: str) -> tf.Variable:
-    """Returns an untrainable variable."""
+    """Returns an untrainable variable of `dtype`."""
     return tf.Variable(tf.cast(array(value), dtype), trainable=False, name=name)

@@ -1,8 +1,7 @@
-"""oneDNN's fused kernels, called by the ops that TensorFlow's graph rewriter inserts.
+"""Calls oneDNN's fused kernels by the ops that TensorFlow's graph rewriter inserts.
 
-The rewriter treats a MatMul's weights as constant only if they are a Const in the same function; only then oneDNN packs
-them once (12 feed-forward layers of ALBERT-base in bfloat16: 32 tokens 11.9 -> 8.4 ms, 384 tokens 72 -> 64). But
-loading copies constants several times for each signature. These ops take a variable that the caller must not change.
+oneDNN packs constant weights once. The rewriter accepts only a Const, copied for each signature at loading; these
+functions take a variable, which must not change.
 """
 
 import re
@@ -22,12 +21,7 @@ _NATIVE = tf.compat.v1.AttrValue(s=b"MklNameChangeOp")
 def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> Tensor:
     """Computes function(inputs @ kernel + bias), or inputs @ kernel + bias + residual.
 
-    Args:
-        inputs: bfloat16 or float32 [tokens, inputs], as all others.
-        kernel: [inputs, units], constant.
-        bias: [units].
-        function: one of FUSED_ACTIVATIONS' values.
-        residual: [tokens, units].
+    All arguments are bfloat16, or all float32. `function` is a value of FUSED_ACTIVATIONS.
     """
     others = [name for name in (function, None if residual is None else "Add") if name]
     product = op_def_library.apply_op(
@@ -48,11 +42,7 @@ def matmul(inputs, kernel, bias, function: str | None = None, residual=None) -> 
 
 
 def batch_matmul(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:
-    """Computes tf.matmul of float32 [..., rows, inner] and [..., inner, columns].
-
-    Without AVX-512 TensorFlow disables oneDNN's rewriter and uses Eigen, two to four times slower for many products: 16
-    rows of 32 tokens by 12 heads 3.2 and 0.9 ms, one of 384 6.1 and 3.5 (AVX2, two cores).
-    """
+    """Computes tf.matmul of float32 with oneDNN; without AVX-512 TensorFlow uses the slower Eigen."""
     product = op_def_library.apply_op(
         "_MklBatchMatMulV2", name="batch_matmul", x=a, y=b, adj_x=False, adj_y=transpose_b, grad_x=False, grad_y=False
     )
@@ -61,7 +51,7 @@ def batch_matmul(a: Tensor, b: Tensor, transpose_b: bool = False) -> Tensor:
 
 
 def layer_norm(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
-    """Normalizes float32 [tokens, units] over the last axis, in one pass; rows do not affect each other's bits."""
+    """Normalizes float32 [tokens, units]; a row's bits do not depend on other rows."""
     return op_def_library.apply_op(
         "_MklLayerNorm", name="layer_norm", x=inputs, scale=gamma, offset=beta, epsilon=epsilon
     )
@@ -70,17 +60,10 @@ def layer_norm(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> T
 def quantized_matmul(
     inputs, kernel, bias, bounds, dtype: tf.DType, function: str | None = None, residual=None, is_bias_const=True
 ) -> Tensor:
-    """Computes what `matmul` does with 8-bit inputs and weights.
+    """Computes the same as `matmul` from quint8 inputs and a qint8 kernel.
 
-    Args:
-        inputs: quint8 [tokens, inputs].
-        kernel: qint8 [inputs, units], constant.
-        bias: float32 [units].
-        bounds: smallest and largest inputs, weights of each unit and, for quint8, results.
-        dtype: of the results: quint8 or a float type.
-        function: see `matmul`.
-        residual: see `matmul`.
-        is_bias_const: whether the bias never changes.
+    `bounds` are the smallest and largest numbers that can be represented: of inputs, each unit's weights and, if
+    quint8, results.
     """
     quantized = dtype == tf.quint8
     fused = ["BiasAdd", function or ("Add" if residual is not None else None)]
@@ -102,13 +85,9 @@ def quantized_matmul(
 
 
 def trial(compute: str, throughput: bool, hidden_act: str, zero: Tensor) -> Tensor:
-    """Returns whether every kernel that an export calls answers a tiny call as it did when this was written.
+    """Returns a bool tensor: whether every oneDNN kernel of an export computes a tiny product correctly.
 
-    Args:
-        compute: "bfloat16", "int8" or "int8_vnni".
-        throughput: whether the export has oneDNN's layer norms.
-        hidden_act: of the model.
-        zero: float32 scalar 0, no constant: TensorFlow would compute the calls before anything else.
+    `throughput` adds the layer norm. `zero` is 0.0, but not a constant, which TensorFlow would fold.
     """
     function, eye = FUSED_ACTIVATIONS.get(hidden_act), tf.eye(8)
     inputs = tf.concat([4 * eye, 4 * eye[::-1]], axis=0) + zero
@@ -135,7 +114,7 @@ def trial(compute: str, throughput: bool, hidden_act: str, zero: Tensor) -> Tens
 
 
 def require(compute: str, throughput: bool, hidden_act: str) -> None:
-    """Raises UserError if a kernel is missing from this TensorFlow, or gives other numbers."""
+    """Raises UserError if this TensorFlow lacks a kernel, or a kernel computes wrong numbers."""
     signature = [tf.TensorSpec([], tf.float32)]
     function = tf.function(lambda zero: trial(compute, throughput, hidden_act, zero), signature, autograph=False)
     cause = None

@@ -1,4 +1,4 @@
-"""How an inference encoder computes, and whether this machine can."""
+"""Options of the inference encoder."""
 
 import dataclasses
 from typing import Self
@@ -24,25 +24,11 @@ _OTHER_CPU = ", or export with --other_cpu for one that can"
 
 @dataclasses.dataclass(frozen=True)
 class InferenceOptions:
-    """Options of the inference encoder.
+    """Options of the inference encoder; the names are those of ExportSettings' flags.
 
-    Attributes:
-        compute: type of matrix products: "float32", on any TensorFlow; "bfloat16" (layer norm and softmax stay float32
-            inside), "int8" (right on every x86) and "int8_vnni" (finer weights, only for CPUs with avx512_vnni or
-            avx_vnni), all three by oneDNN; or "auto": bfloat16 if this machine's CPU has the instructions, else
-            float32.
-        padding: "skipped": products run on real tokens only; "computed": a batch is a rectangle, and padding goes
-            through every product.
-        other_cpu: bfloat16 or int8_vnni for another CPU, saved untested: this machine may not run it.
-        performance_hint: "latency": kernels that are fast for one short row; "throughput", for bfloat16 and int8: for
-            batches and long rows, with oneDNN's layer norms in the steps.
-        engine: "tensorflow"; "xla", for float32 without padding: single short rows run through graphs that XLA
-            compiles when the export is loaded, everything else as before; or "auto": xla where it can run and is
-            faster on this machine's CPU.
-        compiled_lengths: tokens of the rows that XLA compiles a graph for, ascending; (): those of FASTER.
-
-    Raises:
-        UserError: an unknown choice, "throughput" in float32, or "xla" for anything but float32 without padding.
+    "bfloat16", "int8" and "int8_vnni" need oneDNN. "int8" is correct on every x86 CPU; "int8_vnni" rounds weights less,
+    but needs avx512_vnni or avx_vnni. "auto" chooses for this CPU. `other_cpu` skips the check that this CPU can run
+    the encoder. An impossible choice raises UserError.
     """
 
     compute: str = "float32"
@@ -65,11 +51,7 @@ class InferenceOptions:
             raise UserError("engine 'xla' is for compute 'float32' with padding 'skipped'")
 
     def resolved(self, config: AlbertConfig) -> Self:
-        """Returns the options with "auto" decided by this machine's CPU, for an encoder's configuration.
-
-        Raises:
-            UserError: engine "xla", and the encoder has an extension that it does not run.
-        """
+        """Replaces "auto" by the choice for this CPU; raises UserError if "xla" lacks an extension of the encoder."""
         compute, engine = self.compute, self.engine
         if compute == "auto":
             compute = "bfloat16" if has_bfloat16() else "float32"
@@ -85,7 +67,7 @@ class InferenceOptions:
 
     @property
     def dtype(self) -> tf.DType:
-        """The dtype of everything that is not 8-bit: the CPU that serves an int8 export may lack bfloat16 products."""
+        """The type of everything that is not in 8 bits: float32 for int8, as CPUs may lack bfloat16 products."""
         return tf.float32 if self.is_quantized else tf.dtypes.as_dtype(self.compute)
 
     @property
@@ -96,7 +78,7 @@ class InferenceOptions:
 def check_runs_here(options: InferenceOptions, hidden_act: str) -> None:
     """Raises UserError if the options cannot run here, unless they are for another CPU.
 
-    The CPU comes first: without AVX-512 a bfloat16 product ends the process.
+    It checks the CPU first: without AVX-512 a bfloat16 product ends the process.
     """
     if options.compute == "float32" or options.other_cpu:
         return

@@ -1,4 +1,4 @@
-"""The rows of an export: which tokens are computed, and how the tokens of a row attend to each other."""
+"""Rows of an export: which tokens are computed, and how they attend to each other."""
 
 import functools
 from collections.abc import Callable
@@ -13,22 +13,16 @@ from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, 
 
 
 class FlatBatch:
-    """The source of a batch's computed tokens.
+    """Selects the tokens of a batch to compute, by a mask bool [batch, length].
 
-    Args:
-        mask: bool [batch, length], the real tokens; an empty row counts its first. If the last token represents a row
-            and padding is skipped, a row's tokens are contiguous, anywhere in it.
-        config: of the encoder.
-        skip_padding: whether padding is left out of all products, or computed and masked.
-        one_row: whether it has only one row; its padding is then left out.
+    If padding is skipped and the last token represents a row, its real tokens must be contiguous.
 
     Attributes:
-        mask: as given, with a token in each row.
-        masked: the same if padding is computed; else None.
-        order: int32 [batch], the batch's number of each row; shorter rows first if padding is left out.
-        lengths: int32 [batch], computed tokens of each of these rows.
-        cells: int32 [tokens], the index of each token in the flat batch.
-        computed: the same; without padding also a cell 0 for each token that rounds up the products' sizes.
+        masked: The mask if padding is computed, else None.
+        order: int32 [batch], row numbers; by ascending length if padding is skipped.
+        lengths: int32 [batch], computed tokens of each row, in `order`.
+        cells: int32 [tokens], the tokens' indices in the flattened batch.
+        computed: `cells`; if padding is skipped, zeros follow up to a size in SIZES.
     """
 
     lengths: Tensor
@@ -53,13 +47,12 @@ class FlatBatch:
         self.computed = tf.pad(self.cells, [[0, missing(tf.size(self.cells))]])
 
     def restore(self, of_rows: Tensor) -> Tensor:
-        """Restores the batch's order of [rows, ...]."""
         if self.masked is not None:
             return of_rows
         return tf.gather(of_rows, tf.math.invert_permutation(self.order))
 
     def rectangle(self, values: Tensor) -> Tensor:
-        """Scatters [computed tokens, ...] into the batch, float32, with zeros elsewhere."""
+        """Converts [computed tokens, ...] to float32 [batch, length, ...], with zeros elsewhere."""
         width = values.shape[1:]
         if self.masked is not None:
             return tf.reshape(tf.cast(values, tf.float32), [self.size, self.length, *width])
@@ -69,21 +62,13 @@ class FlatBatch:
 
 
 def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
-    """Tokens that count as real whatever the mask says: bool, broadcast to [batch, length].
-
-    This is each row's first; if padding may precede a row, only if it has no other.
-    """
+    """Returns the mask of tokens that count as real: each row's first, or with `last_token` each empty row's."""
     is_first = tf.range(tf.shape(mask)[1]) == 0
     return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if last_token else is_first
 
 
 class BatchRows(Rows):
-    """Rows of a FlatBatch.
-
-    Attributes:
-        features: of extensions, by name.
-        hoisted: what extensions computed once for all steps.
-    """
+    """The rows of a FlatBatch; `hoisted` holds values that extensions compute once for all steps."""
 
     def __init__(self, batch: FlatBatch, config: AlbertConfig, attention: Attention):
         self.batch, self.config, self.attention = batch, config, attention
@@ -94,7 +79,7 @@ class BatchRows(Rows):
         self.features[name] = values
 
     def of_batch(self, values: Tensor) -> Tensor:
-        """Converts [batch, length] values, such as segment_ids, for `add_feature`."""
+        """Converts values [batch, length] for `add_feature`."""
         raise NotImplementedError
 
     def rectangle(self, values: Tensor) -> Tensor:
@@ -105,7 +90,7 @@ class BatchRows(Rows):
 
 
 class OneRow(BatchRows):
-    """A batch of one row, without tables, gathers and conditions. Its numbers are those of FlatRows."""
+    """A batch of one row, computed without index tables; values equal those of FlatRows."""
 
     def __init__(self, batch: FlatBatch, config: AlbertConfig, attention: Attention):
         super().__init__(batch, config, attention)
@@ -143,15 +128,9 @@ class OneRow(BatchRows):
 
 
 class FlatRows(BatchRows):
-    """Concatenated rows, shorter ones first.
+    """Concatenated rows, sorted by ascending length; by default all rows of the batch.
 
-    Args:
-        batch: the source of the tokens.
-        config: of the encoder.
-        attention: how heads attend.
-        lengths: int32 [rows], ascending; None: all rows of the batch.
-        mask: see `make_tables`.
-        cells: int32 [tokens], the index of each token in the flat batch; None: all of it.
+    `lengths` is [rows]; `cells` are the tokens' indices in the flattened batch.
     """
 
     def __init__(
@@ -172,7 +151,6 @@ class FlatRows(BatchRows):
         self.row_of_tokens: Any = None
 
     def again(self, tables: Tables, features: dict[str, Tensor]) -> "FlatRows":
-        """Returns rows with tables and features from outside of a loop."""
         rows = object.__new__(FlatRows)
         BatchRows.__init__(rows, self.batch, self.config, self.attention)
         rows.tables, rows.features, rows.hoisted = tables, features, self.hoisted
@@ -248,7 +226,7 @@ class FlatRows(BatchRows):
         return tf.reshape(self.attention(query, key, value, pairs, step), [-1, self.config.head_size])
 
     def find_rows(self) -> tuple[Tensor, Tensor]:
-        """Returns the row of every computed token, int32 [tokens], and the same with -1 for tokens outside all sums."""
+        """Returns each computed token's row number, int32 [tokens], and the same with -1 where sums skip a token."""
         lengths = self.tables.lengths
         row = tf.repeat(tf.range(tf.size(lengths)), lengths)
         counts = tf.gather(tf.reshape(self.batch.mask, [-1]), self.cells)
@@ -268,14 +246,9 @@ class FlatRows(BatchRows):
 
 
 class RowPairs(TokenPairs):
-    """Pairs of rows of an export.
+    """The token pairs of an export's rows.
 
-    Args:
-        bias: returns float32 [rows, 1, 1, keys], if needed.
-        features: see `TokenPairs`.
-        summary: see `TokenPairs`; 0 is the first column of all rows.
-        hoisted: what extensions computed once for all steps.
-        is_masked: whether the bias is not 0; None: it may be.
+    `bias` returns float32 [rows, 1, 1, keys]; `is_masked`: whether any of it is not 0 (None: unknown).
     """
 
     def __init__(
@@ -286,7 +259,6 @@ class RowPairs(TokenPairs):
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]
-        """Returns float32 [rows, 1, 1, keys]."""
         return self._make_bias()
 
     def masked(self, scores: Tensor) -> Tensor:

@@ -1,8 +1,4 @@
-"""Index tables with which attention finds each row's tokens among concatenated tokens.
-
-Only attention needs rectangles. One gather takes them from the flat product and one puts them back; both also transpose
-tokens and heads.
-"""
+"""Index tables by which attention gathers each row's tokens and puts results back in place."""
 
 from typing import NamedTuple
 
@@ -22,9 +18,9 @@ SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 
 
 class Tables(NamedTuple):
-    """The index tables of some rows, shorter ones first.
+    """The index tables of rows, sorted by ascending length.
 
-    Blocks are attention's rectangles: int32 (bool) [blocks + 1]; the last is empty, so that a batch of no rows has one.
+    A block is the rows that attention pads to one length. Fields of blocks are [blocks + 1]: the last block is empty.
     """
 
     lengths: Tensor  # [rows]
@@ -46,14 +42,10 @@ class Tables(NamedTuple):
 
 
 def make_tables(lengths: Tensor, block_lengths: Tensor, config: AlbertConfig, mask: Tensor | None = None) -> Tables:
-    """Returns the tables of some rows.
+    """Returns the tables of rows with `lengths` int32 [rows], ascending.
 
-    Args:
-        lengths: int32 [rows], ascending: tokens of each row.
-        block_lengths: int32 [rows], the padded lengths in attention: the next of SIZES, independent of other rows.
-        config: of the encoder.
-        mask: bool [rows, length] if some of those tokens are padding to be masked; all lengths, and all
-            `block_lengths`, are equal then.
+    `block_lengths` are the lengths to which attention pads the rows. `mask` is bool [rows, length] if padding is
+    computed; lengths are equal then.
     """
     starts, last_token = tf.cumsum(lengths, exclusive=True), config.spec.last_token
     longest, _, counts = tf.unique_with_counts(block_lengths)
@@ -105,10 +97,7 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Te
 
 
 def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
-    """The indices of a batch with computed padding, where a row's first real token replaces its padding.
-
-    See `beyond`; the values at padding depend on the padded length.
-    """
+    """Replaces the indices of computed padding by those of the row's first real token; `beyond` says why."""
     places = tf.range(tf.shape(mask)[1])
     first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]
     shift = tf.where(mask, 0, first - places) * 3 * num_heads
@@ -116,29 +105,28 @@ def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
 
 
 def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:
-    """How many positions each cell of a block's rows is after its row's last token; 0 up to that.
+    """Returns how far each position of the padded rows is behind its row's last token; 0 for the row's tokens.
 
-    A block's padding reads that token again: masked keys must be the row's own, since the values multiplied by 0 may be
-    NaN or infinite.
+    Padding reads that last token: another row's values may be NaN or infinite, and 0 times those is NaN.
     """
     return tf.maximum(ranges(1 - lengths, block_lengths), 0)
 
 
 def round_up(counts: Tensor) -> Tensor:
-    """Rounds an int32 vector up to the next of SIZES; larger values stay."""
+    """Rounds each number of an int32 vector up to one in SIZES; larger numbers stay."""
     return tf.maximum(tf.gather(SIZES, tf.minimum(tf.searchsorted(SIZES, counts), len(SIZES) - 1)), counts)
 
 
 def longest_block(length: int) -> int:
-    """Returns the padded length of the longest row in attention."""
+    """Returns the length to which attention pads a row."""
     return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
 
 
 def missing(count: Tensor) -> Tensor:
-    """Returns what `round_up` adds to one number."""
+    """Returns how much `round_up` adds to a number."""
     return round_up(count[tf.newaxis])[0] - count
 
 
 def ranges(starts: Tensor, counts: Tensor) -> Tensor:
-    """Returns starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..., in one vector."""
+    """Concatenates ranges: `counts[0]` numbers from `starts[0]`, then `counts[1]` from `starts[1]`, and so on."""
     return tf.ragged.range(starts, starts + counts).flat_values

@@ -22,7 +22,7 @@ _SWITCH_SECONDS = 0.0005
 
 
 def main(arguments: list[str]) -> int:
-    """Serves until SIGTERM or SIGINT. Returns the exit status: 0, or 255 when it could not start."""
+    """Serves until SIGTERM or SIGINT; returns 0, or 255 if it cannot start."""
     try:
         options, unknown = flags.parse(arguments)
     except flags.BadFlag as error:
@@ -95,11 +95,6 @@ def _serve(options: flags.ServerOptions) -> int:
 
 
 def _drain(server, seconds: float) -> None:
-    """Stops `server` within the time given.
-
-    Ends the process where something that nothing can cut off outlives it: the run of a graph, or the conversion of a
-    large body.
-    """
     end = time.monotonic() + seconds + _CLOSING_SECONDS
     stopping = threading.Thread(target=server.stop, args=(seconds,))
     stopping.start()
@@ -124,7 +119,7 @@ def _version() -> str:
 
 
 def run() -> None:
-    """Entry point of the console script."""
+    """Runs the command."""
     try:
         sys.exit(main(sys.argv[1:]))
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Queues of open batches and the threads that run them, by the rules of TensorFlow's SharedBatchScheduler."""
+"""Queues of batches and the threads that run them, as in TensorFlow's SharedBatchScheduler."""
 
 import collections
 import threading
@@ -15,7 +15,7 @@ from serving.model_server.status import StatusError
 
 @dataclass
 class WaitingRows:
-    """Rows of one request, waiting for a batch. `done` carries the outputs or the error."""
+    """Rows of one request that wait for a batch; `done` receives the outputs or the error."""
 
     inputs: Any
     size: int
@@ -25,7 +25,7 @@ class WaitingRows:
 
 
 class WaitingBatch:
-    """Tasks to run together, and their number of rows."""
+    """Rows that run together."""
 
     def __init__(self):
         self.tasks: list[WaitingRows] = []
@@ -38,7 +38,7 @@ class WaitingBatch:
 
 
 class Queue:
-    """The waiting batches of one kind of request; only the last one is open. `users`: requests that use the queue."""
+    """The waiting batches of one kind of request; only the last takes more rows."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Queue:
         timeout: float,
         max_enqueued_batches: int,
     ):
-        """process(tasks) must resolve every task's `done`; timeout in seconds from a batch's first task."""
+        """`timeout`: seconds that a batch waits after its first rows."""
         self._scheduler = scheduler
         self._max_batch_size = max_batch_size
         self._timeout = timeout
@@ -58,7 +58,7 @@ class Queue:
         self.users = 0
 
     def submit(self, tasks: list[WaitingRows]) -> None:
-        """Enqueues all of `tasks`, each no larger than a batch, or none. Raises StatusError UNAVAILABLE when full."""
+        """Enqueues all rows or none; raises StatusError UNAVAILABLE if the queue is full."""
         with self._scheduler.changed:
             opened = self._new_batches(tasks)
             if opened > self._max_enqueued_batches - len(self._batches):
@@ -75,12 +75,11 @@ class Queue:
             self._scheduler.changed.notify(1 + opened)
 
     def free_rows(self) -> int:
-        """Free rows in the open batch; a whole batch when none is open."""
         with self._scheduler.changed:
             return self._max_batch_size - (self._batches[-1].size if self._batches else 0)
 
     def ready_at(self) -> float | None:
-        """When the first batch may run (time.monotonic), None without one. The caller holds the scheduler's lock."""
+        """Returns when the first batch may run (time.monotonic), or None. Hold the scheduler's lock."""
         if not self._batches:
             return None
         if len(self._batches) > 1 or self._batches[0].size >= self._max_batch_size:
@@ -88,7 +87,6 @@ class Queue:
         return self._batches[0].opened + self._timeout
 
     def take(self) -> WaitingBatch:
-        """The caller holds the scheduler's lock."""
         return self._batches.popleft()
 
     def _fits(self, task: WaitingRows) -> bool:
@@ -122,7 +120,6 @@ class BatchScheduler:
             self._queues.append(queue)
 
     def remove(self, queue: Queue) -> None:
-        """The queue must be empty."""
         with self.changed:
             self._queues.remove(queue)
 

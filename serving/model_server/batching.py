@@ -1,4 +1,4 @@
-"""Joins the tensors of several requests, pads them, and splits the outputs, as TF Serving's batching_session.cc."""
+"""Joins the tensors of requests and splits the outputs, like TF Serving's batching_session.cc."""
 
 import concurrent.futures
 import contextlib
@@ -28,7 +28,7 @@ _PER_MODEL_FILE = "batching_params.pbtxt"
 
 @dataclass(frozen=True)
 class BatchingOptions:
-    """BatchingParameters with defaults; times in seconds, sizes in rows."""
+    """The fields of BatchingParameters; times in seconds, sizes in rows."""
 
     max_batch_size: int
     timeout: float
@@ -60,7 +60,6 @@ class BatchingOptions:
         )
 
     def check(self) -> None:
-        """Raises StatusError for contradictory sizes."""
         for name in ("max_batch_size", "max_execution_batch_size", "max_enqueued_batches"):
             if getattr(self, name) < 1:
                 raise invalid_argument(f"{name} must be positive; was {getattr(self, name)}")
@@ -80,12 +79,11 @@ class BatchingOptions:
             )
 
     def padded_size(self, size: int) -> int:
-        """The smallest allowed batch size that holds `size` rows."""
         return next((allowed for allowed in self.allowed_batch_sizes if allowed >= size), size)
 
 
 class BatchingRunner:
-    """Runs requests with the same kinds of inputs and the same outputs together on `wrapped`."""
+    """Runs requests with the same inputs and outputs together on `wrapped`."""
 
     def __init__(
         self,
@@ -94,7 +92,6 @@ class BatchingRunner:
         options: BatchingOptions,
         signatures: Iterable[meta_graph_pb2.SignatureDef] = (),
     ):
-        """Raises StatusError when `options` contradict each other."""
         options.check()
         self._wrapped = wrapped
         self._scheduler = scheduler
@@ -118,7 +115,6 @@ class BatchingRunner:
         return results[0] if len(results) == 1 else [_joined(parts) for parts in zip(*results, strict=True)]
 
     def close(self) -> None:
-        """Must be called after the last run has returned."""
         self._wrapped.close()
 
     def _checked_size(self, feeds: Feeds) -> int:
@@ -151,7 +147,6 @@ class BatchingRunner:
 
     @contextlib.contextmanager
     def _queue(self, feeds: Feeds, fetches: list[str]) -> Iterator[Queue]:
-        """The queue for requests of this kind, removed with its last user so that clients cannot pile up queues."""
         key = (tuple(sorted(self._kind(name, value) for name, value in feeds.items())), tuple(fetches))
         with self._lock:
             queue = self._queues.get(key)
@@ -168,7 +163,7 @@ class BatchingRunner:
                     self._scheduler.remove(queue)
 
     def _kind(self, name: str, value: np.ndarray) -> tuple:
-        """What two requests must share to run together, so that a client's bad input cannot fail another's request."""
+        """Returns what requests of a batch must share, so that one's bad input cannot fail the others."""
         fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
         return name, value.dtype, value.ndim, fixed, value.size > 0
 
@@ -230,10 +225,7 @@ class BatchingRunner:
 
 
 def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
-    """Pads every dimension but the first with copies of each array's first element.
-
-    All are of one rank, and all or none are empty.
-    """
+    """Pads arrays to one shape (except the first dimension), each with its first element."""
     if values[0].ndim > _MAX_PADDED_RANK:
         raise invalid_argument("Only tensors with rank from 1 to 6 can be padded.")
     largest = np.max([value.shape[1:] for value in values], axis=0).astype(int).tolist()
@@ -275,10 +267,9 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class Batching:
-    """The batching of a whole server by its flags: which models are batched, on which threads."""
+    """The server's batching, set by its flags."""
 
     def __init__(self, options: ServerOptions):
-        """Raises StatusError when the parameters file cannot be read."""
         self._per_model = options.enable_per_model_batching_parameters
         self._common = None
         self._scheduler = None
@@ -296,7 +287,7 @@ class Batching:
         self._scheduler = BatchScheduler(self._common.threads)
 
     def wrapped(self, model: WholeModel, path: str) -> GraphRunner:
-        """`model`, batched if the flags and the version's folder ask for it. Raises StatusError."""
+        """Returns `model`, batched if the flags and the version's folder ask for it."""
         if self._scheduler is None:
             return model
         if not self._per_model:

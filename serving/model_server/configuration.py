@@ -1,4 +1,4 @@
-"""Reads and checks the flags' text files: models, labels and TLS."""
+"""Reads and checks configuration files: models, labels and TLS."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -20,7 +20,7 @@ _PLATFORM = "tensorflow"
 
 
 def read_text_proto(path: str, message: M) -> M:
-    """Fills `message` from a text-format file. Raises StatusError."""
+    """Fills `message` from a text-format file; StatusError if it cannot."""
     text = ""
     try:
         text = read_limited(path).decode()
@@ -38,14 +38,14 @@ def read_text_proto(path: str, message: M) -> M:
 
 
 def _without_quoted_line(complaint: str, text: str) -> str:
-    """The parser's message, "line:column : what", without the quoted line, which may hold a private key."""
+    """Removes the quoted line, which may hold a private key, from a parser's message."""
     for line in text.split("\n"):
         complaint = complaint.replace(f"'{line}': ", "")
     return complaint
 
 
 def server_config(options: ServerOptions) -> ModelServerConfig:
-    """The models that the flags configure."""
+    """Returns the models that the flags configure."""
     if options.model_config_file:
         return read_text_proto(options.model_config_file, ModelServerConfig())
     config = ModelServerConfig()
@@ -56,7 +56,7 @@ def server_config(options: ServerOptions) -> ModelServerConfig:
 
 
 def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> dict[str, ModelConfig]:
-    """Model name -> configuration. Raises StatusError for one that must not replace its `old` one."""
+    """Returns configurations by model name; StatusError if one may not replace the `old` one."""
     if old and config.WhichOneof("config") != "model_config_list":
         # An empty file, too: a writer that truncates it first must not unload every model.
         raise StatusError(
@@ -90,7 +90,7 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
 
 
 def platform_of(model: ModelConfig) -> str:
-    """The platform by its new name or by the deprecated type. Raises StatusError when both or neither is set."""
+    """Returns a model's platform, from `model_platform` or the deprecated `model_type`."""
     if model.model_type:
         if model.model_platform:
             raise invalid_argument(
@@ -107,9 +107,9 @@ def platform_of(model: ModelConfig) -> str:
 def checked_labels(
     models: dict[str, ModelConfig], old: dict[str, dict[str, int]], available: dict[str, list[int]], allow_new: bool
 ) -> dict[str, dict[str, int]]:
-    """Returns model name -> label -> version.
+    """Returns versions by model name and label.
 
-    A label may only name an available version; with `allow_new`, a new label may name any. Else raises StatusError.
+    A label must name an available version; with `allow_new`, a new label may name any.
     """
     for model in models.values():
         for label, version in model.version_labels.items():
@@ -125,10 +125,9 @@ def checked_labels(
 
 
 def server_credentials(path: str) -> grpc.ServerCredentials | None:
-    """Returns the credentials of the gRPC port from --ssl_config_file, None without a path.
+    """Returns the gRPC port's credentials from --ssl_config_file, a text SSLConfig with PEM texts.
 
-    The file is a text SSLConfig whose fields hold PEM text. With client_verify, clients must show a certificate that
-    custom_ca signed. Raises StatusError for unusable texts.
+    With client_verify, clients need a certificate signed by custom_ca.
     """
     if not path:
         return None
@@ -152,10 +151,7 @@ def server_credentials(path: str) -> grpc.ServerCredentials | None:
 
 
 def _are_usable(credentials: grpc.ServerCredentials) -> bool:
-    """Whether gRPC accepts the keys, which it reads only when it opens a port.
-
-    The same error reports a port in use, so a surely free port is opened on a server that never starts.
-    """
+    """Returns whether gRPC accepts the keys, by opening a port on a server that never starts."""
     server = grpc.server(ThreadPoolExecutor(1))
     try:
         return bool(server.add_secure_port("127.0.0.1:0", credentials))

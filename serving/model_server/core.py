@@ -1,4 +1,4 @@
-"""The core that gRPC and REST share: models by name, version or label, and configuration changes."""
+"""The models in service, found by name, version or label."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ServerCore:
-    """The models in service."""
+    """Loads models and finds them for requests."""
 
     def __init__(self, options: ServerOptions):
         self.options = options
@@ -53,10 +53,7 @@ class ServerCore:
         self._generation = 0
 
     def start(self) -> None:
-        """Loads the configured models and waits until each is available; rereads a config file meanwhile.
-
-        Raises StatusError when a model does not become available.
-        """
+        """Loads the configured models and waits for each; meanwhile rereads the config file."""
         models = configuration.checked_models(configuration.server_config(self.options), {})
         # Before anything is loaded: the real server, too, refuses labels at start without the flag.
         self._labels = self._checked_labels(models)
@@ -70,17 +67,10 @@ class ServerCore:
         self._manager.end_initial_load()
 
     def reload(self, config: ModelServerConfig, timeout: float | None = None) -> None:
-        """Replaces the whole configuration and waits for its new models.
-
-        A later call ends the wait of an earlier one, so that a wrong base path can be corrected.
-
-        Args:
-            config: the models; all others are unloaded.
-            timeout: seconds to wait, None = no limit; loading goes on after it.
+        """Replaces the configuration and waits for its new models; loading goes on after `timeout` seconds.
 
         Raises:
-            StatusError: for a bad configuration, a failed model, the end of the time (DEADLINE_EXCEEDED) or a later
-                configuration (ABORTED).
+            StatusError: a bad configuration, a failed model, a timeout (DEADLINE_EXCEEDED) or another reload (ABORTED).
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._reloading:
@@ -101,7 +91,6 @@ class ServerCore:
                 _raise_failed(failed, "model(s)")
 
     def reread(self) -> None:
-        """Applies the model config file without waiting for models. Raises StatusError when it is bad."""
         config = configuration.server_config(self.options)
         with self._reloading:
             models = configuration.checked_models(config, self._models)
@@ -113,14 +102,13 @@ class ServerCore:
 
     @contextlib.contextmanager
     def use(self, spec: model_pb2.ModelSpec) -> Iterator[Servable]:
-        """The servable that `spec` names, open until the context ends. Raises StatusError."""
+        """Yields the servable that `spec` names, open within the context."""
         name, number = self._resolved(spec)
         with self._manager.use(name, number) as version:
             yield version.servable
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The configured models."""
         return tuple(self._models)
 
     def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
@@ -136,7 +124,7 @@ class ServerCore:
         self._source.configure(models)
 
     def _wait_for_all(self) -> list[Version] | None:
-        """The failed versions of models that have no other; None when the config file must be read again first."""
+        """Returns the versions that failed; None when the config file must be reread first."""
         pause = self.options.model_config_file_poll_wait_seconds if self.options.model_config_file else 0
         end = time.monotonic() + (pause if pause > 0 else math.inf)
         failed = self._manager.wait_until_available(
@@ -145,7 +133,6 @@ class ServerCore:
         return failed if self.interrupted.is_set() or time.monotonic() < end else None
 
     def _check_wait(self, generation: int, deadline: float) -> bool:
-        """Raises StatusError when a reload's wait must end; returns False."""
         if self._generation != generation:
             raise StatusError(StatusCode.ABORTED, "A later configuration took the place of this one")
         if self.interrupted.is_set():

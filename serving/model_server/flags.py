@@ -1,4 +1,4 @@
-"""tensorflow_model_server's command line: its names, its defaults and its way of reading them."""
+"""tensorflow_model_server's flags and their parser."""
 
 import dataclasses
 import difflib
@@ -17,7 +17,7 @@ _NOT_HERE = "Accepted, but has no effect here."
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptions:
-    """The value of every flag; `--name=value` sets the field `name`."""
+    """The values of all flags."""
 
     groups: ClassVar[dict[str, str]] = {
         "Models": "model_name model_base_path model_config_file file_system_poll_wait_seconds enable_model_warmup",
@@ -126,21 +126,18 @@ _FIELDS = {field.name: field for field in dataclasses.fields(ServerOptions)}
 
 
 class BadFlag(ValueError):
-    """A known flag with a value it cannot have."""
+    """A known flag has an invalid value."""
 
 
 def parse(arguments: Sequence[str]) -> tuple[ServerOptions, list[str]]:
-    """Reads `--name=value` and bare `--bool`.
+    """Reads `--name=value` and bare `--bool`; returns the options and the unknown arguments.
 
     >>> options, unknown = parse(["--port=8501", "--enable_batching", "--bogus=1"])
     >>> options.port, options.enable_batching, unknown
     (8501, True, ['--bogus=1'])
 
-    Returns:
-        The options, and what was not understood (the server says so and goes on).
-
     Raises:
-        BadFlag: for a known flag without a value, or with one it cannot have.
+        BadFlag: a known flag has no value or an invalid one.
     """
     values: dict[str, Any] = {}
     unknown = []
@@ -189,7 +186,7 @@ python -m {_MODULE} --model_config_file=models.config --gateway_port=8080"""
 
 
 def usage(wrong: str = "") -> str:
-    """Returns one line that says how the server is started, and the flag that `wrong` may have been meant to be."""
+    """Returns a usage line, with the flag most similar to `wrong`."""
     near = difflib.get_close_matches(wrong.lstrip("-").partition("=")[0], _FIELDS, n=1)
     advice = f"did you mean --{near[0]}? " if near else ""
     line = f"usage: {command_name(_MODULE)} --model_name=NAME --model_base_path=/ABSOLUTE/FOLDER [--flag=value ...]"

@@ -30,7 +30,7 @@ _HEALTH_NAMES = ("", "ModelService", "PredictionService")
 
 
 class _Health(health.HealthServicer):
-    """Watches of all other names share one entry: the library remembers each name ever watched."""
+    """A health service with one entry for all unknown names, since the library keeps every watched name."""
 
     def Watch(self, request, context, send_response_callback=None):
         known = request.service in _HEALTH_NAMES
@@ -38,10 +38,9 @@ class _Health(health.HealthServicer):
 
 
 class _Deferring:
-    """Runs a context's callbacks on threads of their own.
+    """Runs a context's callbacks on separate threads.
 
-    gRPC's one callback thread also reports finished sends. The library's callback for the end of a watch takes a lock
-    held during a send, so it would deadlock there.
+    On gRPC's callback thread, the end of a watch would deadlock: it takes a lock that a send holds.
     """
 
     def __init__(self, context: grpc.ServicerContext):
@@ -58,7 +57,6 @@ class GrpcServer:
     """A running gRPC server in front of `core`."""
 
     def __init__(self, core: ServerCore, access_log: RequestLog, credentials: grpc.ServerCredentials | None = None):
-        """credentials: TLS for every address; None = plain. Raises StatusError when it cannot listen."""
         options = core.options
         self._core = core
         self._access_log = access_log
@@ -82,7 +80,6 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace: float | None = None) -> None:
-        """Refuses new requests; waits up to `grace` seconds (None = no limit) for running ones."""
         if self._health:
             self._health.enter_graceful_shutdown()
         self._server.stop(grace=grace if grace is not None else 365 * 86400).wait()
@@ -144,7 +141,6 @@ def _timeout(context: grpc.ServicerContext) -> float | None:
 
 
 def _channel_arguments(text: str) -> list[tuple[str, Any]]:
-    """ "k=v,k=v" after the server's own arguments; a value is a number if it reads as one."""
     arguments: dict[str, Any] = {
         "grpc.max_receive_message_length": _UNLIMITED,
         "grpc.max_send_message_length": _UNLIMITED,

@@ -1,4 +1,4 @@
-"""Converts REST bodies to tensors and tf.Examples, with the type rules of TF Serving's json_tensor.cc."""
+"""Converts REST bodies to tensors and tf.Examples, by the type rules of TF Serving's json_tensor.cc."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ _NAMES = {types_pb2.DT_FLOAT: "float", types_pb2.DT_DOUBLE: "double", types_pb2.
 
 
 def predict_inputs(document: dict[str, Any], infos: TensorInfos) -> tuple[dict[str, np.ndarray], bool]:
-    """Input alias -> array, and whether the body is in row format ("instances"). Raises StatusError."""
+    """Returns arrays by input alias, and whether the body is in row format ("instances")."""
     if "instances" in document and "inputs" in document:
         raise format_error(
             document, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist "
@@ -75,7 +75,6 @@ def _row_inputs(instances: list, infos: TensorInfos) -> dict[str, np.ndarray]:
 
 
 def _row_error(instances: list, infos: TensorInfos, objects: bool) -> StatusError | None:
-    """The real server's error for the first bad row, searched for after a conversion of all rows failed."""
     shapes: dict[str, tuple[int, ...]] = {}
     for index, row in enumerate(instances):
         if objects != is_plain_object(row):
@@ -131,7 +130,6 @@ def _dense(name: str, value: Any, dtype: int) -> np.ndarray:
 
 
 def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
-    """Shape, from the first element at every depth, and leaves; a list of another size is an error."""
     shape: list[int] = []
     probe = value
     while type(probe) is list:
@@ -158,12 +156,12 @@ def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
 
 
 def _slices(leaves: list) -> Iterator[list]:
-    """`leaves` in slices of a few milliseconds of C code, which holds Python's lock while other requests wait."""
+    """Yields `leaves` in slices that take a few milliseconds of C code, so that other threads can run."""
     return (leaves[begin : begin + _SLICE] for begin in range(0, len(leaves), _SLICE))
 
 
 def _array(leaves: list, dtype: int) -> np.ndarray:
-    """[n] array of the leaves: no string is a number, no 1.5 an integer. Raises StatusError for the first bad leaf."""
+    """Converts JSON values to an array [n]; refuses strings for numbers, and 1.5 for an integer."""
     if dtype not in _CONVERSIONS:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,
@@ -238,7 +236,7 @@ def _shape_text(shape: tuple[int, ...]) -> str:
 
 
 def examples_input(document: dict[str, Any]) -> input_pb2.Input:
-    """The body of classify and regress: "examples", and "context" whose features all share. Raises StatusError."""
+    """Returns the "examples" of classify and regress, with the shared features of "context"."""
     result = input_pb2.Input()
     target = result.example_list
     if "context" in document:

@@ -1,4 +1,4 @@
-"""REST answers: the JSON text that TF Serving writes, to the digit."""
+"""REST answers with the same JSON text as TF Serving's, digit for digit."""
 
 import base64
 import itertools
@@ -30,10 +30,7 @@ def error(message: str) -> bytes:
 
 
 def predictions(outputs: Mapping[str, np.ndarray], row_format: bool) -> bytes:
-    """Row format: {"predictions": [one entry per row]}; column format: {"outputs": one tensor or an object of them}.
-
-    Raises StatusError when the outputs differ in rows, or a dtype has no JSON form.
-    """
+    """Returns row format, {"predictions": [...]}, or column format, {"outputs": ...}."""
     if not outputs:
         raise invalid_argument("Cannot convert empty tensor map to JSON")
     outputs = {name: np.asarray(outputs[name]) for name in sorted(outputs)}
@@ -80,7 +77,6 @@ def _columns(outputs: Mapping[str, np.ndarray]) -> str:
 
 
 def _nested(leaves: list[str], shape: Sequence[int], brackets, stop: int = 0) -> list[str]:
-    """Joins leaves into lists from the innermost dimension outwards, down to dimension `stop`."""
     for depth in range(len(shape) - 1, stop - 1, -1):
         start, separator, end = brackets(depth)
         size, count = shape[depth], int(np.prod(shape[:depth], dtype=np.int64))
@@ -112,10 +108,7 @@ def _leaf_texts(name: str, value: np.ndarray) -> list[str]:
 
 
 def float_texts(values: np.ndarray) -> list[str]:
-    """Six significant digits where they read back as the same number, else 9 (17 for double); "3.0" for whole ones.
-
-    values: [n] float32 or float64.
-    """
+    """Formats floats [n] with six significant digits if they read back equal, else 9 (float64: 17)."""
     # In slices: a single formatting of millions would hold Python's lock for seconds, and with it every request.
     slices = (values[begin : begin + _SLICE] for begin in range(0, len(values), _SLICE))
     return list(itertools.chain.from_iterable(map(_float_texts, slices)))
@@ -136,7 +129,7 @@ _WORDS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def classification(result: classification_pb2.ClassificationResult) -> bytes:
-    """Returns labels and scores of each example; raises StatusError without any."""
+    """Returns labels and scores of each example."""
     if not result.classifications:
         raise invalid_argument("Cannot convert empty ClassificationResults to JSON")
     entries = []
@@ -148,7 +141,7 @@ def classification(result: classification_pb2.ClassificationResult) -> bytes:
 
 
 def regression(result: regression_pb2.RegressionResult) -> bytes:
-    """Returns one value for each example; raises StatusError without any."""
+    """Returns one value per example."""
     if not result.regressions:
         raise invalid_argument("Cannot convert empty RegressionResults to JSON")
     values = float_texts(np.array([entry.value for entry in result.regressions], np.float32))

@@ -1,4 +1,4 @@
-"""JSON bodies and their values, by the rules of TF Serving's json_tensor.cc."""
+"""JSON bodies and values, by the rules of TF Serving's json_tensor.cc."""
 
 import base64
 import binascii
@@ -43,10 +43,10 @@ _SOON_PARSED = 2**21
 
 
 def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
-    """Returns the JSON object at the start of a body; ignores what follows. Raises StatusError.
+    """Returns the JSON object at the start of a body; ignores the rest.
 
-    Invalid UTF-8 in strings becomes surrogate escapes. NaN, Inf and Infinity, with or without a minus, are numbers.
-    Nesting has no limit. deadline: in time.monotonic()'s seconds.
+    Invalid UTF-8 becomes surrogate escapes. NaN, Inf and Infinity, also negative, are numbers. `deadline` is in
+    time.monotonic()'s seconds.
     """
     try:
         value = msgspec.json.decode(body)
@@ -88,7 +88,7 @@ def _decoded(text: str, start: int, deadline: float) -> tuple[Any, int]:
 
 
 def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any, int]:
-    """Same as JSONDecoder.raw_decode, without recursion, and lets other threads run."""
+    """Decodes like JSONDecoder.raw_decode, but without recursion, and lets other threads run."""
     containers: list[list | dict] = []
     keys: list[str] = []
     check = position
@@ -151,7 +151,7 @@ def _read_key(text: str, position: int, keys: list[str]) -> int:
 
 
 def signature_name(document: dict[str, Any]) -> str:
-    """The optional "signature_name". Raises StatusError when it is no string."""
+    """Returns the optional "signature_name"."""
     name = document.get("signature_name", "")
     if type(name) is not str:
         raise invalid_argument(
@@ -161,7 +161,7 @@ def signature_name(document: dict[str, Any]) -> str:
 
 
 def as_bytes(value: str | dict) -> bytes:
-    """Returns the bytes of a string or of a base64 object; raises StatusError for other values."""
+    """Returns the bytes of a string or base64 object; StatusError for other values."""
     if type(value) is str:
         try:
             return value.encode("utf-8", "surrogateescape")
@@ -194,12 +194,12 @@ def format_error(document: dict, complaint: str) -> StatusError:
 
 
 def json_type(value: Any) -> str:
-    """Returns the real server's name of a value's type; for a bool, its value."""
+    """Returns the name of a value's type in TF Serving's messages."""
     return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
 
 
 def shown(value: Any) -> str:
-    """JSON text for an error message, cut if long."""
+    """Returns JSON text for an error message, cut if long."""
     text = ""
     try:
         for piece in _ENCODER.iterencode(value):

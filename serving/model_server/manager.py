@@ -1,6 +1,6 @@
-"""The life cycle of model versions: wanted, loading, available, unloading, ended.
+"""The life cycle of model versions.
 
-A new version is available before the old one is unloaded. A version is closed only after its last request.
+An old version is unloaded after the new one is available and its last request has ended.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ class Closable(Protocol):
 
 
 class Version:
-    """One version of one model. The manager's lock guards its fields."""
+    """One version of a model, guarded by the manager's lock."""
 
     def __init__(self, name: str, number: int, path: str):
         self.name, self.number, self.path = name, number, path
@@ -53,7 +53,7 @@ class Manager:
         unload_threads: int = 1,
         initial_load_threads: int = 4,
     ):
-        """load(name, version, path) -> a servable; retry_interval in seconds."""
+        """`retry_interval` is in seconds."""
         self._load = load
         self._max_load_retries = max_load_retries
         self._retry_interval = retry_interval
@@ -66,17 +66,14 @@ class Manager:
         self._unload_pool = ThreadPoolExecutor(unload_threads, "unload")
 
     def aspire(self, name: str, versions: Mapping[int, str]) -> None:
-        """Sets which versions (number -> folder) of `name` are wanted from now on."""
+        """Sets the wanted versions (number to folder) of a model."""
         with self._changed:
             self._aspired[name] = dict(versions)
             self._update(name)
 
     @contextlib.contextmanager
     def use(self, name: str, number: int | None = None) -> Iterator[Version]:
-        """Keeps an available version open during the context: the latest unless `number` is given.
-
-        Raises StatusError NOT_FOUND.
-        """
+        """Yields an available version, `number` or the latest, which stays loaded within the context."""
         with self._changed:
             version = self._find_available(name, number)
             version.references += 1
@@ -93,22 +90,15 @@ class Manager:
             return [n for n, version in self._versions.get(name, {}).items() if version.state == AVAILABLE]
 
     def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
-        """(version, state, error) of every version ever wanted, newest first."""
+        """Returns (version, state, error) of every version ever wanted, newest first."""
         with self._changed:
             versions = self._versions.get(name, {}).values()
             return sorted(((v.number, v.state, v.error) for v in versions), key=lambda v: v[0], reverse=True)
 
     def wait_until_available(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> list[Version]:
-        """Waits until a wanted version of each model is available or has failed.
+        """Waits until a version of each model is available or failed; returns the newest versions that failed.
 
-        As in the real server, the newest decides: an older one does not make up for its failure.
-
-        Args:
-            names: the models.
-            stop: called several times a second; ends the wait when it returns True or raises.
-
-        Returns:
-            The newest version of each model where it failed.
+        `stop` is called often, and ends the wait by True or an exception.
         """
         for name in names:
             self._wait_while(lambda name=name: not self._decided(name), stop)
@@ -117,13 +107,12 @@ class Manager:
         return [version for version in newest if version.state == END]
 
     def wait_until_settled(self, name: str, numbers: Iterable[int], stop: Callable[[], bool]) -> bool:
-        """Waits while a wanted one of these versions loads. Returns False when `stop` ended the wait."""
+        """Waits until none of these versions, if wanted, is loading; returns False if `stop` ended the wait."""
         return self._wait_while(
             lambda: any(v.number in numbers and v.state in (START, LOADING) for v in self._wanted(name)), stop
         )
 
     def _wait_while(self, condition: Callable[[], bool], stop: Callable[[], bool]) -> bool:
-        """`condition` is called with the lock held. Returns False when `stop` or `close` ended the wait."""
         with self._changed:
             while condition():
                 if self._closing or stop():
@@ -138,14 +127,12 @@ class Manager:
         return [version for version in self._wanted(name) if version.state in (AVAILABLE, END)]
 
     def end_initial_load(self) -> None:
-        """Makes later loads use the small pool, so that a swap leaves the processors to requests."""
         with self._changed:
             initial, self._initial_pool = self._initial_pool, None
         if initial is not None:
             initial.shutdown(wait=False)
 
     def close(self) -> None:
-        """Unloads everything after the requests that use it have ended."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -171,7 +158,6 @@ class Manager:
         return max(available, key=lambda version: version.number)
 
     def _update(self, name: str) -> None:
-        """The caller holds the lock."""
         versions = self._versions.setdefault(name, {})
         wanted = self._aspired.get(name, {})
         for version in list(versions.values()):
@@ -222,7 +208,6 @@ class Manager:
                 self._finish_load(version, servable, error)
 
     def _retry_after_pause(self, version: Version, path: str, retries: int, error: StatusError) -> None:
-        """path: the folder that failed; a new folder is tried at once."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closing or not version.aspired or version.path != path, self._retry_interval
@@ -233,7 +218,6 @@ class Manager:
                 self._finish_load(version, None, error)
 
     def _finish_load(self, version: Version, servable: Closable | None, error: StatusError | None) -> None:
-        """The caller holds the lock."""
         version.servable, version.error = servable, error
         version.state = END if servable is None else AVAILABLE
         if servable is not None:
@@ -255,9 +239,9 @@ class Manager:
 
 
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
-    """The available versions that TF Serving's AvailabilityPreservingPolicy lets go now.
+    """Returns the versions to unload, like TF Serving's AvailabilityPreservingPolicy.
 
-    These are all unwanted ones, but the highest stays while a version is wanted and none of those is available.
+    These are all unwanted ones, but the highest stays while no wanted version is available.
     """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)

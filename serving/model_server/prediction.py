@@ -1,4 +1,4 @@
-"""The PredictionService's calls: Predict takes named tensors; Classify, Regress and MultiInference take tf.Examples."""
+"""Predict on named tensors; Classify, Regress and MultiInference on tf.Examples."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,22 +35,12 @@ def predict(
     check_method: bool = False,
     counts: bool = True,
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """Runs one signature.
+    """Runs one signature; returns its resolved name and arrays by output alias.
 
-    Args:
-        servable: the model version.
-        signature_name: empty means serving_default.
-        inputs: input alias -> tensor of any shape.
-        output_filter: outputs to compute, all when empty.
-        timeout: seconds.
-        check_method: refuse signatures whose method is none of TF Serving's.
-        counts: whether to count truncated texts.
+    An empty `signature_name` means serving_default, an empty `output_filter` all outputs. `timeout` is in seconds.
+    `check_method` refuses signatures whose method is not TF Serving's; `counts` records token counts.
 
-    Returns:
-        The signature's resolved name, and output alias -> array.
-
-    Raises:
-        StatusError: as TF Serving does; tf.errors.OpError from the graph.
+    Raises StatusError, or tf.errors.OpError from the graph.
     """
     name = signature_name or DEFAULT_SIGNATURE
     signature = servable.signatures.get(name)
@@ -71,10 +61,7 @@ def predict(
 
 
 def _counted(servable: Servable, name: str, aliases: Sequence[str]) -> tuple[str, ...]:
-    """Returns the outputs that count the tokens of this request, none if it is not the one to count.
-
-    A client asks for tokens next to another request; if that one counts tokens, only it is counted.
-    """
+    """Returns the names of the token counts to record; none if another request for these texts records them."""
 
     def counts(key: str) -> tuple[str, ...]:
         outputs = servable.signatures[key].outputs if key in servable.signatures else {}
@@ -147,14 +134,14 @@ def _names(names: Iterable[str]) -> str:
 def classify(
     servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
 ) -> classification_pb2.ClassificationResult:
-    """Returns labels and scores of each example; `timeout` in seconds. Raises as `predict`."""
+    """Returns labels and scores of each example; `timeout` in seconds."""
     return _infer(servable, CLASSIFY, signature_name, examples, timeout)
 
 
 def regress(
     servable: Servable, signature_name: str, examples: input_pb2.Input, timeout: float | None = None
 ) -> regression_pb2.RegressionResult:
-    """Returns one value for each example; `timeout` in seconds. Raises as `predict`."""
+    """Returns one value per example; `timeout` in seconds."""
     return _infer(servable, REGRESS, signature_name, examples, timeout)
 
 
@@ -169,10 +156,7 @@ def _infer(servable: Servable, method: str, signature_name: str, examples: input
 def multi_inference(
     servable: Servable, request: inference_pb2.MultiInferenceRequest, timeout: float | None = None
 ) -> inference_pb2.MultiInferenceResponse:
-    """Runs several classify and regress signatures of one model on the same examples, in one run of the graph.
-
-    Each signature may have its own input tensor, as those of tf.saved_model.save do. Raises as `predict`.
-    """
+    """Runs classify and regress signatures on the same examples, in one run of the graph."""
     plans = _task_plans(servable, request)
     tensors = {tensor for _, tensor, _ in plans}
     fetches = sorted({name for _, _, names in plans for name in names})
@@ -329,12 +313,6 @@ def _regression(signature: SignatureDef, count: int, values: Outputs) -> regress
 
 @dataclass(frozen=True)
 class _Head:
-    """One kind of inference on tf.Examples.
-
-    plan(signature, check_method) -> the tensor to feed and those to fetch; result(signature, count, values) -> the
-    message; field: its field in MultiInference's response.
-    """
-
     api: str
     plan: Callable[[SignatureDef, bool], tuple[str, list[str]]]
     result: Callable[[SignatureDef, int, Outputs], object]

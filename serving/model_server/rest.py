@@ -1,4 +1,4 @@
-"""The REST API: maps each URL to the same calls that gRPC makes."""
+"""The REST API: maps URLs to the calls of gRPC."""
 
 import contextlib
 import gc
@@ -54,7 +54,7 @@ _HTTP_STATUS = {
 
 @dataclass
 class Response:
-    """An HTTP response: its status, body and headers."""
+    """An HTTP response."""
 
     status: int
     body: bytes = b""
@@ -65,7 +65,6 @@ class RestApi:
     """Answers REST requests; thread-safe."""
 
     def __init__(self, core: ServerCore, access_log: RequestLog, metrics_path: str | None = None):
-        """metrics_path: path of the Prometheus metrics; None = none."""
         self._core = core
         self._access_log = access_log
         self._metrics_path = metrics_path
@@ -80,12 +79,7 @@ class RestApi:
     ) -> Response:
         """Answers one request.
 
-        Args:
-          verb: "GET", ...
-          path: percent-encoded, with the query.
-          headers: names in lower case.
-          body: as received.
-          begin: start of its time limit, in time.monotonic()'s seconds; None = now.
+        Header names are in lower case. The time limit starts at `begin` (time.monotonic), by default now.
         """
         # As GET, without a body, which the protocol leaves out.
         verb = "GET" if verb == "HEAD" else verb
@@ -165,10 +159,7 @@ class RestApi:
     def _predict_inputs(
         self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, document: "_Document", deadline: float
     ):
-        """The servable (open until `stack` closes), the signature's name, its inputs and whether they came in rows.
-
-        The rest of the parsed body is released.
-        """
+        """Returns the servable, the signature's name, the inputs, and whether the body is in row format."""
         with self._turn(document.size, deadline):
             values = document.parsed(deadline)
             name = json_values.signature_name(values)
@@ -195,10 +186,7 @@ class RestApi:
 
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
-        """Converts one large body or answer at a time (size: bytes or numbers), and any number of small ones.
-
-        Raises StatusError when the deadline passes first.
-        """
+        """Context in which one large body or answer at a time is converted."""
         if size < LARGE_BODY_BYTES:
             yield
             return
@@ -229,7 +217,7 @@ class UnknownBodyCoding(StatusError):
 
 
 class BodyTooLarge(StatusError):
-    """The body is larger than --rest_api_max_body_bytes, a limit that the real server does not have."""
+    """The body is larger than --rest_api_max_body_bytes."""
 
     http_status = 413
 
@@ -241,7 +229,6 @@ class BodyTooLarge(StatusError):
 
 
 def _left(deadline: float) -> float | None:
-    """Seconds until the deadline; None = no limit. Raises StatusError when it has passed."""
     if deadline == math.inf:
         return None
     left = deadline - time.monotonic()
@@ -271,8 +258,7 @@ def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
 class _Document:
     """The JSON of a request's body.
 
-    The first bytes of a compressed body are inflated at once. The rest, perhaps a thousand times larger, waits for the
-    turn of large bodies.
+    At first only the beginning of a compressed body is inflated.
     """
 
     def __init__(self, headers: dict[str, str], body: bytes, limit: int):
@@ -288,7 +274,6 @@ class _Document:
 
     @property
     def size(self) -> int:
-        """The known bytes: LARGE_BODY_BYTES for a compressed body that goes on."""
         return len(self._begin)
 
     def parsed(self, deadline: float) -> dict:

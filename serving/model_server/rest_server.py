@@ -1,4 +1,4 @@
-"""HTTP for the REST API: uvicorn on its own thread, requests on a pool of threads."""
+"""HTTP for the REST API: uvicorn on its own thread."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _CLOSE = {"Content-Type": "application/json", "Connection": "close"}
 
 
 class RestServer:
-    """An HTTP server for `api`: takes its port at once, and answers requests after start()."""
+    """An HTTP server for `api`: opens its port at once, answers after start()."""
 
     def __init__(self, api: RestApi, address: str, port: int, threads: int):
         self._api = api
@@ -37,10 +37,7 @@ class RestServer:
         self._thread.start()
 
     def refuse_new(self, grace: float | None = None) -> None:
-        """Refuses new connections, and closes those that wait or still send their request.
-
-        Cuts off running requests after `grace` seconds; None = never.
-        """
+        """Refuses new connections; cuts off running requests after `grace` seconds (None = never)."""
         self._server.config.timeout_graceful_shutdown = grace
         self._server.should_exit = True
         if self._loop is not None:
@@ -48,7 +45,6 @@ class RestServer:
                 self._loop.call_soon_threadsafe(self._stop_receiving)
 
     def stop(self, grace: float | None = None) -> None:
-        """Refuses new connections; waits up to `grace` seconds (None = no limit) for running requests."""
         self.refuse_new(grace)
         if self._thread.ident is not None:
             self._thread.join()

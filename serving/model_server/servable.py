@@ -1,4 +1,4 @@
-"""Loaded model versions: the SavedModel session, and the servable that answers requests."""
+"""Loaded model versions."""
 
 import contextlib
 import ctypes
@@ -27,7 +27,7 @@ _MAX_FETCH_SETS = 64
 
 
 class GraphRunner(Protocol):
-    """Runs a graph: a SavedModel, or a batching queue in front of one."""
+    """The interface to run a graph, directly or through a batching queue."""
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list: ...
 
@@ -35,19 +35,15 @@ class GraphRunner(Protocol):
 
 
 class WholeModel(GraphRunner, Protocol):
-    """A GraphRunner that is a whole model, of any format."""
+    """A GraphRunner with the signatures of a model."""
 
     signatures: Mapping[str, meta_graph_pb2.SignatureDef]
 
 
 class Servable:
-    """A loaded version: its signatures, and a way to run them, batched or not.
+    """A loaded version with its signatures.
 
-    Attributes:
-        name: of the model.
-        version: its number.
-        signatures: name -> SignatureDef.
-        check_method: refuse signatures whose method is not the API's.
+    `check_method`: whether to refuse signatures whose method is not the API's.
     """
 
     def __init__(
@@ -68,7 +64,7 @@ class Servable:
     def run(
         self, api: str, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None
     ) -> list[np.ndarray]:
-        """Runs the graph once for the API `api` ("Predict", ...); feeds and fetches are tensor names."""
+        """Runs the graph once for `api` ("Predict", ...); feeds and fetches are tensor names."""
         begin = time.perf_counter()
         # Sorted and without repetition: TensorFlow and the batching take another order for another combination.
         names = sorted(self._fetch_set(frozenset(feeds), frozenset(fetches)))
@@ -77,7 +73,7 @@ class Servable:
         return [outputs[name] for name in fetches]
 
     def _fetch_set(self, feeds: frozenset[str], fetches: frozenset[str]) -> frozenset[str]:
-        """`fetches`, or all outputs of their signature after too many combinations."""
+        """Returns `fetches`, or after too many combinations all outputs of their signature."""
         if fetches not in self._fetch_sets:
             if len(self._fetch_sets) >= _MAX_FETCH_SETS:
                 return next(filter(fetches.issubset, self._outputs_of(feeds)), fetches)
@@ -94,10 +90,9 @@ class Servable:
 
 
 class SavedModel:
-    """A session on a SavedModel folder; `signatures`: name -> SignatureDef, as exported."""
+    """A session on a SavedModel folder."""
 
     def __init__(self, path: str, tags: Sequence[str] = ("serve",), config: config_pb2.ConfigProto | None = None):
-        """Raises StatusError or tf.errors.OpError when the folder holds no such model."""
         _check_files(path, tags)
         self._graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=self._graph, config=config)
@@ -116,11 +111,8 @@ class SavedModel:
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """Runs the graph once and returns one array per fetch.
 
-        Args:
-            feeds: tensor name ("x:0") -> array of at most MAX_RANK dimensions (checked by wire.tensors and
-                json_request). The session checks the dtype; as in the C++ server, only the operations check the shape.
-            fetches: tensor names.
-            timeout: seconds until the run is abandoned with DEADLINE_EXCEEDED.
+        Feeds and fetches are tensor names ("x:0"). Only the operations check shapes, as in the C++ server. After
+        `timeout` seconds it fails with DEADLINE_EXCEEDED.
         """
         options = config_pb2.RunOptions(timeout_in_ms=0 if timeout is None else max(1, int(timeout * 1000)))
         inputs = {self._element(name): value for name, value in feeds.items()}
@@ -148,7 +140,7 @@ class SavedModel:
             ctypes.CDLL(None).malloc_trim(0)
 
     def _guard(self, name: str) -> None:
-        """Fails the run when a string output has too many dimensions: its conversion to NumPy would end the process."""
+        """Fails the run if a string output has too many dimensions for NumPy, which would end the process."""
         try:
             tensor = self._graph.get_tensor_by_name(name)
         except (KeyError, ValueError):
@@ -198,10 +190,7 @@ def _check_files(path: str, tags: Sequence[str]) -> None:
 
 
 def disable_xla() -> None:
-    """Disables XLA in the whole process, as the real server does without a flag: a jit_compile model fails at once.
-
-    Does nothing where TensorFlow's library does not offer the switch.
-    """
+    """Disables XLA in the process, if TensorFlow's library has the switch; jit_compile models then fail at once."""
     library = Path(tf.sysconfig.get_lib()) / "libtensorflow_cc.so.2"
     with contextlib.suppress(OSError, AttributeError):
         # tensorflow::DisableXlaCompilation(), which has no Python name.

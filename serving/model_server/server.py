@@ -1,4 +1,4 @@
-"""Putting the parts together in the order that start and stop need."""
+"""The model server: models, gRPC, REST."""
 
 import logging
 import socket
@@ -26,10 +26,9 @@ _MAX_PORT = 65535
 
 
 class ModelServer:
-    """The whole server. Ports open only once every configured model is available."""
+    """The model server; ports open once every configured model is available."""
 
     def __init__(self, options: ServerOptions):
-        """Raises StatusError for options that exclude each other or files that do not read."""
         _check(options)
         self._credentials = configuration.server_credentials(options.ssl_config_file)
         self._metrics_path = _metrics_path(options)
@@ -41,11 +40,7 @@ class ModelServer:
         self._config_poll = threading.Thread(target=self._poll_config, name="config-poll", daemon=True)
 
     def start(self) -> bool:
-        """Returns whether it serves: False where it was interrupted before every model was available.
-
-        Raises:
-            StatusError: when a model does not load or a port does not open.
-        """
+        """Starts serving; False if interrupted before every model was available."""
         options = self.core.options
         _check_ports(options)
         self.core.start()
@@ -79,15 +74,11 @@ class ModelServer:
         return True
 
     def interrupt(self) -> None:
-        """Ends a start that waits for models, and the polling. Safe in a signal handler."""
+        """Ends a start that waits for models. Safe in a signal handler."""
         self.core.interrupted.set()
 
     def stop(self, grace: float | None = None) -> None:
-        """Takes no new requests, waits up to `grace` seconds for those that run, cuts off the others, unloads.
-
-        Without `grace` it waits as long as it takes. A run of a graph that has begun cannot be cut off: its model is
-        unloaded after it.
-        """
+        """Refuses new requests, waits up to `grace` seconds (None = no limit) for running ones, and unloads."""
         self.interrupt()
         end = None if grace is None else time.monotonic() + grace
 
@@ -145,7 +136,6 @@ def _check(options: ServerOptions) -> None:
 
 
 def _check_ports(options: ServerOptions) -> None:
-    """Raises StatusError for a port that is taken, before models load for minutes."""
     family = socket.AF_INET6 if ":" in options.bind_address else socket.AF_INET
     # With arguments of its own, gRPC may share a port.
     ports = (0 if options.grpc_channel_arguments else options.port, options.rest_api_port, options.gateway_port)
@@ -160,7 +150,6 @@ def _check_ports(options: ServerOptions) -> None:
 
 
 def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
-    """The gateway in front of this server's own port, on a thread of this process."""
     try:
         from serving.gateway.keys import Keys
         from serving.gateway.server import GatewayServer

@@ -1,4 +1,4 @@
-"""The RPCs: their messages and the calls that answer them."""
+"""The RPCs: their messages and handlers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,11 +31,7 @@ Call = Callable[[ServerCore, Message, float | None], bytes]
 
 @dataclass(frozen=True)
 class Method:
-    """An RPC.
-
-    `call` takes the core, the request and a timeout in seconds (or None), returns the serialised response, and raises
-    StatusError or tf.errors.OpError.
-    """
+    """An RPC; `call` takes the core, the request and a timeout in seconds or None."""
 
     service: str
     name: str
@@ -110,10 +106,7 @@ def _reload(core: ServerCore, request: model_management_pb2.ReloadConfigRequest,
 def get_model_metadata(
     core: ServerCore, request: get_model_metadata_pb2.GetModelMetadataRequest
 ) -> get_model_metadata_pb2.GetModelMetadataResponse:
-    """Returns every signature of the model in the one metadata field.
-
-    Raises StatusError for an unknown model or field.
-    """
+    """Returns the model's signatures."""
     spec = _checked_spec(request)
     if not request.metadata_field:
         raise invalid_argument("GetModelMetadataRequest must specify at least one metadata_field")
@@ -134,10 +127,7 @@ def get_model_metadata(
 def get_model_status(
     core: ServerCore, request: get_model_status_pb2.GetModelStatusRequest
 ) -> get_model_status_pb2.GetModelStatusResponse:
-    """Returns the state of every version of the model, or of the requested one; ignores a label.
-
-    Raises StatusError for an unknown model or version.
-    """
+    """Returns the state of the model's versions, or of the requested one; ignores a label."""
     spec = _checked_spec(request)
     states = core.states(spec.name)
     if not states:

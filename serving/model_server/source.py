@@ -1,4 +1,4 @@
-"""Which versions of a model stand on disk, and which of them the model's policy aspires to."""
+"""Model versions on disk."""
 
 import logging
 import re
@@ -19,10 +19,7 @@ Aspire = Callable[[str, Mapping[int, str]], None]
 
 
 def list_versions(base_path: str) -> dict[int, str]:
-    """Version number -> folder, for every child of `base_path` whose name is a decimal int64 ("00000123" is 123).
-
-    Raises OSError when `base_path` cannot be listed.
-    """
+    """Returns folders by version number, for children named by a decimal int64 ("00000123" is 123)."""
     versions: dict[int, str] = {}
     for child in sorted(Path(base_path).iterdir()):
         if not re.fullmatch(r"\d+", child.name, re.ASCII) or int(child.name) > _INT64_MAX:
@@ -34,7 +31,7 @@ def list_versions(base_path: str) -> dict[int, str]:
 
 
 def aspired_versions(model: model_server_config_pb2.ModelConfig) -> dict[int, str]:
-    """The versions that `model`'s policy wants: the latest one unless it says otherwise. Raises OSError."""
+    """Returns the versions that the model's policy wants, by default the latest."""
     versions = list_versions(model.base_path)
     policy = model.model_version_policy
     choice = policy.WhichOneof("policy_choice")
@@ -53,10 +50,10 @@ def aspired_versions(model: model_server_config_pb2.ModelConfig) -> dict[int, st
 
 
 class StoragePathSource:
-    """Polls the base path of every configured model and tells `aspire` what stands there."""
+    """Polls the models' base paths and calls `aspire` with their versions."""
 
     def __init__(self, aspire: Aspire, poll_wait_seconds: float):
-        """poll_wait_seconds: pause between polls; 0 polls when the configuration changes, negative never."""
+        """`poll_wait_seconds`: pause between polls; 0 polls on configuration changes only, negative never."""
         self._aspire = aspire
         self._wait = poll_wait_seconds
         self._models: dict[str, model_server_config_pb2.ModelConfig] = {}
@@ -68,7 +65,6 @@ class StoragePathSource:
             self._thread.start()
 
     def configure(self, models: Mapping[str, model_server_config_pb2.ModelConfig]) -> None:
-        """Replaces the models watched; those left out are no longer aspired to."""
         with self._lock:
             removed = set(self._models) - set(models)
             self._models = dict(models)
@@ -115,7 +111,6 @@ class StoragePathSource:
 
 
 def _advice(base_path: str) -> str:
-    """Returns what may be wrong with a base path without versions."""
     files = {path.name for path in Path(base_path).iterdir()}
     if "saved_model.pb" in files:
         return "It is a version itself: move its files into a subfolder '1', or name its parent folder."
@@ -128,7 +123,7 @@ def _advice(base_path: str) -> str:
 
 
 class _Complaints:
-    """Logs a message about a model when it changes, and once a minute for as long as it stays true."""
+    """Logs a message about a model when it changes, then once a minute."""
 
     def __init__(self):
         self._last: dict[str, tuple[str, float]] = {}

@@ -1,4 +1,4 @@
-"""The server's one error type: a gRPC status code and the message for the client."""
+"""The server's error type."""
 
 import tensorflow as tf
 from grpc import StatusCode
@@ -8,7 +8,7 @@ _MAX_MESSAGE_LENGTH = 1024
 
 
 class StatusError(Exception):
-    """A request, load or start failed: `code` is a StatusCode, `message` is for the client."""
+    """A failed request, load or start; `message` is for the client."""
 
     def __init__(self, code: StatusCode, message: str):
         super().__init__(message)
@@ -20,22 +20,21 @@ class StatusError(Exception):
 
     @property
     def number(self) -> int:
-        """The code as tensorflow.error.Code and google.rpc.Code number it."""
         return self.code.value[0]
 
 
 def invalid_argument(message: str) -> StatusError:
-    """Returns the error of an invalid request."""
+    """Returns an INVALID_ARGUMENT error."""
     return StatusError(StatusCode.INVALID_ARGUMENT, message)
 
 
 def not_found(message: str) -> StatusError:
-    """Returns the error of a request for a missing thing."""
+    """Returns a NOT_FOUND error."""
     return StatusError(StatusCode.NOT_FOUND, message)
 
 
 def as_status_error(error: BaseException) -> StatusError:
-    """Keeps the code of TensorFlow's own errors; unexpected ones become INTERNAL."""
+    """Converts any error to a StatusError, with TensorFlow's own code or INTERNAL."""
     if isinstance(error, StatusError):
         return error
     if isinstance(error, tf.errors.OpError):
@@ -46,5 +45,5 @@ def as_status_error(error: BaseException) -> StatusError:
 
 
 def truncated(message: str) -> str:
-    """Cuts a message after 1024 characters (grpc_status_util.cc): it travels in a header and may break clients."""
+    """Cuts a message after 1024 characters, as grpc_status_util.cc does."""
     return message if len(message) <= _MAX_MESSAGE_LENGTH else message[:_MAX_MESSAGE_LENGTH] + "...TRUNCATED"

@@ -1,7 +1,4 @@
-"""Request metrics under TF Serving's names, and an access log with a line per request.
-
-Dashboards use these names; prometheus-client's own output would append _total to counters.
-"""
+"""Request metrics under TF Serving's names, and an access log."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +23,6 @@ def _counter(path: str, *labels: str) -> Counter:
 
 
 def _histogram(path: str, labels: Sequence[str], limits: Sequence[float]) -> Histogram:
-    """limits: ascending upper bounds of the buckets; an unbounded last one is added."""
     _METRICS[path] = Histogram(_name(path), path, labels, registry=None, buckets=limits)
     return _METRICS[path]
 
@@ -73,9 +69,9 @@ def add_model(name: str) -> None:
 
 
 def record_request(model: str, api: str, entrypoint: str, status: str, seconds: float) -> None:
-    """Counts one request; only those answered OK enter the latency.
+    """Counts a request, and its latency if OK.
 
-    Unknown names share the empty name, so that clients cannot create series without end.
+    Unknown models share the empty name, so that clients cannot create endless series.
     """
     model = model if model in _served else ""
     REQUEST_COUNT.labels(model, status).inc()
@@ -84,7 +80,7 @@ def record_request(model: str, api: str, entrypoint: str, status: str, seconds: 
 
 
 def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
-    """Counts the tokens of texts, those that the model did not read, and unknown ones where reported; each [rows]."""
+    """Counts tokens of texts, from arrays [rows]: all, truncated and, if reported, unknown."""
     text_tokens, truncated_tokens = counts["text_tokens"], counts["truncated_tokens"]
     TEXT_TOKENS.labels(model).inc(int(text_tokens.sum()))
     TRUNCATED_TOKENS.labels(model).inc(int(truncated_tokens.sum()))
@@ -95,13 +91,13 @@ def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
 
 
 def total(path: str) -> int:
-    """Returns the sum over all series of the counter with this path, 0 without any."""
+    """Returns a counter's sum over all its labels; 0 without any."""
     metric = _METRICS.get(path)
     return int(sum(sample.value for sample in _samples(metric))) if isinstance(metric, Counter) else 0
 
 
 def exposition() -> str:
-    """Returns every metric in Prometheus' text format."""
+    """Returns all metrics in Prometheus' text format."""
     return "".join(f"{line}\n" for path, metric in _METRICS.items() for line in _lines(_name(path), metric))
 
 
@@ -142,7 +138,7 @@ def _number(value: float) -> str:
 
 
 class RequestLog:
-    """The access log of the server's requests. Raises StatusError when its file cannot be opened."""
+    """The access log of requests."""
 
     def __init__(self, path: str):
         try:
@@ -154,7 +150,6 @@ class RequestLog:
     def write(
         self, entrypoint: str, call: str, spec: model_pb2.ModelSpec, status: str, seconds: float, request_id: str
     ) -> None:
-        """Writes one line; `call` is the RPC's name, or verb and path."""
         self._log.write(
             request_id=request_id,
             entrypoint=entrypoint,

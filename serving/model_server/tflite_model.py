@@ -1,4 +1,4 @@
-"""A TensorFlow Lite version on disk (--prefer_tflite_model): VERSION/model.tflite instead of a SavedModel."""
+"""TensorFlow Lite versions: VERSION/model.tflite (--prefer_tflite_model)."""
 
 import contextlib
 import queue
@@ -26,13 +26,11 @@ _MAX_RANK = 6
 class TfLiteModel:
     """Interpreters of one model; each runs one request at a time.
 
-    Attributes:
-      signatures: name -> SignatureDef. As in the real server, the metadata entry `signature_defs_metadata` goes first,
-        then the model's own signatures. Without any, serving_default covers all inputs and outputs.
+    Signatures are those of the metadata entry `signature_defs_metadata`, else the model's own, else a serving_default
+    of all inputs and outputs.
     """
 
     def __init__(self, path: str, interpreters: int):
-        """Raises StatusError when the file is no such model."""
         content = (Path(path) / FILE).read_bytes()
         self._idle: queue.SimpleQueue[tf.lite.Interpreter] = queue.SimpleQueue()
         try:
@@ -55,7 +53,7 @@ class TfLiteModel:
             self._idle.put(interpreter)
 
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
-        """Same as SavedModel.run, but ignores `timeout`: TensorFlow Lite cannot be stopped."""
+        """Runs like SavedModel.run, but ignores `timeout`: TensorFlow Lite cannot be stopped."""
         for name, value in feeds.items():
             self._check_shape(name, np.shape(value))
         interpreter = self._idle.get()
@@ -74,10 +72,7 @@ class TfLiteModel:
             self._idle.put(interpreter)
 
     def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        """Refuses shapes that would end the process: kernels do not check shapes that the model did not declare.
-
-        Unlike the real server, it resizes only the number of rows, or models of one input.
-        """
+        """Refuses undeclared shapes, which kernels do not check: they could end the process."""
         declared = self._inputs[name]["shape_signature"].tolist()
         limit = max(_MAX_RANK, len(declared))
         fits = len(shape) == len(declared) and all(size in (-1, given) for size, given in zip(declared[1:], shape[1:]))
@@ -101,7 +96,6 @@ def _signatures(interpreter: tf.lite.Interpreter, inputs: list, outputs: list) -
 
 
 def _stored_signature(content: bytes) -> meta_graph_pb2.SignatureDef | None:
-    """The signature that TensorFlow Lite's signature_def_util wrote: a FlexBuffer map of serialised SignatureDefs."""
     try:
         model = schema_py_generated.Model.GetRootAs(content, 0)
         entries = [model.Metadata(index) for index in range(model.MetadataLength())]

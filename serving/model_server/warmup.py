@@ -1,4 +1,4 @@
-"""Replays recorded requests on a new version before any client sees it."""
+"""Replays recorded requests on a new version."""
 
 import logging
 import time
@@ -20,9 +20,9 @@ _MAX_RECORDS = 1000
 
 
 def warm_up(servable: Servable, path: str, iterations: int = 1) -> None:
-    """Replays each record of VERSION/assets.extra/tf_serving_warmup_requests, if it exists, `iterations` times.
+    """Replays the records of VERSION/assets.extra/tf_serving_warmup_requests, if any, `iterations` times.
 
-    The recorded model name is ignored, the signature is used. Raises StatusError for the first record that fails.
+    The recorded model name is ignored.
     """
     file = Path(path) / _FILE
     if not file.is_file():

@@ -1,1 +1,1 @@
-"""Answers to files of rows, in order: labels, scores, vectors or spans of millions of texts."""
+"""Runs a model on files of rows, in order."""

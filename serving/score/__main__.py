@@ -51,7 +51,7 @@ class ScoringSettings(CheckedSettings):
 
 
 def main(settings: ScoringSettings) -> None:
-    """Scores what the settings name."""
+    """Scores the files."""
     if settings.version and not settings.target:
         raise UserError("--version is for a model behind --target; of a folder give the version's: --model=FOLDER/3")
     options = {"prompt_name": settings.prompt_name, "truncate_left": settings.truncate_left}
@@ -90,7 +90,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def run() -> None:
-    """The entry point of the console script."""
+    """Runs the command."""
     run_main(main, ScoringSettings)
 
 

@@ -1,4 +1,4 @@
-"""The output folder: which files belong to this job, and which must stay."""
+"""The output folder of a job."""
 
 import os
 import shutil
@@ -14,10 +14,7 @@ Record = dict[str, Any]
 
 
 def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
-    """Returns each file's table, with the same relative path.
-
-    Raises UserError for two files with the same table, and for names that the command itself needs.
-    """
+    """Returns the name of each file's table, with the same relative path."""
     # A link counts by its own name, not by its target's.
     places = [path.parent.resolve() / path.name for path in paths]
     root = Path(os.path.commonpath([place.parent for place in places]))
@@ -37,10 +34,7 @@ def part_path(parts: Path, number: int, suffix: str) -> Path:
 
 
 def read_records(folder: Path) -> tuple[Record | None, Record | None]:
-    """Reads earlier runs' records of `job` and `tables`: a finished one's manifest, and a job.
-
-    Raises UserError for another program's file of such a name.
-    """
+    """Returns a finished job's record, and an unfinished one's; None if missing."""
     return _record(folder / MANIFEST), _record(folder / PARTS / JOB)
 
 
@@ -54,7 +48,7 @@ def _record(path: Path) -> Record | None:
 
 
 def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], records: Sequence[Record]) -> None:
-    """Raises UserError if a file to write or remove is an input, or exists and is in no record."""
+    """Raises UserError if a file to write or remove is an input, or exists but is in no record."""
     beside = [BAD_ROWS, MANIFEST]
     own = {name for record in records for name in [*record["tables"].values(), *beside]}
     inputs = {path.resolve(): path for path in paths}
@@ -69,7 +63,7 @@ def check_targets(folder: Path, names: dict[str, str], paths: Sequence[Path], re
 
 
 def remove_answers(folder: Path, record: Record) -> None:
-    """Removes tables first and records last: after an interruption the records still list the tables."""
+    """Removes tables first and records last, so that an interrupted removal can go on."""
     for name in [*record["tables"].values(), BAD_ROWS]:
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / PARTS, ignore_errors=True)

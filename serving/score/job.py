@@ -1,7 +1,6 @@
-"""A scoring job: answers all open pieces of the input and joins the parts to tables.
+"""A scoring job: answers the input piece by piece, and joins the answers to a table per file.
 
-Parts stay in a folder of the output folder until the job is done. The same command resumes there and writes the same
-bytes; another command is refused.
+The same command resumes an interrupted job and writes the same bytes.
 """
 
 import dataclasses
@@ -54,26 +53,26 @@ def score(
     runner: str = "local",
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Answers the rows of files: a table of the same name for each file, a row for each line.
+    """Runs a model on the rows of files, and writes a table of answers for each file.
 
     Args:
-        patterns: Comma-separated globs: .jsonl of JSON objects, or plain text, a text a line.
-        output_dir: For tables, manifest and the list of bad rows.
-        source: The model.
-        fields: Of JSON rows, in the order of the model's inputs; (): the inputs' names.
-        outputs: Of the model; (): the default of its task.
-        keep: Fields of JSON rows to copy.
+        patterns: comma-separated globs of .jsonl or plain text, a row per line.
+        output_dir: for tables, manifest and the list of bad rows.
+        source: the model.
+        fields: of JSON rows, one for each of the model's inputs; (): named like the inputs.
+        outputs: to write; (): the task's defaults.
+        keep: fields of JSON rows to copy.
         format: "jsonl" or "parquet".
-        max_batch_tokens: Estimated from the texts' lengths.
-        workers: Processes, each with the model.
+        max_batch_tokens: estimated tokens per batch.
+        workers: processes, each with the model.
         runner: "local" or "ray".
-        overwrite: Whether to remove another job's answers in the folder.
+        overwrite: removes another job's answers.
 
     Returns:
         The manifest: counts of `rows` and `bad_rows`, `tables` by input file, model and request.
 
     Raises:
-        UserError: for bad input, a folder with another job's answers, or a model that does not fit.
+        UserError: the input is bad, the folder has another job's answers, or the model does not fit.
     """
     paths = find_files(patterns)
     names = table_names(paths, FORMATS[format].suffix)
@@ -115,7 +114,6 @@ def score(
 
 
 def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
-    """The source with the one version that answers all rows, also after a pause."""
     if not source.target:
         return dataclasses.replace(source, model=str(version_folder(source.model)))
     if begun and source.version is None:
@@ -163,7 +161,6 @@ def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Ru
 
 
 def _report(parts: Path, number: int) -> dict[str, int] | None:
-    """A piece's report; None if it is missing or lost its text in a power cut."""
     path = part_path(parts, number, ".json")
     try:
         return files.read_json(path) if path.exists() else None
@@ -172,7 +169,6 @@ def _report(parts: Path, number: int) -> dict[str, int] | None:
 
 
 def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table) -> dict:
-    """Joins parts to tables, lists bad rows, and writes the manifest last; repeatable after any interruption."""
     parts = folder / PARTS
     for path, name in names.items():
         numbers = [number for number, piece in enumerate(pieces) if piece.path == path]
@@ -210,7 +206,6 @@ def _bad_rows(parts: Path, pieces: list[Piece], reports: list[dict]) -> Iterator
 
 
 def _check_whole(parts: Path, whole: dict[int, bool]) -> None:
-    """Raises UserError for damaged parts; the next start answers their pieces again."""
     if broken := [number for number, is_whole in whole.items() if not is_whole]:
         for number in broken:
             part_path(parts, number, ".json").unlink()

@@ -1,4 +1,4 @@
-"""The model of a job: a SavedModel in this process, or a model of a server."""
+"""The model of a job: a SavedModel in this process, or a server's."""
 
 import functools
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ STRING = 7
 
 
 class Refused(Exception):
-    """The model refused all rows because of some of them."""
+    """The model refused a batch because some of its rows are invalid."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,12 @@ class ModelSource:
     """The model and its options.
 
     Attributes:
-        model: A SavedModel's folder, or the name of a model of `target`.
-        target: HOST:PORT of a model server's gRPC port; "": load the model here.
-        version: Of a server's model; one version answers all rows.
-        signature: To call.
-        threads: Of a model loaded here; 0: TensorFlow's choice.
-        options: Constant inputs by name; see serving.client.tasks.OPTIONS.
-        timeout_s: Seconds per batch of a server.
+        model: a SavedModel's folder, or a model's name at `target`.
+        target: HOST:PORT of a gRPC port; "": load the model here.
+        version: of a server's model.
+        threads: of a model loaded here; 0: TensorFlow's choice.
+        options: see serving.client.tasks.OPTIONS.
+        timeout_s: per batch.
     """
 
     model: str
@@ -47,12 +46,11 @@ class ModelSource:
 
 
 class ScoringModel(Protocol):
-    """The interface of both kinds of models.
+    """The interface of local and served models.
 
     Attributes:
-        inputs: Their names.
-        outputs: TensorFlow's type number and the rank, -1 if unknown, by output name.
-        wrong_inputs: Those that are not [batch] of strings.
+        outputs: (TensorFlow's type number, rank or -1) by name.
+        wrong_inputs: inputs that are not strings [batch].
     """
 
     inputs: tuple[str, ...]
@@ -60,22 +58,18 @@ class ScoringModel(Protocol):
     wrong_inputs: tuple[str, ...]
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
-        """Answers rows; raises Refused when the model does not take some of them."""
+        """Answers rows; raises Refused if some are invalid."""
 
 
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
-    """Opens a model, once in a process.
-
-    Raises:
-        UserError: there is none, or it has no such signature.
-    """
+    """Opens a model, once per process."""
     model = _Served(source) if source.target else _Loaded(source)
     return _WithOptions(model, source) if source.options else model
 
 
 def version_folder(model: str) -> Path:
-    """Returns the SavedModel in a folder: itself, or its highest numbered version. Raises UserError for none."""
+    """Returns the SavedModel in a folder: itself, or its highest version."""
     versions = sorted((int(path.name), path) for path in Path(model).glob("*") if path.name.isdigit())
     for folder in (Path(model), *(path for _, path in versions[::-1][:1])):
         if (folder / "saved_model.pb").is_file():

@@ -1,4 +1,4 @@
-"""Reads rows of files in pieces of bytes, each row a line of JSON or of plain text."""
+"""Reads the rows of files, JSON or plain text, in pieces."""
 
 import glob
 import itertools
@@ -30,14 +30,7 @@ class Piece:
 
 @dataclass(slots=True)
 class InputRow:
-    """A row, or its error.
-
-    Attributes:
-        texts: The model's inputs.
-        kept: Fields to copy to the answer.
-        error: Why the row cannot be answered, or "".
-        line: Of the file, if the row is wrong.
-    """
+    """A row: the model's texts and the fields to copy, or an error and the line."""
 
     texts: tuple[bytes, ...] = ()
     kept: Mapping[str, Any] = field(default_factory=dict)
@@ -46,11 +39,7 @@ class InputRow:
 
 
 def find_files(patterns: str) -> list[Path]:
-    """Returns the files of comma-separated globs, sorted.
-
-    Raises:
-        UserError: for a pattern without a file, for packed files, for tables, and for text that is not UTF-8.
-    """
+    """Returns the files of comma-separated globs, sorted; UserError if a file cannot be read as rows."""
     found: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns.split(","))):
         names = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
@@ -76,7 +65,7 @@ def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:
 
 
 def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
-    """Checks the first rows: if none can be answered, raises UserError, since a field name is wrong."""
+    """Raises UserError if every one of the first rows is invalid."""
     rows = ((piece.path, row) for piece in pieces for row in read(piece, fields))
     first = None
     for path, row in itertools.islice(rows, _FIRST_ROWS):
@@ -88,10 +77,7 @@ def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
 
 
 def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[InputRow]:
-    """Reads the rows of a piece; files without a JSON name are plain text, a line per row.
-
-    fields: those of a JSON row with the model's texts, in order; keep: those to copy to the answer.
-    """
+    """Reads the rows of a piece; `fields` of JSON rows have the model's texts, `keep` are copied."""
     parse = _parse_json if is_json_lines(piece.path) else _parse_text
     for line in _lines(piece):
         try:
@@ -103,7 +89,6 @@ def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Itera
 
 
 def _lines(piece: Piece) -> Iterator[bytes]:
-    """Lines without their ends; too long ones are cut to one byte above the limit."""
     with open(piece.path, "rb") as file:
         if piece.start:
             # A line that begins before `start` belongs to the previous piece.

@@ -1,4 +1,4 @@
-"""Writes answers as JSON lines or Parquet: a part per piece, then a table per input file."""
+"""Writes answers as JSON lines or Parquet: parts of tables, then tables."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ BAD_SUFFIX = ".bad"
 
 
 class JsonLines:
-    """A JSON object per row; a wrong row has only `error`."""
+    """Writes a JSON object per row; a bad row has only `error`."""
 
     suffix = ".jsonl"
 
@@ -29,7 +29,7 @@ class JsonLines:
         path.write_bytes(self._encode(rows))
 
     def join(self, parts: Sequence[Path], path: Path) -> list[int]:
-        """Joins parts to a table; returns the rows of each, 0 for an unreadable one."""
+        """Joins parts to a table; returns each part's number of rows, 0 if unreadable."""
         counts = []
         with open(path, "wb") as table:
             for part in parts:
@@ -42,7 +42,7 @@ class JsonLines:
 
 
 class Parquet:
-    """A column per output, in the model's types, after the copied fields as strings and before `error`."""
+    """Writes columns: copied fields as strings, outputs in their types, `error`."""
 
     suffix = ".parquet"
 
@@ -70,7 +70,6 @@ class Parquet:
         self._parquet.write_table(self._arrow.Table.from_pylist(rows, self._schema), path)
 
     def join(self, parts: Sequence[Path], path: Path) -> list[int]:
-        """Joins parts to a table; returns the rows of each, 0 for an unreadable one."""
         counts = []
         with self._parquet.ParquetWriter(path, self._schema) as writer:
             for part in parts:
@@ -97,19 +96,19 @@ def check_format(name: str) -> None:
 
 
 def write_whole(table: JsonLines | Parquet, path: Path, rows: Rows) -> None:
-    """Writes a part atomically and durably."""
+    """Writes a part atomically."""
     with files.replacing(path) as temporary:
         table.write(temporary, rows)
 
 
 def write_bad(path: Path, bad: Sequence[tuple[int, str, str]]) -> None:
-    """Writes a piece's bad rows atomically: index in the piece, error and line of each."""
+    """Writes index, error and line of a piece's bad rows."""
     with files.replacing(path) as temporary:
         temporary.write_bytes(msgspec.json.encode(bad))
 
 
 def read_bad(path: Path) -> list[tuple[int, str, str]]:
-    """Reads the file of `write_bad`; [] if unreadable."""
+    """Reads what `write_bad` wrote; [] if unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[tuple[int, str, str]])
     except (OSError, msgspec.DecodeError):

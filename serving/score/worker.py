@@ -1,4 +1,4 @@
-"""Answers one piece: batches of rows of similar length, and answers in order."""
+"""Answers the rows of a piece in batches of similar length."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class ScoringWorker:
-    """Answers pieces; a process opens the model once. Fields are as in `score`; `parts` is the folder for the parts."""
+    """Answers pieces; opens the model once per process. Fields are as in `score`."""
 
     source: ModelSource
     fields: tuple[str, ...]
@@ -43,10 +43,7 @@ class ScoringWorker:
     parts: Path
 
     def describe(self) -> dict[str, Any]:
-        """Returns the model's inputs and the requested outputs with their types.
-
-        Raises UserError if the model does not fit.
-        """
+        """Returns the model's inputs and the requested outputs with their types."""
         model = open_model(self.source)
         if model.wrong_inputs:
             name = model.wrong_inputs[0]
@@ -64,12 +61,7 @@ class ScoringWorker:
         return {"inputs": model.inputs, "outputs": outputs}
 
     def score(self, number: int, piece: Piece, inputs: tuple[str, ...], outputs: dict[str, Any]) -> dict[str, Any]:
-        """Answers a piece and writes its part, its bad rows and, last, its report.
-
-        Returns:
-            The count of `rows` and of `bad` ones; if the model reports them, also `truncated` rows, all `text_tokens`,
-            `truncated_tokens`, which the model did not read, and `unknown_tokens`.
-        """
+        """Writes a piece's answers, bad rows and, last, its report; returns counts of rows and tokens."""
         rows = list(read(piece, self.fields or inputs, self.keep))
         answers: list[dict[str, Any]] = [{} for _ in rows]
         places = [place for place, row in enumerate(rows) if not row.error]

@@ -1,1 +1,1 @@
-"""TensorFlow Serving's messages and tensors as bytes without TensorFlow, for client, benchmark and server."""
+"""TensorFlow Serving's messages and tensors without TensorFlow."""

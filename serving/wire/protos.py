@@ -1,10 +1,8 @@
-"""TF Serving's messages, declared here without TensorFlow.
+"""TF Serving's messages, declared without TensorFlow, whose import takes seconds.
 
-The wheels' own modules import all of TensorFlow, which takes seconds. These use the published field numbers in a
-separate descriptor pool: identical on the wire, and a process may hold both kinds. Enums are int32 (the same varint):
-DataType's numbers are in `serving.wire.tensors`, version states in VERSION_STATES.
-
-ssl_config.proto, monitoring_config.proto and session_bundle_config.proto are in no wheel; their text files parse.
+Field numbers are the published ones, so the bytes are identical. The descriptor pool is separate, so TensorFlow's own
+messages may be in the same process. Enums are int32 (the same varint). ssl_config.proto, monitoring_config.proto and
+session_bundle_config.proto, which no wheel contains, serve to read text files.
 """
 
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
@@ -96,7 +94,7 @@ def _set_type(field: _Field, type_name: str, package: str) -> None:
 
 
 def _add_field(message: descriptor_pb2.DescriptorProto, declaration: str, package: str) -> None:
-    """`[repeated] TYPE NAME=NUMBER`, or `map<TYPE> NAME=NUMBER` for a map whose keys are strings."""
+    """Adds a field declared as `[repeated] TYPE NAME=NUMBER` or, with string keys, `map<TYPE> NAME=NUMBER`."""
     *label, type_name, assignment = declaration.split()
     name, number = assignment.split("=")
     field = message.field.add(name=name, number=int(number), label=_Field.LABEL_OPTIONAL)

@@ -1,4 +1,4 @@
-"""The id of a request on its way through client, gateway and server: the header and metadata `x-request-id`.
+"""The id of a request in client, gateway and server: the header and metadata `x-request-id`.
 
 >>> with request_id("order-7") as own:
 ...     own, current()
@@ -23,7 +23,7 @@ _current: ContextVar[str] = ContextVar("request_id", default="")
 
 @contextlib.contextmanager
 def request_id(given: str | None = None) -> Iterator[str]:
-    """Sets the id of all calls in a `with` block, and yields it: `given`, or a new one where that is none or no id."""
+    """Sets the id of all calls in a `with` block, and yields it: `given` if it is valid, else a new one."""
     token = _current.set(accepted(given))
     try:
         yield _current.get()
@@ -32,7 +32,7 @@ def request_id(given: str | None = None) -> Iterator[str]:
 
 
 def accepted(given: str | None) -> str:
-    """Returns `given`, or a new id where it is none, has other characters than an id or more than 1,024."""
+    """Returns `given` if it is an id of at most 1,024 allowed characters, else a new id."""
     return given if given and _PLAIN.fullmatch(given) else uuid.uuid4().hex
 
 
@@ -42,6 +42,6 @@ def current() -> str:
 
 
 def joined(ids: list[str]) -> str:
-    """Returns the id of a batch of requests with these ids: of the first 16 of them."""
+    """Returns the id of a batch: its first 16 requests' ids, joined."""
     text = ",".join(list(dict.fromkeys(ids))[:_MOST_IN_A_BATCH])
     return text[: text.rfind(",", 0, 1024)] if len(text) > 1024 else text

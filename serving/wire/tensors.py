@@ -1,7 +1,7 @@
 """Converts between numpy arrays and TensorProto, without TensorFlow.
 
-No Python object is made per element where the wire format allows. Every function takes TensorFlow's own message class
-and that of `serving.wire.protos`. DataType numbers: tensorflow/core/framework/types.proto; fields: tensor.proto.
+Functions take TensorFlow's message class or that of `serving.wire.protos`. DataType numbers:
+tensorflow/core/framework/types.proto; fields: tensor.proto.
 """
 
 import itertools
@@ -41,7 +41,7 @@ _LENGTH_DELIMITED = 2
 
 
 def base_type(number: int) -> int:
-    """Returns the DataType behind a *_REF type (variables of TF 1 graphs); others unchanged."""
+    """Returns the DataType without reference (*_REF, of variables in TF 1 graphs)."""
     return number - _REFERENCE_OFFSET if number > _REFERENCE_OFFSET else number
 
 
@@ -53,10 +53,7 @@ def type_name(number: int) -> str:
 
 
 def numpy_type(number: int) -> np.dtype:
-    """Returns the numpy type for an input of DataType `number`; object for strings.
-
-    Raises UserError for types without one.
-    """
+    """Returns the numpy type for a DataType; object for strings, UserError if there is none."""
     number = base_type(number)
     if number == DT_STRING:
         return np.dtype(object)
@@ -66,24 +63,18 @@ def numpy_type(number: int) -> np.dtype:
 
 
 def has_numpy_type(number: int) -> bool:
-    """Returns whether `to_numpy` reads tensors of DataType `number`."""
+    """Returns whether `to_numpy` reads this DataType."""
     return number == DT_STRING or number in _VALUE_FIELDS
 
 
 def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.ndarray:
-    """Reads a tensor as TensorFlow's Tensor::FromProto does: a list shorter than the shape repeats its last value.
+    """Converts a tensor like TensorFlow's Tensor::FromProto, which repeats the last value of a list that is too short.
 
-    Args:
-        tensor: values in tensor_content or in the repeated *_val fields.
-        bfloat16: the two-byte type for bfloat16 tensors; numpy has none.
-
-    Returns:
-        An array of the tensor's shape; strings are an object array of bytes.
+    Strings become an object array of bytes; `bfloat16` is the two-byte type for bfloat16, which numpy lacks.
 
     Raises:
-        ValueError: for what is unsafe in TensorFlow: an unknown type, negative or too many dimensions, content of the
-            wrong size, a shape far larger than its values.
-        OverflowError: for a listed value outside of its type.
+        ValueError: the type is unknown, or the shape is invalid or does not fit the values.
+        OverflowError: a listed value does not fit its type.
     """
     shape = checked_shape(tensor)
     count = math.prod(shape)
@@ -103,13 +94,13 @@ def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.n
 
 
 def read_tensor(tensor: TensorProto) -> np.ndarray:
-    """Reads a tensor of an answer; bfloat16 becomes float32. Raises as `to_numpy`."""
+    """Converts a tensor like `to_numpy`, but bfloat16 to float32."""
     array = to_numpy(tensor)
     return (array.astype(np.uint32) << 16).view(np.float32) if tensor.dtype == _DT_BFLOAT16 else array
 
 
 def checked_shape(tensor: TensorProto) -> tuple[int, ...]:
-    """Returns the shape of a tensor. Raises ValueError for an invalid one, or one far larger than the message."""
+    """Returns a tensor's shape; ValueError if it is invalid or far larger than the message."""
     shape = tuple([dim.size for dim in tensor.tensor_shape.dim])
     if tensor.tensor_shape.unknown_rank or min(shape, default=0) < 0 or len(shape) > MAX_RANK:
         raise ValueError("shape is not fully defined, or has too many dimensions")
@@ -122,7 +113,7 @@ def checked_shape(tensor: TensorProto) -> tuple[int, ...]:
 
 
 def _listed_values(tensor: TensorProto, dtype: np.dtype) -> np.ndarray:
-    """The *_val field: half floats are stored as their bits in integers, complex numbers as pairs."""
+    """Returns the values in the *_val field, which holds half floats as integers, complex numbers as pairs."""
     field = _VALUE_FIELDS[tensor.dtype]
     values = getattr(tensor, field)
     if field == "half_val":
@@ -141,10 +132,7 @@ def _strings(tensor: TensorProto, count: int) -> np.ndarray:
 
 
 def _packed_strings(content: bytes, count: int) -> list[bytes]:
-    """Strings as Tensor::AsProtoTensorContent packs them: the sizes of all, then the bytes of all.
-
-    tf.io.parse_tensor would log every unreadable tensor.
-    """
+    """Reads strings packed by Tensor::AsProtoTensorContent: first all sizes, then all bytes."""
     if count > len(content):
         raise ValueError("tensor_content has the wrong size")
     sizes, position = [], 0
@@ -176,15 +164,12 @@ def _filled(values: np.ndarray, count: int) -> np.ndarray:
 def fill_tensor(tensor: TensorProto, value: Value) -> None:
     """Writes `value` into an empty TensorProto, numbers as tensor_content.
 
-    str is sent as UTF-8 bytes, Python floats as float32, Python ints as int64.
+    str becomes UTF-8, Python floats float32, Python ints int64. UserError for ragged lists and unsupported types.
 
     >>> tensor = TensorProto()
     >>> fill_tensor(tensor, [[0.5, 1.5]])
     >>> read_tensor(tensor)
     array([[0.5, 1.5]], dtype=float32)
-
-    Raises:
-        UserError: for ragged lists and types without a tensor.
     """
     array = as_array(value)
     if array.dtype.kind in "OSU":
@@ -199,7 +184,7 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
 
 
 def as_array(value: Value) -> np.ndarray:
-    """Returns the array that `fill_tensor` sends for a value. Raises UserError for ragged lists."""
+    """Returns the array that `fill_tensor` sends."""
     if isinstance(value, np.ndarray):
         return value
     try:
@@ -238,13 +223,9 @@ def named_tensors(
     as_content: bool = False,
     other: Callable[[np.ndarray], TensorProto] | None = None,
 ) -> bytes:
-    """Serialises a `map<string, TensorProto>` field with one copy of the data; a filled message needs three.
+    """Serializes a `map<string, TensorProto>` field with one copy of the data; filling a message takes three.
 
-    Args:
-        field: the number of the map's field.
-        values: arrays by name; strings as bytes.
-        as_content: numbers as tensor_content instead of *_val fields; strings are always string_val.
-        other: makes the message of an array whose type numpy lacks.
+    `as_content` writes numbers as tensor_content, not *_val. `other` converts arrays of types unknown here.
     """
     pieces: list[bytes | memoryview] = []
     for name, value in values.items():
@@ -257,7 +238,6 @@ def named_tensors(
 
 
 def _wire_pieces(value: np.ndarray, as_content: bool, other: Callable | None) -> list[bytes | memoryview]:
-    """Parts of a serialised TensorProto; large ones are views of the array."""
     number = DT_STRING if value.dtype.kind in "OSU" else _number(value.dtype)
     if number is None:
         return [other(value).SerializeToString()]

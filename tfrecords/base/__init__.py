@@ -1,1 +1,1 @@
-"""Shared basics of all packages: files, settings, scripts, processes; nothing of data or models."""
+"""Shared basics of all packages: files, settings, scripts, processes."""

@@ -1,4 +1,4 @@
-"""numba with a disk cache that depends on all of its source files."""
+"""Compiles functions by numba, with a disk cache that depends on the source files of all compiled functions."""
 
 import contextlib
 import fcntl
@@ -12,11 +12,7 @@ import numba
 
 
 def compiled(function: Callable | None = None, **options) -> Callable:
-    """Returns `numba.njit` of a function, without the GIL, cached on disk if one is writable.
-
-    numba notices changes in a kernel's own file only, not in those of the kernels it calls; so the cache folder is
-    named after all of them.
-    """
+    """Compiles a function by `numba.njit`, without the GIL, and with a disk cache if a folder is writable."""
     if function is None:
         return functools.partial(compiled, **options)
     folder = _cache_folder()
@@ -31,7 +27,7 @@ def compiled(function: Callable | None = None, **options) -> Callable:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """Lets one process of this machine compile at a time; the others then load the result from the cache."""
+    """Lets one process of this machine compile at a time; the others then load its result."""
     folder = _cache_folder()
     if folder is None:
         yield
@@ -43,7 +39,6 @@ def in_turn() -> Iterator[None]:
 
 @functools.cache
 def _cache_folder() -> str | None:
-    """NUMBA_CACHE_DIR, or next to the source, or in the user's cache folder; None if none is writable."""
     here = Path(__file__).parents[1]
     sources = [path.read_bytes() for path in sorted(here.rglob("*.py"))]
     digest = hashlib.sha256(b"".join(source for source in sources if b"tfrecords.base.compiled" in source)).hexdigest()

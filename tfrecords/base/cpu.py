@@ -9,22 +9,21 @@ OWN_CPU_INFO = Path(os.environ.get("ALBERT_TF_CPUINFO", CPU_INFO))
 
 
 def cpu_flags(cpu_info: Path = OWN_CPU_INFO) -> set[str]:
-    """Returns the flags as Linux names them for x86; none without such a file or line."""
+    """CPU features such as avx2, as Linux names them on x86; empty elsewhere."""
     lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
 def has_only_avx2(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Returns whether the CPU has AVX2 and no AVX-512: then TensorFlow multiplies by Eigen, not oneDNN, by default."""
+    """Whether the CPU has AVX2 and no AVX-512; TensorFlow then uses Eigen, not oneDNN, by default."""
     found = cpu_flags(cpu_info)
     return "avx2" in found and "avx512f" not in found
 
 
 def train_by_onednn(cpu_info: Path = OWN_CPU_INFO) -> None:
-    """Makes TensorFlow, before it starts, multiply by oneDNN, unless TF_ENABLE_ONEDNN_OPTS is set.
+    """Makes TensorFlow use oneDNN on CPUs with AVX2 and no AVX-512; call it before TensorFlow starts.
 
-    By default it does so only with AVX-512. With AVX2 alone Eigen takes three to four times as long for attention's
-    many small products, little longer for large ones: docs/results/training_speed.md.
+    See docs/results/training_speed.md. TF_ENABLE_ONEDNN_OPTS has priority.
     """
     if has_only_avx2(cpu_info):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -1,4 +1,4 @@
-"""The exception that a script prints as one line: wrong input that the user can correct."""
+"""The exception for wrong input that the user can correct."""
 
 import difflib
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ class UserError(ValueError):
 
 
 def check_truths(**values: Any) -> None:
-    """Raises UserError for a value that is neither True nor False: a text such as "no" would count as True.
+    """Raises UserError for a value that is neither True nor False.
 
     >>> check_truths(normalize="no")
     Traceback (most recent call last):
@@ -22,11 +22,11 @@ def check_truths(**values: Any) -> None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Returns the end of a message that suggests the nearest of some names, or ""."""
+    """Returns "; did you mean 'seed'?" with the most similar name, or ""."""
     close = difflib.get_close_matches(str(name), list(names), n=1)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def first_line(error: Exception) -> str:
-    """Returns the first line of a library's error message, or the error's name."""
+    """First line of a library's error message, or the error's class name."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

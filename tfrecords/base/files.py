@@ -21,10 +21,9 @@ from tfrecords.base.version import VERSION
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
-    """Yields a temporary name next to `path`; renames it to `path` on success, removes it on any exception.
+    """Yields a temporary path with the suffix of `path`; on success, its file replaces `path`.
 
-    After a power cut `path` is the whole old or new file, unless `durable` is off. The temporary name has the suffix of
-    `path`, which decides some writers' format.
+    If `durable`, `path` is never half-written, even after a power cut.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
@@ -40,7 +39,7 @@ def replacing(path: str | os.PathLike, durable: bool = True) -> Iterator[Path]:
 
 
 def sync(path: str | os.PathLike) -> None:
-    """Waits until a file, or a folder's names, are on the disk."""
+    """Waits until a file's content, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -54,7 +53,7 @@ _UNFINISHED = re.compile(r"\..+\.(?P<pid>\d+)\.partial(\.\w+)?|tmp(?=.*\d)[a-z0-
 
 
 def remove_unfinished(folder: str | os.PathLike) -> None:
-    """Removes temporary files of killed processes, not of running ones."""
+    """Removes temporary files that ended processes left in a folder."""
     for path in Path(folder).iterdir():
         found = _UNFINISHED.fullmatch(path.name)
         if found and path.is_file() and not _is_other_process(found["pid"]):
@@ -75,9 +74,9 @@ class LockedError(UserError):
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Locks a folder; raises LockedError if another process has it, or with `wait` prints that and waits.
+    """Locks a folder; if another process holds the lock, raises LockedError, or waits if `wait`.
 
-    A killed process loses its lock. The lock leaves no file. File systems without locks are not locked.
+    Has no effect on file systems without locks.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -98,7 +97,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> None:
-    """Writes a value as indented JSON through `replacing`."""
+    """Writes an indented JSON file atomically."""
     with replacing(path, durable) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -109,11 +108,9 @@ MAX_BYTES = 2**26
 
 
 def read_limited(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
-    """Reads a regular file of at most `most` bytes, however large the file says or turns out to be.
+    """Reads a regular file of at most `most` bytes.
 
-    Raises:
-        OSError: it cannot be read.
-        UserError: it is larger, a device or a pipe, or only a pointer of Git LFS.
+    Raises OSError if it is unreadable, UserError if it is larger, not a regular file, or a Git LFS pointer.
     """
     # To open a pipe without a writer would wait for ever.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -128,10 +125,7 @@ def read_limited(path: str | os.PathLike, most: int = MAX_BYTES) -> bytes:
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads JSON, with or without a byte-order mark.
-
-    Raises UserError if the file is missing, larger than MAX_BYTES, or not JSON.
-    """
+    """Reads a JSON file; raises UserError if it is missing, larger than MAX_BYTES, or not JSON."""
     try:
         return parse_json(read_limited(path), path)
     except OSError as error:
@@ -139,7 +133,7 @@ def read_json(path: str | os.PathLike) -> Any:
 
 
 def parse_json(content: bytes, path: str | os.PathLike) -> Any:
-    """Parses the bytes of the file `path`; raises UserError if they are not JSON, or nested too deeply for it."""
+    """Parses the content of the file `path`; raises UserError if it is not JSON."""
     try:
         # Editors of Windows begin a file with a byte-order mark.
         return json.loads(content.decode("utf-8-sig"))
@@ -150,17 +144,14 @@ def parse_json(content: bytes, path: str | os.PathLike) -> Any:
 
 
 def inside(folder: Path, name: Any, listed_by: str | os.PathLike) -> Path:
-    """Returns the path of a file or folder that the file `listed_by` names by its place in `folder`; "" is `folder`.
-
-    Raises UserError for a name that leads out of it, which a file of somebody else must not.
-    """
+    """Returns `folder`/`name`; raises UserError, which names `listed_by`, if that leads out of the folder."""
     if not isinstance(name, str) or "\0" in name or name.startswith("/") or ".." in name.split("/"):
         raise UserError(f"'{listed_by}' names {name!r}, which is no place in its folder; copy or download it again")
     return folder / name
 
 
 def read_object(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a JSON object; {} for a missing file. Raises UserError for what `read_json` does, and for another value."""
+    """Reads a JSON object, or returns {} for a missing file; raises UserError for other content."""
     values = read_json(path) if Path(path).is_file() else {}
     if not isinstance(values, dict):
         raise UserError(f"'{path}' holds no JSON object; copy it again, or remove it")
@@ -168,7 +159,7 @@ def read_object(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def check_format(what: str, values: dict[str, Any], newest: int) -> None:
-    """Raises UserError if `values`, which `what` holds, have a later "format_version" than `newest`; none means 1."""
+    """Raises UserError if the "format_version" of `values`, 1 if missing, is above `newest`."""
     found = values.get("format_version", 1)
     if not isinstance(found, int) or found > newest:
         raise UserError(
@@ -180,20 +171,20 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def check_content(path: str | os.PathLike, content: bytes) -> None:
-    """Raises UserError if a file's content is only a pointer of Git LFS."""
+    """Raises UserError if `content` is a Git LFS pointer."""
     if content.startswith(_POINTER):
         raise UserError(f"'{path}' is a Git LFS pointer, not the file itself; run git lfs pull, or download it again")
 
 
 def folder_path(path: str | os.PathLike) -> Path:
-    """Returns the path of a folder; raises UserError for "", which is the working directory to Path, or no path."""
+    """Converts to a Path; raises UserError for "" or no path."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise UserError(f"{path!r} is no path; name a folder")
     return Path(path)
 
 
 def make_output_dir(path: str | os.PathLike) -> Path:
-    """Creates the folder and checks that it is writable."""
+    """Creates the folder; raises UserError if it is not writable."""
     path = folder_path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -206,7 +197,7 @@ def make_output_dir(path: str | os.PathLike) -> Path:
 
 @contextlib.contextmanager
 def output_folder(path: str | os.PathLike) -> Iterator[Path]:
-    """Makes an output folder as `make_output_dir` does; at the end removes those made for it that are still empty."""
+    """Creates and yields a folder; at the end removes created folders that are still empty."""
     path = folder_path(path)
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
@@ -219,10 +210,7 @@ def output_folder(path: str | os.PathLike) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
-    """Yields a new folder in `output_dir`; then removes it and any empty folder made for it.
-
-    Raises UserError as `make_output_dir` does, and if the folder exists; it is then left unchanged.
-    """
+    """Creates and yields a folder, then removes it; raises UserError if it exists."""
     with output_folder(output_dir) as folder:
         path = folder / name
         try:
@@ -236,7 +224,7 @@ def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
 
 
 def sha256(path: str | os.PathLike) -> str:
-    """Returns a file's SHA-256 in hexadecimal digits."""
+    """SHA-256 of a file in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -246,7 +234,7 @@ _HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 
 
 def download_hint(path: str | os.PathLike) -> str:
-    """Returns how to download a missing file that looks like a known model's name, or ""."""
+    """Advice to download a missing `path` that looks like a hub model's name, or ""."""
     if not _HUB_NAME.fullmatch(str(path)) or Path(path).exists():
         return ""
     name = Path(path).name

@@ -18,13 +18,10 @@ _LAST = "--settings=FILE reads flags from a JSON file. --version prints the vers
 
 
 def help_text(settings_class: type, command: str, about: str, full: bool = False, switches: bool = True) -> str:
-    """Returns the text of --help, or of --helpfull if `full`.
+    """Text of --help, or of --helpfull if `full`.
 
-    The attribute `groups` of a settings class, a mapping of titles to flag names, selects and orders the flags of
-    --help; --helpfull adds the others. Without `groups` both show all flags.
-
-    about: The docstring of the command's module. switches: Whether flags of type bool are written --name and --noname;
-    otherwise --name=true and --name=false.
+    The attribute `groups` of a settings class maps titles to the flags of --help, which otherwise shows all. about:
+    docstring of the command's module. switches: whether bool flags are --name and --noname, not --name=true.
     """
     fields = {flag_name(field): field for field in settings_of(settings_class)}
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
@@ -49,7 +46,6 @@ def help_text(settings_class: type, command: str, about: str, full: bool = False
 
 
 def _module_of(about: str) -> str:
-    """The command in a docstring's examples, which the user's own command replaces."""
     found = re.search(r"^python -m \S+", about, re.MULTILINE)
     return found[0] if found else "\0"
 
@@ -59,7 +55,6 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def _flag(field: dataclasses.Field, width: int, switches: bool) -> list[str]:
-    """The help text begins on the line of its name if that is short enough."""
     text, default = _parts(field)
     name, choices = flag_name(field), "|".join(filter(None, field.metadata["choices"]))
     value = choices or next((sign for kind, sign in _VALUES.items() if kind in str(field.type)), "...")
@@ -78,7 +73,6 @@ def _is_bool(field: dataclasses.Field) -> bool:
 
 
 def _parts(field: dataclasses.Field) -> tuple[str, str]:
-    """A help text without its default, and the default in words."""
     text, default = field.metadata["help"], field.default
     text = text.removesuffix(".") if ". " not in text else text
     unset = default in ("", None, ()) or default is False

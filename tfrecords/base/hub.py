@@ -1,8 +1,4 @@
-"""Repositories of the Hugging Face hub by name: the files that are read, downloaded into the hub's cache.
-
-`huggingface_hub` does the work: its cache, tokens, progress bars, `HF_HUB_OFFLINE` and `HF_ENDPOINT` apply. It is
-imported when a name is given, and not before.
-"""
+"""Downloads the needed files of a Hugging Face hub repository into the cache of `huggingface_hub`."""
 
 import contextlib
 import functools
@@ -31,10 +27,10 @@ Fetch = Callable[[str], Path]
 
 
 class RepositoryPart(NamedTuple):
-    """What is read of a repository: patterns of its small files, and the function that downloads it all.
+    """Which files of a repository are needed: patterns of the small ones, and a function that downloads all.
 
-    `fetch_all(name, listed, fetch)` gets the repository's name, its files and the download of one of them, and
-    returns its folder.
+    `fetch_all(name, listed, fetch)` calls `fetch` for the needed ones among the file names `listed`; it returns their
+    folder.
     """
 
     patterns: tuple[str, ...]
@@ -42,7 +38,7 @@ class RepositoryPart(NamedTuple):
 
 
 def read_modules(path: Path) -> list[dict[str, Any]]:
-    """Reads a list of modules, each with its "path"; raises UserError if it is damaged."""
+    """Reads sentence-transformers' modules.json; raises UserError if it is damaged."""
     modules = read_json(path)
     are_objects = isinstance(modules, list) and all(isinstance(module, dict) for module in modules)
     if not are_objects or not all(isinstance(module.get("path"), str) for module in modules):
@@ -51,22 +47,16 @@ def read_modules(path: Path) -> list[dict[str, Any]]:
 
 
 def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
-    """Returns where in a repository the model lies: "", or such as "0_Transformer/" if its modules say so.
-
-    `listed` are its files, and `fetch` returns the path of one.
-    """
+    """A model's folder in its repository: the first that modules.json lists, such as "0_Transformer/", or ""."""
     modules = read_modules(path := fetch(MODULES)) if MODULES in listed else []
     path_of_first = inside(Path(), modules[0]["path"], path) if modules else Path()
     return "" if path_of_first == Path() else f"{path_of_first}/"
 
 
 def find(path: str | os.PathLike, part: RepositoryPart, revision: str = "") -> Path:
-    """Returns `path` itself, or, for a name such as "albert/albert-base-v2@REVISION", the folder once downloaded.
+    """Returns `path`, or downloads a hub model such as "albert/albert-base-v2@REVISION" and returns its folder.
 
-    What exists wins over a name. In a process, a name is looked up once.
-
-    Raises:
-        UserError: there is no such repository or revision, it needs a token, or the hub cannot be reached.
+    An existing path has priority. Raises UserError if the model cannot be found or downloaded.
     """
     text = os.fspath(path)
     found = _NAME.fullmatch(text)
@@ -130,7 +120,6 @@ def _download(name: str, revision: str, part: RepositoryPart) -> Path:
 
 
 def _note(name: str, file: str, revision: str, endpoint: str | None) -> None:
-    """Has the library ask for a file by its branch: its cache notes the commit, or that there is no such file."""
     import huggingface_hub
 
     with contextlib.suppress(Exception):
@@ -149,14 +138,12 @@ def _is_unreachable(error: Exception) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """The status of the answer behind an error, or behind the one that caused it."""
     if error is None:
         return None
     return getattr(getattr(error, "response", None), "status_code", None) or _status(error.__cause__)
 
 
 def _explained(error: Exception, name: str, revision: str) -> str:
-    """Says in one line what went wrong, and what to do."""
     from huggingface_hub import constants
 
     kind, hub = type(error).__name__, os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
@@ -187,7 +174,6 @@ def _explained(error: Exception, name: str, revision: str) -> str:
 
 
 def _cached(name: str, revision: str, part: RepositoryPart) -> Path | None:
-    """Finds what an earlier download left, where the hub cannot be asked; None where that is not whole."""
     import huggingface_hub
 
     options: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Draws names on plots: in a font with their characters, wrapped, in legends that cover nothing."""
+"""Draws names on plots: in fonts that have their characters, wrapped, and in legends beside the axes."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ _BOXES = "Last Resort"
 
 @contextlib.contextmanager
 def fonts_for(texts: Iterable[str]) -> Iterator[None]:
-    """Sets matplotlib to installed fonts that have the characters of `texts`; warns once of missing ones."""
+    """Makes matplotlib use installed fonts that have the characters of `texts`; warns once if no font has one."""
     from matplotlib import rc_context
 
     families, missing = _families(frozenset("".join(texts)))
@@ -29,7 +29,6 @@ def fonts_for(texts: Iterable[str]) -> Iterator[None]:
 
 @functools.cache
 def _families(characters: frozenset[str]) -> tuple[list[str], str]:
-    """Font families in order of preference, and a character in none of them or ""."""
     from matplotlib import font_manager
 
     wanted = {ord(character) for character in characters if character.isprintable()}
@@ -69,7 +68,7 @@ _TOLD: list[str] = []
 
 
 def wrapped(name: str, line_width: int = _LINE) -> str:
-    """Returns a name in at most three lines, broken at spaces or signs, without its middle if too long."""
+    """Wraps a name to at most three lines; of a longer name, "…" replaces the middle."""
     lines, line = [], ""
     for character in _shortened(name, 3 * line_width - line_width // 3):
         if _width(line + character) > line_width:
@@ -97,10 +96,7 @@ def _width(text: str) -> int:
 
 
 def legend_beside(figure, handles: list, labels: list[str]) -> None:
-    """Puts a legend to the right of all axes, and enlarges the figure for it.
-
-    figure: of layout "constrained". handles, labels: As matplotlib's `legend`; labels are wrapped here.
-    """
+    """Puts a legend to the right of all axes, and enlarges the figure for it, which needs layout="constrained"."""
     labels = [wrapped(label) for label in labels]
     lines = sum(label.count("\n") + 1 for label in labels)
     widest = max((_width(line) for label in labels for line in label.split("\n")), default=0)

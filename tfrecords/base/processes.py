@@ -1,4 +1,4 @@
-"""Ctrl-C and child processes: only the parent handles it, between waits, and children never outlive the parent."""
+"""Handles Ctrl-C in the parent process only, and makes child processes end with their parent."""
 
 import contextlib
 import multiprocessing
@@ -11,10 +11,7 @@ from multiprocessing import resource_tracker
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, and is raised at the end of the block unless the block raised it.
-
-    Raised inside `futures.wait` it could leave a lock held for ever, or a process half started.
-    """
+    """Yields an event that Ctrl-C sets; after Ctrl-C, raises KeyboardInterrupt at the end of the block."""
     interrupted = threading.Event()
     before = signal.getsignal(signal.SIGINT)
     # A command that a script started in the background has it ignored, and keeps ignoring it.
@@ -33,7 +30,7 @@ def interrupts_deferred() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Keeps Ctrl-C from processes started in the block; this process gets it afterwards."""
+    """Makes processes started in the block ignore Ctrl-C; this process gets it afterwards."""
     # multiprocessing would start it with the first process, and unblock SIGINT then.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -44,7 +41,7 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Makes a child of multiprocessing end as soon as its parent has, even if killed."""
+    """Makes this multiprocessing child end as soon as its parent ends, even if the parent is killed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

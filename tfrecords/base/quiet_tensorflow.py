@@ -1,8 +1,4 @@
-"""Starts TensorFlow without the dozen lines about CPU flags and absent GPUs; import this first.
-
-Those lines come from C++ before any logging level is read. They are shown if the start fails. Commands import this
-under every Keras backend, since TensorFlow reads their data.
-"""
+"""Starts TensorFlow, and shows its C++ messages only if that fails; import this module before TensorFlow."""
 
 import os
 import sys

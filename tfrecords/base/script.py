@@ -28,15 +28,10 @@ flags.disclaim_key_flags()
 
 
 def run_main(main: Callable[..., None], settings_class: type | None = None) -> None:
-    """Parses absl flags, runs `main`, and exits with a reliable status.
+    """Parses absl flags, runs `main`, and exits with a status.
 
-    UserError: one line on stderr, status 1. Ctrl-C, and any error that came of one: status 130. Wrong flags: status 2.
-    Any other error is a bug and prints its traceback. Installed packages that collide with ours are named on stderr
-    first.
-
-    Args:
-        main: The command's function, of no argument, or of the settings. Its module's docstring begins --help.
-        settings_class: A dataclass whose fields become the command's flags (see `settings`).
+    UserError: one line on stderr, status 1. Wrong flags: status 2. Ctrl-C: status 130. --help begins with the docstring
+    of main's module. The fields of `settings_class` become flags.
     """
     if settings_class is not None:
         define_flags(settings_class)
@@ -82,7 +77,7 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
 
 
 def leave_a_closed_pipe() -> NoReturn:
-    """Ends the process when its output's reader has gone, as in `| head`."""
+    """Ends the process quietly when its output's reader has gone, as `| head` does."""
     # The interpreter must not try to flush the rest.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
@@ -99,10 +94,7 @@ _bars: weakref.WeakSet = weakref.WeakSet()
 
 
 def progress_bar(iterable: Iterable | None = None, **options):
-    """Returns a tqdm bar on stderr that redraws twice a second on a terminal, every 15 s in a log file.
-
-    iterable: None to call its `update` instead. options: tqdm's.
-    """
+    """A tqdm bar on stderr that redraws every 0.5 s on a terminal, every 15 s in a log file."""
     from tqdm import tqdm  # Not at the top: the client has none.
 
     interval = 0.5 if sys.stderr.isatty() else 15.0
@@ -112,7 +104,7 @@ def progress_bar(iterable: Iterable | None = None, **options):
 
 
 def say_next(command: str) -> None:
-    """Prints the next command on stderr, where no program reads it."""
+    """Prints on stderr which command to run next."""
     print(f"next: {_by_name(command)}", file=sys.stderr)
 
 
@@ -128,7 +120,6 @@ names: dict[str, str] = {}
 
 
 def _by_name(text: str) -> str:
-    """Commands in a text as somebody types them who typed albert-tf."""
     return re.sub(r"python -m ([\w.]+)", lambda found: names.get(found[1], found[0]), text)
 
 
@@ -136,7 +127,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _explained(error: Exception) -> str | None:
-    """The cause of a machine's error, not the program's; knows TensorFlow's errors without importing it."""
     kind, text = type(error).__name__, str(error)
     if kind == "DataLossError" and "corrupted record" in text:
         return (
@@ -158,7 +148,7 @@ _COLLECTIVE = "ollective"
 
 
 def command_name(module: str) -> str:
-    """Returns the command as typed: an installed script, or `python -m MODULE`."""
+    """Command as typed: an installed script, or `python -m MODULE`."""
     typed = os.path.basename(sys.argv[0])
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = spec.name if module == "__main__" and spec else module
@@ -166,7 +156,7 @@ def command_name(module: str) -> str:
 
 
 def version_line() -> str:
-    """Returns the versions of the library, TensorFlow and Keras."""
+    """Versions of the library, TensorFlow and Keras."""
     others = []
     for title, name in (("TensorFlow", "tensorflow"), ("Keras", "keras")):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -206,10 +196,7 @@ _OURS = ("albert_tf-", "albert_tf_client-")
 
 
 def find_collisions(folders: Iterable[str] | None = None) -> list[str]:
-    """Returns a sentence for each package of ours that several distributions own.
-
-    folders: Where to look; None for `sys.path`.
-    """
+    """Warnings about this library's packages in `folders` that other distributions installed, too."""
     owners: dict[str, set[str]] = {name: set() for name in _PACKAGES}
     # Read as bytes: importlib.metadata.packages_distributions() takes 0.3 s where TensorFlow is installed, this 0.03 s.
     for folder in sys.path if folders is None else folders:

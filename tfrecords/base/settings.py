@@ -1,21 +1,11 @@
-"""Settings of a command as one frozen dataclass, whose fields define its flags, settings file and checks.
+"""Settings of a command as a frozen dataclass, whose fields define its flags, settings file and checks.
 
     @dataclass(frozen=True, kw_only=True)
     class ExportSettings(CheckedSettings):
         model: str = setting(help="folder of the model")                     # no default: --model must be given
         inputs: str = setting("ids", help="what goes in", choices=("ids", "text"))
-        version: int = setting(0, help="version number; 0: the next", at_least=0)
-        num_warmup_steps: int = setting(10, help="...", at_least=0, below="num_train_steps")   # another field's value
-        max_seq_length: int = setting(0, help="...", at_least=8, also={0: "for the task's own"})
-        text: tuple[str, ...] = setting((), help="may be given several times")
-        from_format: str | None = setting(None, help="may be left out", flag="from")           # the flag is --from
 
-        def __post_init__(self):             # only for rules between fields
-            super().__post_init__()
-            ...
-
-`ExportSettings(...)` raises the first wrong value as a UserError: "--version=-1 must be 0 or more". The command is
-`script.run_main(main, ExportSettings)` with `def main(settings: ExportSettings) -> None`.
+`script.run_main(main, ExportSettings)` runs `main(settings: ExportSettings)` as a command.
 """
 
 import dataclasses
@@ -57,18 +47,10 @@ def setting(
     also: Mapping[float, str] | None = None,
     flag: str | None = None,
 ) -> Any:
-    """Returns a dataclass field with its flag's help text and its allowed values.
+    """A dataclass field with its flag's help text and allowed values.
 
-    Args:
-        default: Without one the flag is required. None, in a field of type `X | None`, passes every check.
-        help: The flag's help text, after the `choices`.
-        choices: The only values allowed.
-        at_least: The least value: a number, or the name of the field that holds it.
-        above: Exclusive lower bound, likewise.
-        at_most: The greatest value, likewise.
-        below: Exclusive upper bound, likewise.
-        also: Allowed values outside the bounds, with the end of their message: "or 0 for ...".
-        flag: The flag's name if it is not the field's.
+    Bounds are numbers or names of other fields. Without `default` the flag is required. `also` maps allowed values
+    outside the bounds to their meaning.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below}
     metadata = {"help": help, "choices": tuple(choices), "bounds": bounds, "also": also or {}, "flag": flag}
@@ -76,17 +58,16 @@ def setting(
 
 
 class CheckedSettings:
-    """Base class of settings that checks each field's value by its `setting`."""
+    """Base class of settings that checks each field's value against its `setting`."""
 
     def given(self, names: Iterable[str]) -> str | None:
-        """Returns the first of these settings that is not its default, by flag name, or None."""
+        """First of the settings `names` that differs from its default, as --name=value, or None."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return next(
             (f"--{name}={getattr(self, name)}" for name in names if getattr(self, name) != defaults[name]), None
         )
 
     def __post_init__(self) -> None:
-        """Raises UserError for the first field with a forbidden value."""
         for field in settings_of(type(self)):
             value = getattr(self, field.name)
             if value is None:
@@ -125,7 +106,6 @@ def _plain(number: float) -> str:
 
 
 def _range(at_least: str = "", above: str = "", at_most: str = "", below: str = "") -> str:
-    """Returns bounds in words, such as "from 0 to below 1"."""
     high = f"below {below}" if below else at_most
     if at_least:
         return f"from {at_least} to {high}" if high else f"{at_least} or more"
@@ -135,12 +115,12 @@ def _range(at_least: str = "", above: str = "", at_most: str = "", below: str = 
 
 
 def settings_of(settings_class: type) -> list[dataclasses.Field]:
-    """Returns the fields of a settings class that are flags."""
+    """Fields that `setting` made: the flags."""
     return [field for field in dataclasses.fields(settings_class) if "help" in field.metadata]
 
 
 def flag_name(field: dataclasses.Field) -> str:
-    """Returns the name of a field's flag."""
+    """Name of a field's flag."""
     return field.metadata["flag"] or field.name
 
 
@@ -160,15 +140,7 @@ def define_flags(settings_class: type, flag_values: flags.FlagValues = flags.FLA
 
 
 def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = flags.FLAGS) -> Settings:
-    """Reads the parsed flags, and the file of --settings for flags that were not given.
-
-    Args:
-        settings_class: As given to `define_flags`.
-        flag_values: As given to `define_flags`.
-
-    Raises:
-        UserError: names missing required flags, or an unknown key of the file and the nearest setting.
-    """
+    """Makes settings from the parsed flags and the file of --settings; raises UserError for missing flags."""
     path = flag_values[_FILE].value
     from_file = read_settings_file(path, settings_class) if path else {}
     values, missing = {}, []
@@ -186,10 +158,7 @@ def read_flags(settings_class: type[Settings], flag_values: flags.FlagValues = f
 
 
 def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
-    """Reads a JSON object of settings by flag name, each of its field's type; a whole number is accepted for a float.
-
-    Raises UserError if the file is no JSON object, or has an unknown key or a value of another type.
-    """
+    """Reads a JSON file of settings by flag name; raises UserError for an unknown name or a wrong type."""
     values, field_types = files.read_json(path), _types(settings_class)
     by_flag = {flag_name(field): field_types[field.name] for field in settings_of(settings_class)}
     if not isinstance(values, dict):
@@ -209,7 +178,6 @@ def read_settings_file(path: str, settings_class: type) -> dict[str, Any]:
 
 
 def _types(settings_class: type) -> dict[str, type]:
-    """The type of each field, without `| None`."""
     return {name: _plain_type(hint) for name, hint in typing.get_type_hints(settings_class).items()}
 
 

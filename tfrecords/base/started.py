@@ -1,4 +1,4 @@
-"""Detects whether this process was started as one of our commands."""
+"""Detects whether this process was started as one of this library's commands, and handles Ctrl-C."""
 
 import os
 import signal
@@ -8,14 +8,14 @@ _PACKAGES = ("tfrecords", "albert_tf", "serving")
 
 
 def is_our_command() -> bool:
-    """Returns whether this process is `python -m albert_tf.run_...`, or an installed script."""
+    """Whether this process is `python -m albert_tf.run_...`, or an installed script."""
     if "-m" in sys.orig_argv:
         return sys.orig_argv[sys.orig_argv.index("-m") + 1].split(".")[0] in _PACKAGES
     return os.path.basename(sys.argv[0]).startswith("albert-")
 
 
 def end_quietly_when_interrupted() -> None:
-    """Ends without a traceback at a Ctrl-C while a command imports its modules."""
+    """Makes Ctrl-C end a command without a traceback, even during its imports."""
     shown = sys.excepthook
 
     def hook(kind, error, traceback):
@@ -30,7 +30,7 @@ def end_quietly_when_interrupted() -> None:
 
 
 def insist_when_interrupted() -> None:
-    """Raises KeyboardInterrupt at a Ctrl-C once a second until the program leaves by it: TensorFlow swallows some."""
+    """Makes Ctrl-C raise KeyboardInterrupt, and again every second, since TensorFlow swallows some."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         shown = sys.unraisablehook
@@ -47,7 +47,7 @@ def _interrupt(number, frame):
 
 
 def is_interruption(error: BaseException | None) -> bool:
-    """Returns whether the error is a Ctrl-C, or came of one: numba makes a SystemError of it."""
+    """Whether the error is a Ctrl-C, or was caused by one."""
     chain = [error]
     for one in chain:
         if isinstance(one, KeyboardInterrupt):
@@ -58,7 +58,7 @@ def is_interruption(error: BaseException | None) -> bool:
 
 
 def stop_insisting() -> None:
-    """Ends what `insist_when_interrupted` began, where a Ctrl-C was met."""
+    """Stops the repeated KeyboardInterrupts of `insist_when_interrupted`."""
     # Another's alarm stays, such as that of a test's time limit.
     if signal.getsignal(signal.SIGALRM) is _interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,6 +1,4 @@
-"""Detects kinds of text files by the ending of their names, their first bytes and their encoding.
-
-An ending counts in any case, with or without .gz:
+"""Detects kinds of text files by their names' endings, their first bytes and their encoding.
 
 >>> [is_json_lines(name) for name in ("a.jsonl", "B.NDJSON", "c.jl.gz", "d.txt")]
 [True, True, True, False]
@@ -89,12 +87,12 @@ _FEW, _HALF = 0.1, 0.5
 
 
 def is_gzipped(path: str | os.PathLike) -> bool:
-    """Returns whether a name ends in .gz."""
+    """Whether a name ends in .gz."""
     return str(path).lower().endswith(".gz")
 
 
 def ending(path: str | os.PathLike) -> str:
-    """Returns a name's ending in lower case, without .gz.
+    """Ending of a name in lower case, without .gz.
 
     >>> ending("corpus/Part.1.JSONL.gz")
     '.jsonl'
@@ -103,12 +101,12 @@ def ending(path: str | os.PathLike) -> str:
 
 
 def is_json_lines(path: str | os.PathLike) -> bool:
-    """Returns whether a name has an ending of JSON lines."""
+    """Whether a name has one of the endings `JSON_LINES`."""
     return ending(path) in JSON_LINES
 
 
 def refuse_table(path: str | os.PathLike) -> None:
-    """Raises UserError if a name ends as that of a table."""
+    """Raises UserError for a name with a table's ending, such as .csv."""
     if ending(path) in TABLES:
         raise UserError(
             f"'{path}' is a table, its lines are no texts; make JSON lines of it (.jsonl), as pandas does by "
@@ -117,7 +115,7 @@ def refuse_table(path: str | os.PathLike) -> None:
 
 
 def foreign_kind(head: bytes) -> str | None:
-    """Returns the kind of a binary file or multi-byte encoding, or None."""
+    """Describes a binary, UTF-16 or UTF-32 file by its first bytes; else None."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
     # In texts of two bytes a character every other byte is NUL, where the text is English.
     is_odd = encoding_of(head) or _has_controls(head) or 4 * head.count(0) > len(head)
@@ -125,7 +123,7 @@ def foreign_kind(head: bytes) -> str | None:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Returns, in words, the kind of a file; None if it may be UTF-8."""
+    """What a file is, such as "a PDF"; None if it may be UTF-8 text."""
     return foreign_kind(head) or ("a binary file" if _has_controls(head) else encoding_of(head))
 
 
@@ -134,7 +132,7 @@ def _has_controls(head: bytes) -> bool:
 
 
 def first_not_utf8(data: bytes) -> int:
-    """Returns the position of the first byte that is not UTF-8, or -1."""
+    """Position of the first byte that is not UTF-8, or -1."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -143,7 +141,7 @@ def first_not_utf8(data: bytes) -> int:
 
 
 def count_not_utf8(data: bytes) -> int:
-    """Returns the number of bytes that are not UTF-8."""
+    """Number of bytes that are not UTF-8."""
     count = start = 0
     while start < len(data):
         # A few lines at a time, since copying all at once takes longer.
@@ -156,10 +154,7 @@ def count_not_utf8(data: bytes) -> int:
 
 
 def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
-    """Returns a text's encoding in words, or None for UTF-8, possibly damaged.
-
-    data: may end within a character. most: bytes that are not UTF-8 in a text that is only damaged.
-    """
+    """Describes the likely encoding of a text; None for UTF-8, even if some bytes are damaged."""
     text = data.decode("utf-8", "surrogateescape")
     bad = len(_NOT_UTF8.findall(text))
     # In UTF-8 most of what is not ASCII is well-formed, in any other encoding next to nothing.
@@ -174,7 +169,7 @@ def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
 
 
 def holds_json_lines(head: bytes) -> bool:
-    """Returns whether all lines are JSON objects; the last one may be cut off."""
+    """Whether all lines are JSON objects; the last line may be cut off."""
     lines = [line for line in head.removeprefix(codecs.BOM_UTF8).splitlines() if line.strip()]
     if len(head) >= HEAD_BYTES:
         lines = lines[:-1]
@@ -184,7 +179,7 @@ def holds_json_lines(head: bytes) -> bool:
 def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
     """Raises UserError for a file that is not UTF-8 text, or holds JSON lines under another ending.
 
-    head: the first HEAD_BYTES of its text, unpacked. what: begins the message, such as "corpus file ".
+    head: its first HEAD_BYTES, decompressed. what: begins the message.
     """
     if kind := kind_of(head):
         raise UserError(f"{what}'{path}' is {kind}, not UTF-8 text; give text or JSON lines, also .gz")
@@ -196,7 +191,7 @@ def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
 
 
 def read_head(path: str | os.PathLike) -> bytes:
-    """Returns the first HEAD_BYTES of a local file, unpacked. Raises OSError or EOFError."""
+    """Reads the first HEAD_BYTES of a local file, decompressed. Raises OSError or EOFError."""
     with gzip.open(path) if is_gzipped(path) else open(path, "rb") as file:
         try:
             return file.read(HEAD_BYTES)
@@ -212,7 +207,6 @@ def _is_object(line: bytes) -> bool:
 
 
 def _likeliest(data: bytes) -> tuple[str, str]:
-    """Codec and name of the encoding with most common characters; ("", "") for none."""
     shares = {}
     for codec, (_, common) in _MANY_BYTES.items():
         try:
@@ -231,7 +225,6 @@ def _likeliest(data: bytes) -> tuple[str, str]:
 
 
 def _wide_kind(head: bytes) -> str | None:
-    """Detects two or four bytes a character, without a byte-order mark."""
     for codec, name in _WIDE.items():
         text = _decoded(head, codec)
         ascii_share = len(re.findall("[ -~]", text)) / max(len(text), 1)
@@ -248,7 +241,6 @@ def _decoded(data: bytes, codec: str) -> str:
 
 
 def _share(text: str, common: set[str]) -> float:
-    """The share of common characters among those beyond ASCII; capital letters count less."""
     characters = _NOT_ASCII.findall(text)
     found = sum(1 if one in common else 0.6 * (one.lower() in common) for one in characters)
     return found / max(len(characters), 1)

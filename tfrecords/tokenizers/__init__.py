@@ -1,1 +1,1 @@
-"""Text to token ids and back, in Python and in the graph, with equal ids."""
+"""Converts text to token ids and back, in Python and in TensorFlow graphs, with equal ids."""

@@ -1,4 +1,4 @@
-"""Tokens that files add to a vocabulary, which are cut out of texts."""
+"""Tokens that files add to a vocabulary, found in texts before the rest is tokenized."""
 
 import dataclasses
 import json
@@ -8,15 +8,11 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class AddedToken:
-    """A string that is one token wherever it occurs: it is cut out of a text before the rest is tokenized.
+    """A string that is one token wherever it occurs.
 
-    Attributes:
-        content: the string.
-        id: the token.
-        special: whether it is no text ([CLS]); its string in a user's text is ordinary text.
-        lstrip: whether it includes white space before it.
-        rstrip: whether it includes white space after it.
-        normalized: whether it is matched later, in normalized text; None: unless special.
+    special: whether it is a control token such as [CLS]; its string in a user's text is ordinary text. lstrip, rstrip:
+    whether it includes white space before or after it. normalized: whether it is matched in normalized text; by
+    default, unless it is special.
     """
 
     content: str
@@ -32,12 +28,11 @@ class AddedToken:
 
     @property
     def is_cut_first(self) -> bool:
-        """Whether it is matched in the original text."""
         return not self.normalized
 
 
 def tokenizer_json(tokens: Iterable[AddedToken], **parts: dict[str, Any] | None) -> bytes:
-    """Returns a tokenizer.json with these tokens and other parts."""
+    """Makes a tokenizer.json of these tokens and other parts."""
     values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": _as_values(tokens)} | parts
     return json.dumps(values, ensure_ascii=False).encode()
 

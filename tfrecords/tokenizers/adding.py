@@ -1,4 +1,4 @@
-"""Adds words to a vocabulary, and selects the words of a text that would save the most tokens."""
+"""Adds words to a vocabulary, and finds the words whose addition would save most tokens."""
 
 import collections
 import dataclasses
@@ -31,13 +31,13 @@ _BATCH = 4096
 
 
 def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """Returns a tokenizer in which each word is one piece after a blank or at the begin of a text.
+    """Returns a tokenizer with more words, each one piece after a blank or at the start of a text.
 
-    Former ids stay, except `[unusedN]` lines of WordPiece, which new words replace first. In byte-level BPE, a word
-    also adds the pieces that it is merged from, and is one piece only after a blank.
+    Former ids stay, but in WordPiece, new words first replace `[unusedN]` pieces. In byte-level BPE, a word is one
+    piece only after a blank, and the shorter pieces that merge to it are added too.
 
-    Words that are one piece already are skipped. Raises UserError for a kind of vocabulary besides WordPiece,
-    byte-level BPE and SentencePiece unigram, or words that the tokenizer always splits.
+    Raises UserError unless the tokenizer is WordPiece, byte-level BPE or SentencePiece unigram, and for words that are
+    always split.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "film"]
@@ -63,7 +63,6 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
 
 def _lengths(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
-    """Number of known pieces of each word."""
     ids, splits = tokenizer.encode_batch([tokenizer.word_prefix + word for word in words])
     rows = (ids[begin:end] for begin, end in itertools.pairwise(splits))
     return [0 if tokenizer.unk_id in row else len(row) for row in rows]
@@ -128,10 +127,9 @@ _ADDERS: dict[str, Callable[[Any, list[str]], Tokenizer]] = {
 
 
 def frequent_words(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> list[str]:
-    """Returns the `count` words of a text that would save the most tokens as single pieces, best first.
+    """Finds the `count` words of a text that would save the most tokens as single pieces, best first.
 
-    A word is a run of letters that the tokenizer cuts into several pieces, as the tokenizer reads it. Ties are in
-    alphabetical order.
+    Only runs of letters that the tokenizer splits are considered.
     """
     letters = np.array([_is_of_letters(tokenizer, number) for number in range(tokenizer.vocab_size)])
     letters[tokenizer.special_ids] = False
@@ -161,7 +159,6 @@ def _is_of_letters(tokenizer: Any, number: int) -> bool:
 
 
 def _cut_words(tokenizer: Tokenizer, lines: Sequence[str], letters: np.ndarray) -> Iterable[bytes]:
-    """Ids, as bytes, of words of letters with several pieces."""
     if not lines:
         return
     ids, splits = tokenizer.encode_batch(lines)

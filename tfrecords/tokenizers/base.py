@@ -1,6 +1,6 @@
-"""The base class of tokenizers: a fast Python side and a TensorFlow graph that give the same ids for the same text.
+"""Base class of tokenizers, with equal ids in Python and in a TensorFlow graph.
 
-They differ only in ties of SentencePiece (see `unigram`).
+Only SentencePiece segmentations of equal score can differ (see `unigram`).
 """
 
 import abc
@@ -29,32 +29,25 @@ _MOST_UNUSED = 10**6
 
 
 class UnknownTokenizer(UserError):
-    """A published tokenizer's kind is unsupported; its model may be supported."""
+    """The kind of a published tokenizer is unsupported; its model may be supported."""
 
 
 class Tokenizer(abc.ABC):
-    """Converts text to ids and back. Subclasses provide the pieces.
+    """Converts text to ids and back.
 
     Attributes:
         kind: "sentencepiece" (ALBERT), "wordpiece" (BERT, Chinese ALBERTs) or "bpe" (RoBERTa).
-        lower_case: whether text is lower-cased.
         keep_accents: whether accents stay; ALBERT always strips them, BERT strips them from lower-cased text.
-        vocabulary: the bytes of the vocabulary file; a SentencePiece file includes ALBERT's normalization.
-        pieces: every piece (str), by id.
-        cls_id: [CLS], `<s>` in RoBERTa.
-        sep_id: [SEP], `</s>` in RoBERTa.
-        mask_id: the mask token.
-        pad_id: padding.
-        unk_id: text without a piece.
+        vocabulary: the vocabulary file; a SentencePiece file includes ALBERT's normalization.
         separators_between: number of `sep_id` between two texts: 2 in RoBERTa.
-        second_segment_id: the segment id of a pair's second text: 0 in RoBERTa.
-        word_prefix: the prefix of a word that is tokenized by itself: a blank in byte-level BPE.
-        cls_last: whether rows end with `cls_id`, in its own segment, as some models require; see `with_cls_last`.
-        knows_case: whether the vocabulary file itself states if text is lower-cased.
-        cut_tokens: added tokens whose strings are cut out of a text.
-        added_ids: ids of added tokens, for which a model's table may have no rows.
-        table_rows: rows of a model's smaller table, above which `check_ids` refuses ids; 0 for no limit.
-        lowers_first: whether a text is lower-cased before all other steps; see `with_lowers_first`.
+        second_segment_id: segment id of a pair's second text: 0 in RoBERTa.
+        word_prefix: what precedes a word that is tokenized alone: a blank in byte-level BPE.
+        cls_last: whether rows end with `cls_id`, which then has another segment id.
+        knows_case: whether the vocabulary file states if text is lower-cased.
+        cut_tokens: added tokens that are found in a text before the rest is tokenized.
+        added_ids: ids of added tokens, which a model's embedding table may lack.
+        table_rows: rows of a model's smaller embedding table; `check_ids` refuses higher ids. 0 for no limit.
+        lowers_first: whether text is lower-cased before all else.
     """
 
     kind: str
@@ -84,22 +77,20 @@ class Tokenizer(abc.ABC):
         return type(self), made_of, {name: getattr(self, name) for name in ("cls_last", "lowers_first", "table_rows")}
 
     def with_cls_last(self, cls_last: bool) -> Self:
-        """Returns the tokenizer with `cls_id` at the end, or the beginning, of rows."""
         return self if cls_last == self.cls_last else self._with(cls_last=cls_last)
 
     def with_lowers_first(self) -> Self:
-        """Returns a tokenizer that applies `str.lower` before all other steps.
+        """Returns a tokenizer that applies `str.lower` first.
 
         Source: sentence_transformers/models/Transformer.py, `do_lower_case`.
         """
         return self if self.lowers_first else self._with(lowers_first=True)
 
     def with_table_rows(self, rows: int) -> Self:
-        """Returns a tokenizer for a model with fewer rows than pieces."""
         return self._with(table_rows=rows)
 
     def check_ids(self, ids: np.ndarray) -> None:
-        """Raises UserError for an id without a row in the model's table."""
+        """Raises UserError for an id without a row in the embedding table."""
         if self.table_rows and ids.max(initial=0) >= self.table_rows:
             raise UserError(self._lost_message(repr(self.pieces[ids.max()])))
 
@@ -117,11 +108,10 @@ class Tokenizer(abc.ABC):
         return other
 
     def as_read(self, texts: Sequence[str]) -> Sequence[str]:
-        """Returns the texts lower-cased if `lowers_first`, else unchanged."""
         return [text.lower() for text in texts] if self.lowers_first else texts
 
     def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Converts offsets in texts `as_read` to offsets in the original texts, which are shorter by one for each İ."""
+        """Converts offsets in lower-cased texts to offsets in `texts`, since lower-casing makes İ two characters."""
         for row, text in enumerate(texts if self.lowers_first else ()):
             if len(text.lower()) > len(text):
                 origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
@@ -137,7 +127,7 @@ class Tokenizer(abc.ABC):
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of kind, lower_case, keep_accents and the vocabulary: equal if and only if the ids are."""
+        """Digest of kind, case and accent rules and vocabulary; equal exactly for tokenizers with equal ids."""
         # Digests from before `keep_accents` existed stay valid.
         rules = f"{self.kind} {self.lower_case}{' keep_accents' * self.keep_accents}"
         rules += f"{' lowers_first' * self.lowers_first}\n"
@@ -146,22 +136,22 @@ class Tokenizer(abc.ABC):
     @property
     @abc.abstractmethod
     def word_starts(self) -> np.ndarray:
-        """bool [vocab_size]: whether a piece begins a word by the published rule."""
+        """Whether each piece begins a word by the rule "published" of `words`, bool [vocab_size]."""
 
     @cached_property
     def script_word_starts(self) -> np.ndarray:
-        """bool [vocab_size]: `word_starts` where white space separates words; see `words` for text without it."""
+        """Like `word_starts`, for scripts with white space between words; see `words` for others."""
         return self.word_starts
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """UTF-8 of each piece, not always whole characters; the name of a token that is no text."""
+        """Each piece in UTF-8, possibly with partial characters; the name of each non-text token."""
         return [piece.encode() for piece in self.pieces]
 
     @property
     @abc.abstractmethod
     def special_ids(self) -> np.ndarray:
-        """int32, ascending: ids that are no text ([CLS], padding, unused ones) and never replace a masked token."""
+        """Ids that are no text ([CLS], padding, unused ones), int32, ascending."""
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -169,11 +159,11 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the ids as `encode_batch` does, and each token's span in its text.
+        """Returns the ids and row_splits of `encode_batch`, and each token's span in its text, int32 [tokens, 2].
 
-        Returns (ids, row_splits, offsets int32 [tokens, 2]): text[begin:end], in characters, became the token. Both
-        columns never decrease within a text. White space before a word may belong to its first token. If one character
-        became several tokens, SentencePiece assigns it to the last, and the others are empty.
+        Spans are text[begin:end], in characters; both columns never decrease within a text. White space before a word
+        may belong to its first token. If one character becomes several tokens, SentencePiece gives it to the last one;
+        the others' spans are empty.
         """
 
     @abc.abstractmethod
@@ -181,11 +171,9 @@ class Tokenizer(abc.ABC):
         """Returns readable text, lower-cased if the tokenizer lower-cases."""
 
     def in_graph(self):
-        """Returns a tf.Module that maps strings [batch] to a RaggedTensor int32 [batch, None] of the same ids.
+        """Returns a tf.Module that converts strings [batch] to the ids of `encode_batch`, ragged int32 [batch, None].
 
-        Segmentations with equal scores may differ. A call fails for a text that `check_ids` refuses. The module owns
-        its
-        vocabulary: a SavedModel of it needs no other file.
+        A call fails for a text that `check_ids` refuses. A SavedModel of the module needs no other file.
         """
         from tfrecords.tokenizers.in_graph import CheckedInGraph, LoweredInGraph
 
@@ -196,10 +184,10 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _graph(self):
-        """The graph before the checks and lower-casing of `in_graph`."""
+        """Returns the module of `in_graph` without lower-casing and checks."""
 
     def published_files(self) -> dict[str, bytes]:
-        """Returns the vocabulary's files by the names under which transformers reads them."""
+        """Returns the contents of its files by transformers' file names."""
         return {self.file_name: self.vocabulary}
 
     def encode(self, text: str) -> list[int]:
@@ -209,7 +197,7 @@ class Tokenizer(abc.ABC):
         return self.pieces[token_id]
 
     def description(self) -> dict[str, Any]:
-        """Returns what `load_tokenizer` must know besides the vocabulary's file."""
+        """Returns what `load_tokenizer` needs besides the vocabulary file."""
         return {
             "kind": self.kind,
             "vocabulary": self.file_name,
@@ -219,7 +207,7 @@ class Tokenizer(abc.ABC):
         } | ({"lowers_first": True} if self.lowers_first else {})
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the vocabulary and its description, which `load_tokenizer(folder)` reads back."""
+        """Writes the files that `load_tokenizer(folder)` reads."""
         folder = files.make_output_dir(folder)
         former = description_in(folder)
         with files.replacing(folder / self.file_name) as temporary:
@@ -230,15 +218,15 @@ class Tokenizer(abc.ABC):
 
 
 def check_last_id(last: int, pieces: int, where: str | os.PathLike) -> None:
-    """Raises UserError for a vocabulary whose last id lies far above its number of pieces: each id takes memory."""
+    """Raises UserError if the last id is far above the number of pieces."""
     if last >= pieces + _MOST_UNUSED:
         raise UserError(f"'{where}' has the id {last:,} but {pieces:,} pieces; copy or download it again")
 
 
 def description_in(folder: str | os.PathLike) -> Path | None:
-    """Returns the path of the description that this library saved with a tokenizer, or None.
+    """Path of the file in a folder that describes this library's tokenizer, or None.
 
-    A tokenizer.json is one, unless the `tokenizers` library ("model" in it) or keras-hub ("class_name") wrote it.
+    A tokenizer.json with "model" (`tokenizers` library) or "class_name" (keras-hub) is another library's.
     """
     path, former = (Path(folder) / name for name in (DESCRIPTION_FILE, _FORMER_DESCRIPTION_FILE))
     if path.is_file():

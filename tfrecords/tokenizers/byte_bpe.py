@@ -1,7 +1,6 @@
 """Byte-level BPE as in RoBERTa: no text is unknown, and special tokens' strings in a text are ordinary text.
 
-Pieces are written in GPT-2's characters, in which a blank is "Ġ". A lone surrogate, which UTF-8 cannot encode, is read
-as U+FFFD; so are bytes that are not UTF-8.
+Lone surrogates and bytes that are not UTF-8 become U+FFFD.
 """
 
 import hashlib
@@ -27,23 +26,12 @@ _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 
 
 class ByteBPETokenizer(Tokenizer):
-    """A byte-level BPE `Tokenizer`.
+    """A byte-level BPE `Tokenizer` from a tokenizer.json of the `tokenizers` library; text keeps its case and accents.
 
-    Args:
-        vocabulary: a tokenizer.json of the `tokenizers` library.
-        lower_case: False; the pieces are of text as it is.
-        path: the file's name, for errors.
-        keep_accents: not used: accents always stay.
-        roles: strings of special tokens ("cls", "sep", "pad", "unk", "mask") from other files; empty for those of the
-            file's post-processor, or else the usual ones.
-        special_in_text: whether special tokens' strings in a text become those tokens.
+    roles: strings of special tokens ("cls", "sep", "pad", "unk", "mask") where the file names none and the usual ones
+    are wrong. special_in_text: whether these strings in a text become special tokens.
 
-    Attributes:
-        rules: the `ByteBPERules` that decide ids and offsets.
-        special_in_text: as given.
-
-    Raises:
-        UserError: it is another tokenizer, is damaged, or has a rule that the graph lacks.
+    Raises UserError if the file is damaged or unsupported.
     """
 
     kind = "bpe"
@@ -79,13 +67,11 @@ class ByteBPETokenizer(Tokenizer):
         return _made_again, made_of, super().__reduce__()[2]
 
     def reading_special_strings(self) -> "ByteBPETokenizer":
-        """Returns a tokenizer with `special_in_text`."""
         other = _made_again(type(self), self.vocabulary, self.rules.roles, True)
         return other.with_lowers_first() if self.lowers_first else other
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of all that decides ids and offsets, independent of the file's layout."""
         values = json.dumps([self.rules.as_values(), self.special_in_text], sort_keys=True)
         values += " lowers_first" * self.lowers_first
         return hashlib.sha256(f"bpe\n{values}".encode()).hexdigest()
@@ -103,7 +89,6 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def cut_tokens(self) -> list[AddedToken]:
-        """Tokens that are cut out of a text, longest first."""
         control = CONTROL_TOKENS | set(self.rules.roles.values())
         is_text = {token.content for token in self.rules.added if token.special and token.content in control}
         added = [token for token in self.rules.added if self.special_in_text or token.content not in is_text]
@@ -117,7 +102,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def merge_ranks(self) -> np.ndarray:
-        """Rank of the merge that makes each piece: int64 [vocab_size]; -1 for a byte, -2 if no text gives it."""
+        """Rank of the merge that makes each piece: int64 [vocab_size]; -1 for a byte, -2 if no text becomes it."""
         ranks = np.full(self.vocab_size, -2, np.int64)
         pieces = [(number, data) for piece, number in self.rules.ids.items() if (data := self._mergeable(piece))]
         numbers = np.array([number for number, _ in pieces])
@@ -126,7 +111,6 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def merged_of(self) -> dict[int, tuple[int, int]]:
-        """The two parts of each merged piece, by id."""
         made = np.flatnonzero(self.merge_ranks >= 0)
         return {int(number): tuple(self._merges[self.merge_ranks[number], :2].tolist()) for number in made}
 
@@ -139,7 +123,6 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def _merges(self) -> np.ndarray:
-        """int32 [merges, 3], by rank: ids of two parts and of their merge; none gives a special token."""
         ids = self.rules.ids
         merges = [
             (ids[left], ids[right], ids[left + right])
@@ -163,19 +146,16 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def word_starts(self) -> np.ndarray:
-        """Whether a piece begins with white space, as in fairseq's whole-word masks.
-
-        A comma after a word belongs to it (fairseq:fairseq/data/encoders/gpt2_bpe.py, `is_beginning_of_word`).
-        """
+        """Whether each piece begins with white space, as in fairseq/data/encoders/gpt2_bpe.py."""
         starts = np.array([data[:1].isspace() for data in self.piece_bytes])
         starts[self.special_ids] = True
         return starts
 
     @cached_property
     def offset_trims(self) -> np.ndarray:
-        """Number of white-space characters at both ends of each piece: int32 [vocab_size, 2].
+        """Number of white-space characters to trim from offsets at each piece's two ends, int32 [vocab_size, 2].
 
-        Counted as in the `tokenizers` library: of bytes the blank alone; zeros if offsets include white space.
+        In pieces written as bytes only blanks count, as in the `tokenizers` library.
         """
         if not self.rules.trim_offsets:
             return np.zeros((self.vocab_size, 2), np.int32)
@@ -187,10 +167,6 @@ class ByteBPETokenizer(Tokenizer):
         return self._segmenter.encode(*self._reader.read(self.as_read(texts)))
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As in `Tokenizer`; a token that is part of a character has the character's offsets.
-
-        White space at a token's ends is left out if the file sets trim_offsets.
-        """
         codes, text_splits, places, blanks = self._reader.read_with_places(self.as_read(texts))
         ids, row_splits = self._segmenter.encode(codes, text_splits)
         sizes = np.array([len(data) for data in self.piece_bytes])
@@ -220,7 +196,6 @@ class ByteBPETokenizer(Tokenizer):
         return super().description() | own
 
     def published_files(self) -> dict[str, bytes]:
-        """As in `Tokenizer`, for both the fast and the slow tokenizer of transformers."""
         vocabulary = dict(sorted(self.rules.ids.items(), key=lambda item: item[1]))
         merges = "".join(f"{left} {right}\n" for left, right in self.rules.merges)
         return {

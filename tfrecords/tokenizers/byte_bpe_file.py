@@ -1,7 +1,4 @@
-"""Reads and writes a byte-level BPE's files: a `tokenizer.json`, or `vocab.json` and `merges.txt`.
-
-Rules that the graph does not support are refused.
-"""
+"""Reads and writes a byte-level BPE's files: a `tokenizer.json`, or `vocab.json` and `merges.txt`."""
 
 import dataclasses
 import functools
@@ -33,16 +30,13 @@ class ByteBPERules:
     """All that decides a byte-level BPE's ids and offsets.
 
     Attributes:
-        ids: of each piece, its bytes written in GPT-2's characters; and of the added tokens.
+        ids: of each piece, in GPT-2's characters, and of each added token.
         merges: pairs of pieces, in merge order.
-        added: tokens that are cut out of texts.
         roles: strings of "cls", "sep", "pad", "unk" and "mask".
-        add_prefix_space: whether a text without a blank at its begin gets one.
+        add_prefix_space: whether a text without a leading blank gets one.
         trim_offsets: whether offsets leave out white space.
-        keep_first_space: whether offsets at a text's begin include it all the same.
+        keep_first_space: whether a text's first offsets still include a blank.
         compose: whether text is composed (NFC) first.
-        separators_between: see `Tokenizer`.
-        second_segment_id: see `Tokenizer`.
     """
 
     ids: dict[str, int]
@@ -57,7 +51,6 @@ class ByteBPERules:
     second_segment_id: int = 0
 
     def as_values(self) -> dict[str, Any]:
-        """Returns the rules as JSON values."""
         values = dataclasses.asdict(self)
         for token in values["added"]:
             # No known vocabulary's ids depend on it; see `byte_text.check_cut_tokens`.
@@ -76,9 +69,9 @@ ROBERTA: dict[str, tuple[str, Any]] = {
 
 @functools.cache
 def byte_characters() -> list[str]:
-    """Returns the character for each byte in a piece: itself if visible, or one above U+00FF.
+    """The character that stands for each byte in pieces: its own if visible, else one above U+00FF.
 
-    openai/gpt-2:encoder.py, `bytes_to_unicode`.
+    Source: openai/gpt-2:encoder.py, `bytes_to_unicode`.
 
     >>> byte_characters()[ord("a")], byte_characters()[ord(" ")]
     ('a', 'Ġ')
@@ -89,7 +82,7 @@ def byte_characters() -> list[str]:
 
 
 def piece_bytes(piece: str) -> bytes | None:
-    """Returns the bytes of a piece; None if it is written in other characters."""
+    """Converts a piece's `byte_characters` to bytes; None if it has other characters."""
     table = _bytes_of_characters()
     return bytes(table[character] for character in piece) if all(map(table.__contains__, piece)) else None
 
@@ -100,11 +93,7 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
-    """Reads a tokenizer.json's values.
-
-    roles: strings of special tokens in other files; the post-processor's come first. where: for errors. Raises
-    UserError if it is damaged, or UnknownTokenizer if it is no byte-level BPE or has a rule that the graph lacks.
-    """
+    """Reads the rules in a parsed tokenizer.json; `roles`: special tokens that other files name."""
     try:
         parting = other_files.steps_of(values, "pre_tokenizer")
         if not parting or parting[-1]["type"] != "ByteLevel":
@@ -182,10 +171,9 @@ def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
 def rules_of_files(
     vocabulary: bytes, merges: bytes, roles: dict[str, str], added: Iterable[AddedToken], where: str, **settings: bool
 ) -> ByteBPERules:
-    """Reads the bytes of vocab.json and merges.txt as RoBERTa's tokenizer does.
+    """Reads vocab.json and merges.txt as RoBERTa's tokenizer does.
 
-    roles, added: special and added tokens in other files. where: for errors. settings: of the rules. Raises UserError
-    if they are damaged or do not belong together.
+    Raises UserError if they are damaged or do not belong together.
     """
     try:
         ids = parse_json(vocabulary, where)
@@ -209,7 +197,7 @@ def rules_of_files(
 
 
 def as_tokenizer_json(rules: ByteBPERules) -> bytes:
-    """Returns the rules as a tokenizer.json, which the `tokenizers` library can read."""
+    """Writes the rules as a tokenizer.json of the `tokenizers` library."""
     level = {"type": "ByteLevel", "add_prefix_space": rules.add_prefix_space, "trim_offsets": True, "use_regex": True}
     cls, sep = ((rules.roles[role], rules.ids[rules.roles[role]]) for role in ("cls", "sep"))
     trimming = {"trim_offsets": rules.trim_offsets, "add_prefix_space": rules.keep_first_space}

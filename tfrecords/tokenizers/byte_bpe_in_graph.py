@@ -1,10 +1,7 @@
-"""Byte-level BPE as a TensorFlow graph: marks between words, a change of encoding, and SentencePiece's merges.
+"""Byte-level BPE as a TensorFlow graph: marks the ends of words, then merges bytes by SentencePiece.
 
-Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character, and a SentencePiece BPE model with
-such pieces merges all words of a text; no merge contains a mark.
-
-SentencePiece merges any two parts that make a piece, not just those of its merge. The ids are equal as long as every
-piece, tokenized alone, is itself. Other pieces result from no text; the model omits them.
+Marks are bytes that UTF-8 never has. Read as ISO-8859-1, each byte is a character for a SentencePiece BPE model.
+SentencePiece merges any two parts that make a piece, so the model omits pieces that BPE itself would split.
 """
 
 from typing import TYPE_CHECKING
@@ -30,8 +27,8 @@ _PIECE = model_pb2.ModelProto.SentencePiece
 class ByteBPEInGraph(tf.Module):
     """Tokenizes strings [batch] by byte-level BPE to ragged int32 [batch, tokens].
 
-    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp, and for composed text NormalizeUTF8
-    (NormalizeUTF8WithOffsetsMap), which every TensorFlow Serving with tensorflow-text has.
+    Custom ops: SentencepieceOp, SentencepieceTokenizeOp, and for composed text NormalizeUTF8 (with offsets,
+    NormalizeUTF8WithOffsetsMap).
     """
 
     def __init__(self, tokenizer: "ByteBPETokenizer"):
@@ -49,7 +46,6 @@ class ByteBPEInGraph(tf.Module):
         return self._tokenize(texts)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """As in `SentencePieceInGraph`."""
         if any(token.lstrip or token.rstrip for token in self._cut_tokens):
             raise UserError("offsets of tokens that take in the white space around them are not known in a graph")
         if self._cut_tokens and self._rules.add_prefix_space:
@@ -95,7 +91,6 @@ class ByteBPEInGraph(tf.Module):
         return tf.RaggedTensor.from_row_splits(values, tf.gather(before, tokens.row_splits), validate=False)
 
     def _model(self, tokenizer: "ByteBPETokenizer") -> tuple[bytes, int]:
-        """The serialized SentencePiece model, and the id of the mark."""
         proto = model_pb2.ModelProto()
         normal = tokenizer.merge_ranks > -2
         cut = {token.id: token.content for token in self._cut_tokens}
@@ -125,7 +120,6 @@ class ByteBPEInGraph(tf.Module):
         return proto.SerializeToString(deterministic=True), mark
 
     def _image(self, content: str) -> str:
-        """The placeholder of a token that was cut out."""
         with tf.init_scope():
             return mark_words(tf.constant([_OPEN + content.encode() + _CLOSE])).numpy()[0].decode("latin-1")
 
@@ -135,7 +129,6 @@ def _groups(tokens: list) -> int:
 
 
 def _before_composing(texts: tf.Tensor, places: tf.RaggedTensor) -> tf.Tensor:
-    """Converts byte positions in composed texts to positions in the original texts: int64."""
     # The operation takes no text and no row that is empty: each gets one more.
     _, back = text.normalize_utf8_with_offsets_map(tf.strings.join([texts, "\n"]), "NFC")
     one = tf.zeros([places.nrows(), 1], tf.int64)

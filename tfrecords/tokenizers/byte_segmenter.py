@@ -1,7 +1,6 @@
-"""Byte-level BPE over whole batches, compiled, with a cache of recent words.
+"""Byte-level BPE of whole batches, compiled, with a cache of recent words.
 
-A word's bytes are merged alone, the earliest merge first and of equal ones the leftmost, as in the `tokenizers`
-library.
+As in the `tokenizers` library, the merge of the lowest rank comes first, of equal ones the leftmost.
 """
 
 import threading
@@ -25,10 +24,10 @@ from tfrecords.tokenizers.word_cache import (
 
 
 class ByteSegmenter:
-    """Converts characters to ids; thread-safe.
+    """Converts characters to byte-level BPE ids; thread-safe.
 
-    byte_ids: the id of each byte, int32 [256]; -1 for a byte in no text. merges: int32 [merges, 3], by rank: the ids of
-    a left and a right part, and of their merge.
+    byte_ids: id of each byte, int32 [256], or -1. merges: int32 [merges, 3], by rank: ids of two parts and of the
+    merged piece.
     """
 
     def __init__(self, byte_ids: np.ndarray, merges: np.ndarray):
@@ -39,23 +38,18 @@ class ByteSegmenter:
     def encode(self, codes: np.ndarray, text_splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids int32 [tokens], and row_splits int64 [texts + 1].
 
-        codes: uint32, the characters of all texts end to end, or from FIRST_TOKEN on tokens. text_splits: int64 [texts
-        + 1].
+        codes: uint32, concatenated code points; FIRST_TOKEN + id for an added token.
         """
         with self._lock:
             return _encode(codes, text_splits, class_table(), *self._model, *self._cache)
 
     def last_merges(self, pieces: Sequence[bytes]) -> np.ndarray:
-        """Returns the rank of each piece's last merge into one token: int64 [pieces].
-
-        -1 for a single byte; -2 if its bytes do not become one token.
-        """
+        """Rank of the last merge that makes each piece: int64 [pieces]; -1 for a byte, -2 if it is not one token."""
         splits = np.cumsum([0, *map(len, pieces)])
         return _last_merges(np.frombuffer(b"".join(pieces), np.uint8), splits, *self._model)
 
 
 def _pair_table(merges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Hash table of pairs: keys int64 [power of two], -1 where empty, ranks int32. Of equal pairs the last counts."""
     keys = np.full(1 << (2 * len(merges) + 1).bit_length(), -1, np.int64)
     ranks = np.full(len(keys), -1, np.int32)
     _fill(np.ascontiguousarray(merges), keys, ranks)
@@ -116,7 +110,6 @@ def _encode(codes, text_splits, classes, byte_ids, pair_keys, pair_ranks, new_id
 
 @compiled
 def _bytes_of(codes, byte_ids):
-    """The ids of the bytes of UTF-8."""
     symbols = np.empty(4 * len(codes), np.int32)
     count = 0
     for code in codes:
@@ -136,7 +129,6 @@ def _bytes_of(codes, byte_ids):
 
 @compiled
 def _merge(symbols, pair_keys, pair_ranks, new_ids):
-    """Merges a word's symbols in place; returns its ids, and the last merge's rank or -1."""
     size, last = len(symbols), -1
     following, before = np.arange(1, size + 1), np.arange(-1, size - 1)
     # A pair is one number: its rank and its left part's position. Outdated pairs are skipped.

@@ -1,4 +1,4 @@
-"""Prepares texts as the codes that `byte_words` reads: composes them, adds a first blank, cuts out tokens."""
+"""Converts texts to code points with one code for each added token, for `byte_words`."""
 
 import itertools
 import re
@@ -18,12 +18,10 @@ SPACES = re.escape(_SPACES)
 
 
 class TextReader:
-    """Converts texts to codes.
+    """Converts texts to code points, and added tokens to FIRST_TOKEN + id.
 
-    Args:
-        cut_tokens: tokens whose strings are cut out of texts, longest first.
-        add_prefix_space: whether the text between them gets a blank if it begins with none.
-        compose: whether texts are composed first (NFC).
+    cut_tokens: longest first. add_prefix_space: whether text between them gets a leading blank if it has none. compose:
+    whether texts are composed first (NFC).
     """
 
     def __init__(self, cut_tokens: Sequence[AddedToken], add_prefix_space: bool, compose: bool):
@@ -32,7 +30,7 @@ class TextReader:
         self._add_prefix_space, self._compose = add_prefix_space, compose
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the codes of all texts, uint32, and where each text's begin: int64 [texts + 1]."""
+        """Codes of all texts, uint32, and their row splits, int64 [texts + 1]."""
         if self._compose:
             texts = [unicodedata.normalize("NFC", text) for text in texts]
         if self._pattern is None and not self._add_prefix_space:
@@ -42,11 +40,7 @@ class TextReader:
         return codes, np.cumsum([0, *(sum(map(len, row)) for row in rows)], dtype=np.int64)
 
     def read_with_places(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns the codes as `read` does, and their spans.
-
-        Returns (codes, splits, places: the begin and end in its text, int64 [codes, 2], blanks: white-space characters
-        at both ends of a token that was cut out, int64 [codes, 2], 0 for characters).
-        """
+        """Codes and splits of `read`, codes' spans in texts, and added tokens' outer blanks: int64 [codes, 2]."""
         rows, splits = [np.zeros(0, np.uint32)], [0]
         places, blanks = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
         for text in texts:
@@ -78,7 +72,7 @@ class TextReader:
 
 
 def parts_of(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match | None, int, int]]:
-    """Yields a pattern's matches and the text between them (None), each with its begin and end."""
+    """Yields (match, begin, end) of a pattern's matches, and (None, begin, end) of the text between them."""
     at = 0
     for found in pattern.finditer(text) if pattern else ():
         if found.start() > at:
@@ -90,11 +84,9 @@ def parts_of(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match |
 
 
 def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
-    """Returns a regular expression, for Python and RE2, of tokens' strings; each alternative's group is the string.
+    """Regular expression, for Python and RE2, that matches added tokens; its matching group is the token's string.
 
-    Args:
-        tokens: the earlier one has priority at one position.
-        spaces: the content of a white-space character class.
+    Earlier tokens have priority. spaces: the content of a white-space character class.
     """
     alternatives = []
     for lstrip, rstrip in ((True, True), (True, False), (False, True), (False, False)):
@@ -106,11 +98,7 @@ def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
 
 
 def check_cut_tokens(tokens: Sequence[AddedToken], where: str) -> None:
-    """Raises UnknownTokenizer if the `tokenizers` library could match other tokens than `cut_pattern` does.
-
-    The library cuts out tokens that are not `normalized` first, then the others. Of each kind it matches the strings
-    alone, the longest at a position, and then widens them by white space (lstrip, rstrip).
-    """
+    """Raises UnknownTokenizer if the `tokenizers` library could match other tokens than `cut_pattern` does."""
     has_later = any(not token.is_cut_first for token in tokens)
     first = [token for token in tokens if token.lstrip or token.rstrip or (token.is_cut_first and has_later)]
     for one, other in itertools.product(first, tokens):
@@ -140,7 +128,6 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _blanks(text: str) -> tuple[int, int]:
-    """White-space characters at both ends of a text; the `tokenizers` library counts Ġ as one."""
     return len(text) - len(text.lstrip(_SPACES + "Ġ")), len(text) - len(text.rstrip(_SPACES + "Ġ"))
 
 
@@ -151,7 +138,6 @@ def _codes(text: str) -> np.ndarray:
 
 
 def _composed(text: str) -> tuple[str, np.ndarray | None]:
-    """The composed text, and each character's span in the original: int64 [characters, 2]."""
     if unicodedata.is_normalized("NFC", text):
         return text, None
     # Parts that no later character can change.
@@ -177,7 +163,6 @@ def _nfc(text: str) -> str:
 
 
 def _through(places: np.ndarray, origins: np.ndarray) -> np.ndarray:
-    """Converts spans in a composed text to spans in the original."""
     begins = np.append(origins[:, 0], origins[-1, 1])
     ends = np.insert(origins[:, 1], 0, 0)
     through = np.stack([begins[places[:, 0]], ends[places[:, 1]]], axis=1)

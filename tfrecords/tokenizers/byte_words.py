@@ -1,7 +1,4 @@
-"""Splits words by GPT-2's pattern (openai/gpt-2:encoder.py, `Encoder`), compiled, for byte-level BPE.
-
-No word contains part of a token that was cut out of a text.
-"""
+"""Splits text into words by GPT-2's pattern (openai/gpt-2:encoder.py, `Encoder`) in compiled code."""
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.unicode_classes import LETTER, NUMBER, OTHER, SPACE
@@ -20,7 +17,7 @@ def _kind(code, classes):
 
 @compiled
 def word_end(codes, begin, end, classes):
-    """Returns the end of the word that begins at `begin`; `end` is that of its text."""
+    """Returns where the word that begins at `begin` ends, in a text that ends at `end`."""
     if codes[begin] == _APOSTROPHE:
         after = _contraction_end(codes, begin, end)
         if after > begin:

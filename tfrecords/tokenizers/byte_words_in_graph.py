@@ -1,8 +1,7 @@
-r"""The words of byte-level BPE in a graph: RE2's regular expressions put marks between them.
+r"""Marks the ends of byte-level BPE's words by TensorFlow's regular expressions (RE2).
 
-The mark is the byte 0xFF, which neither UTF-8 nor any expression contains. RE2 cannot look ahead, as GPT-2's pattern
-does in `\s+(?!\S)`: the last of several spaces belongs to the next word. A mark before such a space has the same
-effect.
+RE2 lacks the look-ahead of GPT-2's `\s+(?!\S)`, by which the last of several spaces belongs to the next word; a mark
+before such a space has the same effect. UTF-8 never has the mark's byte.
 """
 
 import tensorflow as tf
@@ -16,14 +15,11 @@ _LAST_SPACE = f"([{_SPACES}]+)([{_SPACES}][^{_SPACES}])"
 
 
 def mark_words(texts: tf.Tensor) -> tf.Tensor:
-    """Puts marks after the words of texts, at least one between two: string [batch] to string [batch].
-
-    The words are those of `byte_words.word_end`.
-    """
+    """Puts marks into strings [batch] after each word, as `byte_words.word_end` splits them."""
     texts = replace(texts, _LAST_SPACE, b"\\1" + MARK + b"\\2")
     return replace(texts, _WORDS, b"\\0" + MARK)
 
 
 def replace(texts: tf.Tensor, pattern: str, rewrite: bytes) -> tf.Tensor:
-    """tf.strings.regex_replace for rewrites that are not UTF-8."""
+    """Like tf.strings.regex_replace, but `rewrite` need not be UTF-8."""
     return tf.raw_ops.StaticRegexReplace(input=texts, pattern=pattern, rewrite=rewrite, replace_global=True)

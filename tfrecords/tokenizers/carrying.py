@@ -1,4 +1,4 @@
-"""Maps each piece of a new vocabulary to the pieces of a former one that initialize it."""
+"""Maps each piece of a new vocabulary to the former vocabulary's pieces whose embeddings initialize it."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -18,15 +18,10 @@ _SUFFIX = "##"
 
 
 class Carried(NamedTuple):
-    """The former pieces of a new vocabulary's pieces; the counts are numbers of pieces.
+    """The former pieces of a new vocabulary's pieces; `kept`, `new`, `dropped` and `unknown` count pieces.
 
-    Attributes:
-        ids: the former ids of all new pieces end to end, int64.
-        row_splits: of `ids`, int64 [pieces + 1].
-        kept: in both vocabularies.
-        new: only in the new one.
-        dropped: only in the former one.
-        unknown: new ones that begin as the unknown piece.
+    ids: former ids, int64, concatenated. row_splits: int64 [pieces + 1]. unknown: new pieces that begin as the unknown
+    piece.
     """
 
     ids: np.ndarray
@@ -46,10 +41,10 @@ class Carried(NamedTuple):
 
 
 def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
-    """Returns the former pieces of every piece of a new vocabulary.
+    """Finds the former pieces of every piece of a new vocabulary.
 
-    Special pieces are matched by role; a piece without an equal one is tokenized by the former tokenizer. Raises
-    UserError for tokenizers of different kinds.
+    Special pieces are matched by role, others by their string; pieces without a match are tokenized by the former
+    tokenizer. Raises UserError for different kinds.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hepat", "##itis"]

@@ -1,8 +1,7 @@
-"""Maps characters as BERT does before WordPiece, and builds tries over pieces.
+"""Normalizes characters as BERT does before WordPiece, and builds tries of vocabulary pieces.
 
-google-research/bert tokenization.py: control characters dropped, Chinese characters and punctuation words of their own,
-lower case and no accents. Each character is mapped alone, so one table serves the compiled tokenizer and the graph.
-(Python's lower() has another small sigma at the end of a word: here it is always the middle one.)
+As in google-research/bert tokenization.py, control characters and accents are dropped, and Chinese characters and
+punctuation become words. Unlike there, a final sigma is lower-cased like one within a word.
 """
 
 import dataclasses
@@ -37,12 +36,8 @@ ITSELF = 0x110000
 class CharacterRules:
     """How characters change before WordPiece looks for pieces.
 
-    Attributes:
-        lower_case: whether they are lower-cased.
-        strip_accents: whether accents are dropped.
-        clean: whether control characters are dropped.
-        chinese: whether each Chinese character is a word.
-        of_library: uses Unicode classes of the `tokenizers` library, not google-research/bert's.
+    clean: whether control characters are dropped. chinese: whether each Chinese character is a word. of_library:
+    whether Unicode classes are those of the `tokenizers` library, not google-research/bert's.
     """
 
     lower_case: bool = True
@@ -52,7 +47,7 @@ class CharacterRules:
     of_library: bool = False
 
     def normal(self, character: str) -> str:
-        """Returns a character normalized, not yet separated at punctuation."""
+        """Normalizes a character without separating punctuation."""
         code = ord(character)
         if self.of_library:
             if self.chinese and _within(code, library.CHINESE):
@@ -78,31 +73,27 @@ class CharacterRules:
         return library.split_by_bert()
 
     def split(self, character: str) -> str:
-        """Returns a normalized character with blanks where words begin and end."""
+        """Puts blanks around a normalized character that is a word by itself."""
         if self.of_library:
             return self._split.get(character, character)
         return f" {character} " if _is_punctuation(character) else character
 
     def changing(self) -> Iterable[int]:
-        """Returns the code points of all characters that may change, except runs that all become the same."""
+        """Code points that may change, except runs of characters that all change alike."""
         if self.of_library:
             return map(ord, {*self._changed, *self._split})
         return (code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co"))
 
     def all(self, character: str) -> str:
-        """Returns a character normalized and split."""
         return "".join(map(self.split, self.normal(character)))
 
 
 @functools.cache
 def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the mapping of all characters in two levels: row = rows[pages[code // 256] * 256 + code % 256].
+    """Two-level table of the text that replaces each character: row = rows[pages[code // 256] * 256 + code % 256].
 
-    step: "all", or one of the two steps "normal" and "split".
-
-    Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]): line `row` of the expansions is the
-    character's text as code points, then zeros. ITSELF stands for the character itself, so that all Chinese ones share
-    a line, and with it their pages; line 0 is ITSELF alone.
+    step: "all", "normal" or "split". Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]):
+    expansions[row] is the replacing text as code points, then zeros. ITSELF stands for the character.
     """
     rows = np.zeros(0x110000, np.int32)
     expansions = {(ITSELF,): 0}
@@ -129,10 +120,10 @@ def _is_punctuation(character: str) -> bool:
 
 
 def build_trie(pieces: Iterable[tuple[str, int]]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Returns the trie of (piece, id); of equal pieces the last counts. An id of -1 makes a path where no piece ends.
+    """Builds the trie of (piece, id); of equal pieces the last counts. With an id of -1, no piece ends at its node.
 
-    Returns edges int64 [power of two], -1 where empty; ids int32 [nodes], -1 where no piece ends; the node of each
-    piece. Node 0 is the root.
+    Returns edges int64, -1 where empty; ids int32 [nodes], -1 where no piece ends; each piece's node. Node 0 is the
+    root.
     """
     children: dict[tuple[int, str], int] = {}
     nodes, ids_of = [], {}
@@ -164,7 +155,7 @@ def _slot(key, size):
 
 @compiled
 def child(node, code, edges):
-    """Returns the node after `node` for the character `code`, or -1."""
+    """The trie node after `node` for the character `code`, or -1."""
     key = np.int64(node) << _CHARACTER_BITS | np.int64(code)
     slot = _slot(key, len(edges))
     edge = edges[slot]

@@ -15,10 +15,7 @@ _SAMPLES = ("The Dog", "Été naïve", "Über Größe", "ＡＢＣ １２", "ﬁ
 
 
 def difference(given: Tokenizer, own: Tokenizer) -> str:
-    """Returns a difference of `given` from `own`, such as "4,000 pieces, not 30,522", or "".
-
-    A vocab.txt and the
-    tokenizer.json of the same vocabulary do not differ.
+    """A difference of `given` from `own`, such as "4,000 pieces, not 30,522", or "".
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "film"]
@@ -42,10 +39,7 @@ def difference(given: Tokenizer, own: Tokenizer) -> str:
 
 
 def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
-    """Returns the first special piece with another id than expected, such as "[CLS] has the id 4, not 2", or "".
-
-    ids: by "cls", "sep", "mask", "pad" and "unk".
-    """
+    """First special piece without its expected id, such as "[CLS] has the id 4, not 2", or ""."""
     for role, expected in ids.items():
         found = getattr(tokenizer, f"{role}_id")
         if found != expected:
@@ -54,7 +48,6 @@ def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
 
 
 def _other_rules(given: Any, own: Any) -> str:
-    """Compares merges and patterns of byte-level BPE, scores of SentencePiece."""
     if given.kind == "bpe":
         names = (name for name in _RULES_OF_BYTES if getattr(given.rules, name) != getattr(own.rules, name))
         return "".join(f"other {name.replace('_', ' ')}" for name in [*names][:1])
@@ -69,6 +62,5 @@ def _other_rules(given: Any, own: Any) -> str:
 
 
 def _other_ids(given: Tokenizer, own: Tokenizer) -> str:
-    """Compares the ids of examples, which show different rules for characters."""
     text = next((text for text in _SAMPLES if given.encode(text) != own.encode(text)), None)
     return "" if text is None else f"other ids of the text {text!r}"

@@ -1,4 +1,4 @@
-"""Cuts added tokens out of a text before WordPiece reads the rest, as the `tokenizers` library does."""
+"""Finds added tokens in a text before WordPiece reads the rest, as the `tokenizers` library does."""
 
 import dataclasses
 import re
@@ -14,14 +14,10 @@ from tfrecords.tokenizers.characters import CharacterRules
 
 
 class TokenCutter:
-    """Cuts tokens out of texts, the longest first.
+    """Finds added tokens in texts, the longest first; `rules` normalize the rest.
 
-    rules: how the rest of a text is normalized. where: for errors. Raises UnknownTokenizer if the `tokenizers` library
-    may match other tokens in some text.
-
-    Attributes:
-        first: tokens to match in the original text.
-        later: tokens to match in normalized text, with normalized strings.
+    `first` tokens are matched in the original text, `later` ones in normalized text. Raises UnknownTokenizer if the
+    `tokenizers` library may match other tokens.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], rules: CharacterRules, where: str):
@@ -47,8 +43,8 @@ class TokenCutter:
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns (codes, splits, places) of texts.
 
-        codes: the characters and tokens of all texts, uint32, normalized if there are `later` tokens. splits: where
-        each text's begin, int64 [texts + 1]. places: the span of each code in its text, int32 [codes, 2].
+        codes: uint32 code points, normalized if there are `later` tokens; FIRST_TOKEN + id for added tokens. splits:
+        int64 [texts + 1]. places: codes' spans in the texts, int32 [codes, 2].
         """
         rows, splits = list[tuple[int, int, int]](), [0]
         for text in texts:
@@ -74,7 +70,6 @@ class TokenCutter:
                     yield from ((ord(character), *place) for character, *place in normal[first:last])
 
     def _normalized(self, text: str, begin: int, end: int) -> Iterator[tuple[str, int, int]]:
-        """The characters of a part, normalized; a dropped one belongs to the one before it."""
         last: list[tuple[str, int, int]] = []
         for place in range(begin, end):
             new = self._rules.normal(text[place])

@@ -1,7 +1,6 @@
-"""WordPiece's expansion of characters as a TensorFlow graph, which leaves added tokens whole.
+"""Normalizes characters for WordPiece in a TensorFlow graph, and leaves added tokens whole.
 
-During the expansion a token that was cut out is between two marks: code points that Unicode will never assign (U+FDD0
-and its neighbours).
+Added tokens are between marks: code points that Unicode never assigns (from U+FDD0).
 """
 
 import re
@@ -18,23 +17,16 @@ _BEFORE, _OPEN, _CLOSE, _LATER_BEFORE, _LATER_OPEN, _LATER_CLOSE, _BLANK, _NO_MA
 
 
 def word_of(token: AddedToken) -> str:
-    """Returns the placeholder word of an added token, which no text contains."""
+    """Placeholder word of an added token, which no text contains."""
     return (_OPEN if token.is_cut_first else _LATER_OPEN) + token.content.replace(" ", _BLANK)
 
 
 def characters_and_tokens(
     texts: tf.Tensor, tables: Sequence[tuple[tf.Tensor, ...]], first: Sequence[AddedToken], later: Sequence[AddedToken]
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Returns the characters of words and of the blanks between them, and each one's span in its text.
+    """Returns the normalized characters of texts, with blanks between words, and each one's span in its text.
 
-    Args:
-        texts: string [batch].
-        tables: as in `WordPieceInGraph`.
-        first: tokens that are cut out of the original texts; see `TokenCutter`.
-        later: tokens that are cut out of normalized text.
-
-    Returns:
-        (codes: ragged int32 [batch, None], begins: int32 [codes], ends: int32 [codes]).
+    Arguments are as in `WordPieceInGraph`. Returns (codes: ragged int32 [batch, None], begins, ends: int32 [codes]).
     """
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
     texts = tf.strings.regex_replace(texts, f"[{_BEFORE}-{_BLANK}]", _NO_MARK)
@@ -67,7 +59,6 @@ def characters_and_tokens(
 
 
 def _pattern(tokens: Sequence[AddedToken]) -> str:
-    """RE2's pattern of tokens. White space next to a token ends words anyway, and needs no mark."""
     return "|".join(re.escape(token.content) for token in tokens)
 
 
@@ -87,16 +78,12 @@ def _is_in(codes: tf.Tensor, characters: str) -> tf.Tensor:
 def expand(
     codes: tf.RaggedTensor, table: tuple[tf.Tensor, ...], is_whole: tf.Tensor | None = None
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Expands every character, and returns the source of each result.
+    """Replaces every character by its text in `table`, and returns each result's span.
 
-    Args:
-        codes: ragged int32 [batch, None].
-        table: from `characters.character_table`.
-        is_whole: bool [codes], characters to leave unchanged.
+    table: from `characters.character_table`. is_whole: bool [codes], characters to leave unchanged.
 
-    Returns:
-        (results: ragged int32 [batch, None], begins: int64 [results], ends: int64 [results]): the results, and each
-        one's span of `codes`. A character without expansion belongs to the result before it.
+    Returns (results: ragged int32 [batch, None], begins, ends: int64 [results]). A dropped character belongs to the
+    result before it.
     """
     pages, rows, expansions = table
     flat = codes.flat_values

@@ -1,8 +1,7 @@
-"""Tokenizer settings in the files of a folder, read by the rules of the program that wrote it.
+"""Reads tokenizer settings from a folder's files by the rules of the program that wrote them.
 
-transformers makes the steps of a class such as BertTokenizer from tokenizer_config.json alone, with defaults for
-missing keys; for a class without steps of its own, such as PreTrainedTokenizerFast, it reads tokenizer.json
-(transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
+transformers reads tokenizer_config.json for a class such as BertTokenizer, and tokenizer.json for one such as
+PreTrainedTokenizerFast (transformers/tokenization_utils_tokenizers.py, `convert_to_native_format`).
 """
 
 import fnmatch
@@ -43,19 +42,12 @@ _DEFAULTS = {"do_lower_case": True, "tokenize_chinese_chars": True, "clean_text"
 class FolderFiles:
     """The tokenizer settings in a vocabulary's folder.
 
-    Args:
-        folder: with the files.
-        described: values of a tokenizer.json; None for the folder's, {} if there is none.
-        where: the name of that file, for errors.
+    described: a parsed tokenizer.json; None for the folder's. where: that file's name, for errors.
 
     Attributes:
-        settings: of tokenizer_config.json and special_tokens_map.json.
-        described: as given.
-        has_config: whether there is a tokenizer_config.json.
-        by_class: whether transformers uses tokenizer_config.json, not tokenizer.json.
-        of_model: whether transformers takes the defaults of BERT's, MPNet's or ALBERT's class by the model's type.
-        pair: `separators_between` and `second_segment_id`.
-        fairseq: the pieces before a SentencePiece model's own, if transformers reads it with fairseq's ids.
+        by_class: whether transformers reads tokenizer_config.json, not tokenizer.json.
+        of_model: whether transformers infers BERT's, MPNet's or ALBERT's class from the model's type.
+        fairseq: the pieces that fairseq puts before a SentencePiece model's own, or ().
         is_of_library: whether transformers or the `tokenizers` library wrote any of the files.
     """
 
@@ -90,11 +82,10 @@ class FolderFiles:
                 logging.warning("'%s': no post_processor frames rows; they get [CLS] and [SEP] here", self.where)
 
     def steps(self, part: str) -> list[dict[str, Any]]:
-        """Returns the steps of a part of the tokenizer.json."""
         return other_files.steps_of(self.described, part) if self.described else []
 
     def said(self, key: str) -> bool | None:
-        """Returns a normalization rule of tokenizer_config.json or tokenizer.json, or None; warns if they differ."""
+        """The files' value of a rule such as "do_lower_case", or None; warns if they differ."""
         of_bert, step_type = _RULES[key]
         steps = self.steps("normalizer")
         inside = steps[0].get(of_bert) if steps and "lowercase" in steps[0] else step_type in [s["type"] for s in steps]
@@ -103,15 +94,14 @@ class FolderFiles:
         return keras if found is None and isinstance(keras, bool) else found
 
     def default(self, key: str) -> bool | None:
-        """Returns transformers' default for a missing key; Unigram classes strip accents."""
         of_class = {"do_lower_case": False} if self._class in other_files.CASED or self.fairseq else {}
         of_class |= {"strip_accents": not self.fairseq} if self._kind == "Unigram" else {}
         return (_DEFAULTS | of_class).get(key)
 
     def choose(self, key: str, inside: Any, default: Any) -> Any:
-        """Chooses between tokenizer_config.json and tokenizer.json as transformers does, and warns if they differ.
+        """Chooses the value that transformers would: tokenizer_config.json's, or tokenizer.json's (`inside`).
 
-        key: of tokenizer_config.json. inside: the value in the tokenizer.json, or None. default: that of transformers.
+        Warns if they differ.
         """
         stated = self.settings.get(key)
         stated = stated if isinstance(stated, bool) else None
@@ -127,21 +117,18 @@ class FolderFiles:
         return found
 
     def strips_accents(self) -> bool | None:
-        """Returns whether accents are dropped; None if that follows `lower_case`."""
+        """Whether accents are dropped; None if that depends on `lower_case`."""
         keeps = self.settings.get("keep_accents")
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
     def roles(self, others: bool = True) -> dict[str, str]:
-        """Returns the strings of special tokens by role; `others`: with bos for cls and eos for sep."""
+        """Strings of special tokens by role; if `others`, bos may serve as cls and eos as sep."""
         found = {role: [self.settings.get(one) for one in names[: 1 + others]] for role, names in ROLES.items()}
         named = {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
         return other_files.CLASS_ROLES.get(self._class, {}) | named
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
-        """Returns the tokens that the files add, by id; tokens without an id come last.
-
-        ids: of the vocabulary's pieces.
-        """
+        """The tokens that the files add to the vocabulary `ids`, sorted by id."""
         listed = self.described.get("added_tokens") or []
         tokens = {token["content"]: added_token(token, token["id"]) for token in listed}
         for number, token in (self.settings.get("added_tokens_decoder") or {}).items():
@@ -162,7 +149,7 @@ class FolderFiles:
 
 
 def added_token(token: dict[str, Any], number: int) -> AddedToken:
-    """Returns an added token of a file; raises UnknownTokenizer for one that matches only whole words."""
+    """Reads an added token; raises UnknownTokenizer if it matches whole words only."""
     if token.get("single_word"):
         other_files.refuse(TOKENIZERS_FILE, f"adds {token['content']!r} as a word of its own (single_word)")
     if type(number) is not int or number < 0:
@@ -176,7 +163,7 @@ def _content(token: str | dict[str, Any]) -> str:
 
 
 def tokenizer_files(names: Iterable[str]) -> list[str]:
-    """Chooses the files that a tokenizer is read from among those of a published folder."""
+    """Chooses a tokenizer's files among the names in a published folder."""
     names = list(names)
     found = [name for name in names if _matches(name, (*FILES.split(), _OF_KERAS))]
     if not any(_matches(name, (*_VOCABULARIES, _OF_KERAS)) for name in found):
@@ -189,16 +176,16 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def lowers_first(folder: Path) -> bool:
-    """Returns whether sentence-transformers lower-cases texts before the tokenizer of this folder.
+    """Whether sentence-transformers lower-cases texts before this folder's tokenizer.
 
-    "do_lower_case" of the first existing file of `other_files.SENTENCE_FILES` decides.
+    "do_lower_case" in the first existing file of `other_files.SENTENCE_FILES` decides.
     """
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
     return bool(files.read_object(next(found, folder)).get("do_lower_case"))
 
 
 def read_file(path: Path) -> bytes:
-    """Reads a file; raises UserError if it is unreadable, too large or a pointer of Git LFS."""
+    """Reads a file; raises UserError if it is unreadable, too large or a Git LFS pointer."""
     try:
         return files.read_limited(path)
     except OSError as error:

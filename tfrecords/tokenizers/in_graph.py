@@ -1,7 +1,4 @@
-"""The tokenizers as TensorFlow graphs that own their vocabulary, and the spans of words and characters in texts.
-
-Only this module and `byte_bpe_in_graph` need tensorflow-text. Offsets count characters, as in Python.
-"""
+"""Tokenizers as TensorFlow modules with their vocabulary, and spans of words and characters in texts."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,8 +15,7 @@ _SPACE = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACES) + "]"
 class SentencePieceInGraph(tf.Module):
     """Tokenizes strings [batch] by SentencePiece to ragged int32 [batch, tokens].
 
-    Its custom ops are SentencepieceOp and SentencepieceTokenizeOp (SentencepieceTokenizeWithOffsetsOp), which every
-    TensorFlow Serving with tensorflow-text has.
+    Custom ops: SentencepieceOp, SentencepieceTokenizeOp (with offsets, SentencepieceTokenizeWithOffsetsOp).
     """
 
     def __init__(
@@ -55,7 +51,6 @@ class SentencePieceInGraph(tf.Module):
         return tf.concat([rows, tf.RaggedTensor.from_row_lengths(values, tf.cast(more, tf.int64))], axis=1)
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns ids, and each token's start and end in its text, in characters: ragged int32 [batch, tokens] each."""
         texts = valid(texts)
         longer = self._with_first_blanks(texts)
         ids, begins, ends = self._tokenizer.tokenize_with_offsets(longer)
@@ -83,16 +78,10 @@ class SentencePieceInGraph(tf.Module):
 class WordPieceInGraph(tf.Module):
     """Tokenizes strings [batch] by WordPiece to ragged int32 [batch, tokens].
 
-    Its one custom op is WordpieceTokenizeWithOffsets. Core operations map characters, since tensorflow-text's own BERT
-    normalizer also folds full-width punctuation, which BERT does not.
+    Custom op: WordpieceTokenizeWithOffsets.
 
-    Args:
-        ids: the ids of the pieces.
-        unknown: the piece of unknown words.
-        tables: of `characters.character_table`: one, or those of "normal" and "split" if there are `later` tokens.
-        longest: characters of the longest word that is not unknown.
-        first: tokens that are cut out of the original text; see `TokenCutter`.
-        later: tokens that are cut out of normalized text.
+    tables: results of `characters.character_table` for "all", or for "normal" and "split" if there are `later` tokens.
+    longest: words of more characters are unknown. first, later: see `TokenCutter`.
     """
 
     def __init__(self, ids: dict[str, int], unknown: str, tables: list[tuple], longest: int, first: list, later: list):
@@ -111,7 +100,6 @@ class WordPieceInGraph(tf.Module):
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """As in `SentencePieceInGraph`."""
         codes, *origins = self._characters(texts)
         # The characters that are no spaces are those of all words, end to end.
         visible = codes.flat_values != ord(" ")
@@ -124,7 +112,6 @@ class WordPieceInGraph(tf.Module):
         word = ids.values.value_rowids()
 
         def characters(offset: tf.RaggedTensor) -> tf.Tensor:
-            """Converts bytes of the word before `offset` to characters of all words before it."""
             sizes_before = tf.cast(offset.flat_values, tf.int32)
             before = tf.strings.substr(tf.gather(words.flat_values, word), tf.zeros_like(sizes_before), sizes_before)
             return tf.strings.length(before, "UTF8_CHAR") + tf.gather(tf.math.cumsum(sizes, exclusive=True), word)
@@ -137,7 +124,6 @@ class WordPieceInGraph(tf.Module):
         return by_row, by_row.with_values(starts), by_row.with_values(ends)
 
     def _characters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Characters of words and of the blanks between them, and the span of each in its text: int32."""
         if any(self._cut):
             return characters_and_tokens(texts, self._tables, *self._cut)
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
@@ -147,7 +133,7 @@ class WordPieceInGraph(tf.Module):
 
 
 class LoweredInGraph(tf.Module):
-    """A tokenizer's graph after lower-casing; see `Tokenizer.with_lowers_first`."""
+    """Lower-cases texts, then tokenizes them by another module; see `Tokenizer.with_lowers_first`."""
 
     def __init__(self, graph: tf.Module):
         super().__init__()
@@ -157,7 +143,6 @@ class LoweredInGraph(tf.Module):
         return self._graph(tf.strings.lower(valid(texts), encoding="utf-8"))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """As in `SentencePieceInGraph`, of the original text."""
         texts = valid(texts)
         codes = tf.strings.unicode_decode(texts, "UTF-8")
         ids, starts, ends = self._graph.with_offsets(tf.strings.lower(texts, encoding="utf-8"))
@@ -173,7 +158,7 @@ class LoweredInGraph(tf.Module):
 
 
 class CheckedInGraph(tf.Module):
-    """A tokenizer's graph whose calls fail with `message` for an id of `rows` or more."""
+    """Tokenizes by another module; a call fails with `message` for an id of `rows` or more."""
 
     def __init__(self, graph: tf.Module, rows: int, message: str):
         super().__init__()
@@ -183,7 +168,6 @@ class CheckedInGraph(tf.Module):
         return self._checked(self._graph(texts))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """As in `SentencePieceInGraph`."""
         ids, *places = self._graph.with_offsets(texts)
         return self._checked(ids), *places
 
@@ -193,18 +177,18 @@ class CheckedInGraph(tf.Module):
 
 
 def stored_once(values: np.ndarray) -> tf.Tensor:
-    """Returns a table that all functions of a SavedModel share; each would store its own copy of an array."""
+    """A constant that a SavedModel stores once, not once for each function."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
 
 
 def valid(texts: tf.Tensor) -> tf.Tensor:
-    """Replaces bytes that are not UTF-8 as Python does; SentencePiece itself does not."""
+    """Replaces bytes that are not UTF-8 by U+FFFD, as Python does."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
 
 
 def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Splits string [batch] as `str.split`: words (string), their starts and ends, int32 [batch, words]."""
+    """Splits string [batch] like `str.split`; returns words, their starts and ends, int32 [batch, words]."""
     codes = tf.strings.unicode_decode(texts, "UTF-8")
     inside = tf.logical_not(_is_in(codes.flat_values, _SPACES))
     columns = _columns(codes)
@@ -220,7 +204,7 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.
 
 
 class Characters:
-    """The characters of strings [batch], end to end over the batch."""
+    """Converts byte spans in strings [batch] to spans in characters."""
 
     def __init__(self, texts: tf.Tensor):
         self.codes, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
@@ -230,13 +214,13 @@ class Characters:
         self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _SPACES)))[:, 0]
 
     def places(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Converts byte spans [n] to spans of the characters that they touch; all int64."""
+        """Converts byte spans to spans of the characters that they touch; all int64 [n]."""
         starts, ends = self._touched(rows, begins, ends)
         first = tf.gather(self.codes.row_starts(), rows)
         return starts - first, ends - first
 
     def widened(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Widens byte spans [n] to the whole characters that they touch; all int64."""
+        """Widens byte spans to whole characters; all int64 [n]."""
         limits = tf.concat([self._bytes, [tf.reduce_sum(self._row_sizes)]], axis=0)
         base = tf.gather(self._row_bytes, rows)
         starts, ends = (tf.gather(limits, part) - base for part in self._touched(rows, begins, ends))
@@ -249,7 +233,7 @@ class Characters:
         return tf.maximum(starts, 0), tf.maximum(starts, ends)
 
     def spans(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Converts byte spans [n] to character spans without outer white space; all int64."""
+        """Like `places`, without white space at the ends."""
         starts, ends = self._touched(rows, begins, ends)
         # A span of only white space is unchanged.
         after = tf.searchsorted(self._visible, starts, side="left", out_type=tf.int64)

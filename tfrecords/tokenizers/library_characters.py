@@ -1,4 +1,4 @@
-"""The `tokenizers` library's rules for single characters, where google-research's tables or Python's differ."""
+"""The `tokenizers` library's rules for characters, where google-research/bert's or Python's differ."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ CHINESE += ((0x2B920, 0x2CEAF),)
 
 @functools.cache
 def characters(chinese: bool = True) -> list[str]:
-    """Returns all assigned code points without `NOT_TEXT`; `chinese`: with `CHINESE`."""
+    """All assigned characters, without `NOT_TEXT` and, unless `chinese`, without `CHINESE`."""
     codes = np.concatenate([np.arange(*run) for run in ((1, 0xD800), (0xF900, 0x30000), (0xE0000, 0xE0200))])
     for first, last in () if chinese else CHINESE:
         codes = codes[(codes < first) | (codes > last)]
@@ -30,7 +30,7 @@ def characters(chinese: bool = True) -> list[str]:
 
 @functools.cache
 def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case: bool) -> dict[str, str]:
-    """Returns what BertNormalizer makes of single characters outside of `CHINESE`."""
+    """Returns the characters outside of `CHINESE` that BertNormalizer changes, with their results."""
     from tokenizers import normalizers
 
     step = normalizers.BertNormalizer(clean, chinese, strip_accents, lower_case)
@@ -40,17 +40,17 @@ def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case:
 
 
 def normalizing(steps: Sequence[str]) -> Callable[[str], str]:
-    """Returns a function that applies normalizers such as "NFKD" and "StripAccents" in turn."""
+    """A function that applies normalizers such as "NFKD" in turn."""
     from tokenizers import normalizers
 
     return normalizers.Sequence([getattr(normalizers, step)() for step in steps]).normalize_str
 
 
 def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
-    """Returns the step Precompiled's results for the sequences in a SentencePiece model's rules.
+    """Returns what the step Precompiled makes of the character sequences in a SentencePiece model's rules.
 
-    It reads a grapheme at a time, uses a rule for all of it if it has fewer than 6 bytes, and else the rule of the
-    shortest source that the grapheme begins with (tokenizers/normalizers/precompiled.rs).
+    For a grapheme under 6 bytes, it uses the rule of the shortest source that the grapheme begins with
+    (tokenizers/normalizers/precompiled.rs).
     """
     short = [source for source in rules if len(source) > 1 and len(source.encode()) < 6]
     return {
@@ -61,7 +61,7 @@ def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
 
 @functools.cache
 def split_by_bert() -> dict[str, str]:
-    """Returns the characters at which BertPreTokenizer splits text, white space as a blank, others between blanks."""
+    """Maps characters at which BertPreTokenizer splits: white space to a blank, others to themselves between blanks."""
     from tokenizers import pre_tokenizers
 
     signs = [one for one in characters(chinese=False) if not one.isalpha()]

@@ -1,8 +1,4 @@
-"""Loads a tokenizer from a file or folder: this library's own, or a published checkpoint's.
-
-Supported are google-research's and brightmart's vocabularies, folders of transformers and sentence-transformers
-(with a vocabulary file, or with only a `tokenizer.json` of the `tokenizers` library), and keras-hub's presets.
-"""
+"""Loads this library's tokenizers, and those of published checkpoints."""
 
 import os
 from collections.abc import Sequence
@@ -40,7 +36,7 @@ _BPE_VOCABULARIES = ("vocab.json", "assets/tokenizer/vocabulary.json")
 def load_tokenizer(
     path: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer:
-    """Loads a SentencePiece .model, a WordPiece vocab .txt, a BPE's .json, a folder with one of them, or a hub's name.
+    """Loads a SentencePiece .model, WordPiece vocab .txt, BPE .json, a folder with one of these, or a model on the hub.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "vocab.txt"
@@ -52,17 +48,14 @@ def load_tokenizer(
     'hello there'
 
     Args:
-        path: The file or folder; for byte-level BPE tokenizer.json, or vocab.json next to merges.txt.
-        lower_case: Whether text is lower-cased. None: as stored in the folder, the .json, or a SentencePiece model that
-            was trained or saved here; else True.
-        keep_accents: Whether accents stay. None: as stored in the folder or SentencePiece model; else False.
-
-    Returns:
-        The tokenizer.
+        path: For byte-level BPE, a tokenizer.json, or a vocab.json next to merges.txt.
+        lower_case: Whether text is lower-cased. None: as stored with the tokenizer; else True, but False for a folder
+            with a cased vocabulary.
+        keep_accents: Whether accents stay. None: as stored; else False.
 
     Raises:
-        UserError: for anything else, for a folder with another vocabulary than it was saved with, and for a case or
-            accents that differ from the stored ones.
+        UserError: `path` is no tokenizer, the folder's vocabulary was changed, or case or accents differ from the
+            stored ones.
     """
     path = check_tokenizer(path)
     if path.is_dir():
@@ -82,10 +75,7 @@ def load_tokenizer(
 
 
 def check_tokenizer(path: str | os.PathLike) -> Path:
-    """Returns where a tokenizer is: `path`, or for a name of the hub the folder with its files, once downloaded.
-
-    Raises UserError if nothing there can be a tokenizer.
-    """
+    """Path of a tokenizer, after a download for a hub name; raises UserError if there is none."""
     found = find(path, _PART)
     if not found.exists():
         raise UserError(
@@ -144,11 +134,10 @@ def read_tokenizer(
 ) -> Tokenizer:
     """Reads the tokenizer of a vocabulary file or folder; see `load_tokenizer`.
 
-    By default the files next to the vocabulary, or a SentencePiece model, decide `lower_case` and `keep_accents`; else
-    a vocabulary without capital letters is lower-cased, and accents are stripped.
+    If no file says otherwise, text is lower-cased unless the vocabulary `is_cased`, and accents are stripped.
 
-    Raises UserError if there is no tokenizer or more than one, it is damaged, of an unknown kind (UnknownTokenizer), or
-    `lower_case` differs from a stored value.
+    Raises UserError if there is no tokenizer or several, or it is damaged, unsupported or stored with another
+    `lower_case`.
     """
     path = check_tokenizer(path)
     if path.is_dir():
@@ -164,7 +153,7 @@ def read_tokenizer(
 def tokenizer_in(
     folder: str | os.PathLike, lower_case: bool | None = None, keep_accents: bool | None = None
 ) -> Tokenizer | None:
-    """Reads a folder's tokenizer by `read_tokenizer`, or returns None."""
+    """Reads a folder's tokenizer like `read_tokenizer`, or returns None."""
     folder = Path(folder)
     if description_in(folder) is not None:
         return load_tokenizer(folder, lower_case, keep_accents)
@@ -180,7 +169,7 @@ def tokenizer_in(
 
 
 def own_sha256(folder: str | os.PathLike) -> str | None:
-    """Returns the SHA-256 of the tokenizer that this library trained a folder's model with, or None."""
+    """`Tokenizer.sha256` of the tokenizer that this library saved in a folder, or None."""
     path = description_in(folder)
     return None if path is None else files.read_json(path).get("sha256")
 

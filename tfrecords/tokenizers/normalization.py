@@ -1,11 +1,8 @@
 """Compiles ALBERT's text normalization into a SentencePiece model.
 
 google-research/albert normalizes in Python (tokenization.py:33-50: white space collapsed, NFKD, combining marks
-dropped, lower case; `` and '' become " in the preprocessing that it comes from) and then runs the model with its own
-rules (nmt_nfkc). Both map characters, so one set of rules in the model does the same, in any language or graph.
-
-Languages whose accents distinguish words (German schon and schön) may keep accents: then characters are composed (NFKC)
-instead of decomposed.
+dropped, lower case; `` and '' become "), then applies the model's own rules (nmt_nfkc). Here the model's rules do both.
+If accents stay, characters are composed (NFKC) instead of decomposed.
 """
 
 import functools
@@ -25,12 +22,12 @@ LIBRARY_RULES = "tokenizers"
 
 
 def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
-    """Returns the name of rules; it marks a model as rewritten."""
+    """Name of a SentencePiece model's rules that include ALBERT's normalization."""
     return ("albert_lower" if lower_case else "albert_cased") + (_ACCENTS if keep_accents else "")
 
 
 def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
-    """Returns whether a serialized model's own rules lower-case, and keep accents; None for others."""
+    """Whether the rules that this library gave a serialized model lower-case, and keep accents; else (None, None)."""
     name = model_pb2.ModelProto.FromString(model).normalizer_spec.name
     first, *flags = name.split() or [""]
     if first == LIBRARY_RULES:
@@ -40,12 +37,12 @@ def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
 
 
 def decompile(charsmap: bytes) -> list[tuple[str, str]]:
-    """Returns the (source, target) pairs of a `precompiled_charsmap`; none for the empty one (rules `identity`)."""
+    """(Source, target) pairs in a SentencePiece model's `precompiled_charsmap`."""
     return normalizer_of(charsmap).decompile() if charsmap else []
 
 
 def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = False) -> list[tuple[str, str]]:
-    """Returns (source, target) pairs equal to ALBERT's preprocessing followed by the rules of `charsmap`."""
+    """(Source, target) pairs of ALBERT's preprocessing followed by the rules of `charsmap`."""
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
     changed = _changed_characters(lower_case, keep_accents)
     rules = {source: base.normalize(target) for source, target in changed.items()}
@@ -63,7 +60,7 @@ def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = 
 
 
 def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool = False) -> bytes:
-    """Returns a serialized SentencePiece model with ALBERT's normalization; unchanged if it has its own rules."""
+    """Returns a serialized model with ALBERT's normalization; unchanged if it has these rules or a tokenizer.json's."""
     proto = model_pb2.ModelProto.FromString(model)
     name = rule_name(lower_case, keep_accents)
     if proto.normalizer_spec.name == name or proto.normalizer_spec.name.split()[:1] == [LIBRARY_RULES]:
@@ -76,11 +73,10 @@ def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool
 
 
 class Blanks(NamedTuple):
-    """Handling of blanks at the ends of texts: regular expressions of whole texts, for Python and RE2.
+    """Regular expressions for whole texts that decide how blanks at their ends are handled.
 
-    Attributes:
-        no_blank_before: texts that get no blank in front; "" if SentencePiece adds the blank.
-        last_blank: texts that end with a blank that is a token; "" for no such token.
+    no_blank_before: matches texts that get no blank in front; "" if SentencePiece adds it. last_blank: matches texts
+    whose last blank is a token; "" for none.
     """
 
     no_blank_before: str
@@ -88,10 +84,7 @@ class Blanks(NamedTuple):
 
 
 def blanks_of(model: bytes) -> Blanks | None:
-    """Returns a serialized SentencePiece model's handling of blanks; None if its rules are not a tokenizer.json's.
-
-    The `tokenizers` library has no dummy prefix: it puts a blank before a text that begins with none.
-    """
+    """How a serialized model handles blanks; None unless its rules are a tokenizer.json's."""
     spec = model_pb2.ModelProto.FromString(model).normalizer_spec
     first, *flags = spec.name.split() or [""]
     if first != LIBRARY_RULES:
@@ -110,7 +103,7 @@ def blanks_of(model: bytes) -> Blanks | None:
 
 @functools.cache
 def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentencePieceNormalizer:
-    """Returns ALBERT's whole normalization on top of nmt_nfkc, as an object with `normalize`."""
+    """ALBERT's normalization followed by nmt_nfkc, as an object with `normalize`."""
     published = model_pb2.NormalizerSpec.FromString(
         SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_normalizer_spec()
     )
@@ -118,7 +111,7 @@ def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentenceP
 
 
 def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> SentencePieceNormalizer:
-    """Returns the rules of a `precompiled_charsmap` as an object with `normalize`; spaces stay spaces."""
+    """An object whose `normalize` applies a `precompiled_charsmap`; spaces stay spaces."""
     return SentencePieceNormalizer(
         model_proto=model_pb2.ModelProto(normalizer_spec={"precompiled_charsmap": charsmap}).SerializeToString(),
         add_dummy_prefix=False,

@@ -1,9 +1,4 @@
-"""Table of the settings in other programs' tokenizer files: followed, without effect, or refused.
-
-Every key of a tokenizer_config.json and special_tokens_map.json, and every step and key of a tokenizer.json, is
-followed, has no effect here (the table says why), or is refused by its name and value: the folder then loads without a
-tokenizer. An unknown key of a tokenizer_config.json causes a warning: transformers ignores keys that it never reads.
-"""
+"""Lists which settings in other programs' tokenizer files are followed, without effect, or refused."""
 
 import json
 from collections.abc import Iterable
@@ -25,12 +20,10 @@ ANY = None
 
 
 class Known(NamedTuple):
-    """A supported key.
+    """A supported key of tokenizer_config.json.
 
-    Attributes:
-        why: "followed", or why it has no effect.
-        values: accepted values, besides a missing or null one; ANY for all.
-        kinds: kinds of tokenizers to which `values` apply, others accept any; empty for all.
+    why: "followed", or why it has no effect. values: accepted values, besides a missing or null one; ANY for all.
+    kinds: kinds of tokenizers to which `values` apply; empty for all.
     """
 
     why: str
@@ -38,7 +31,6 @@ class Known(NamedTuple):
     kinds: tuple[str, ...] = ()
 
     def lets_pass(self, value: Any, kind: str) -> bool:
-        """Returns whether a value is accepted."""
         applies = self.values is not ANY and (not self.kinds or kind in self.kinds)
         return value is None or not applies or value in self.values
 
@@ -207,7 +199,7 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
 
 def kind_of(values: dict[str, Any]) -> str:
-    """Returns the kind of a tokenizer.json's model; early files do not name it."""
+    """Kind of a tokenizer.json's model; inferred for early files, which do not name it."""
     model = values["model"]
     unnamed = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
     return model.get("type") or unnamed
@@ -232,7 +224,7 @@ def check_file(values: dict[str, Any], where: str) -> None:
 
 
 def steps_of(values: dict[str, Any], part: str) -> list[dict[str, Any]]:
-    """Returns the steps of a part of a tokenizer.json, out of any nested sequences."""
+    """Steps of a tokenizer.json's part such as "normalizer", without nesting."""
     if part == "model":
         return [{"type": kind_of(values)} | values["model"]]
     names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}

@@ -20,14 +20,13 @@ _TYPES = model_pb2.ModelProto.SentencePiece
 
 
 def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) -> tuple[Tokenizer, np.ndarray]:
-    """Returns a tokenizer with only the pieces that occur; other text is split into shorter pieces.
+    """Returns a tokenizer with only the pieces that occur, and their former ids, ascending: int64 [pieces].
 
-    Special pieces and single characters of the pieces that occur (in byte-level BPE, all bytes) always stay; so do the
-    parts that a byte-level BPE piece is merged from. Text of remaining pieces has the same pieces as before.
+    Special pieces and single characters of used pieces (in byte-level BPE, all bytes and the parts of kept pieces)
+    stay. Text whose pieces all stay is tokenized as before.
 
-    counts: of each piece, [vocab_size]. size: largest number of pieces, the most frequent first; 0 for all that occur.
-    Returns the tokenizer, and its pieces' former ids, ascending: int64 [pieces]. Raises UserError for a kind of
-    vocabulary besides WordPiece, byte-level BPE and SentencePiece unigram, or a size too small for the characters.
+    counts: how often each piece occurs. size: maximum number of pieces, the most frequent first; 0 for all. Raises
+    UserError unless the tokenizer is WordPiece, byte-level BPE or SentencePiece unigram, or if the size is too small.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] film fi ##lm f ##i ##l ##m dull".split()
@@ -67,7 +66,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
 
 
 def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
-    """Returns the ids of a pruned tokenizer's pieces in the whole one, int64 [pieces], or None.
+    """Ids of a pruned tokenizer's pieces in the whole one, int64 [pieces]; None if not pruned from it.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> whole = WordPieceTokenizer(b"[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb\\n##b")
@@ -102,7 +101,6 @@ def _with_parts(number: int, merged_of: Mapping[int, tuple[int, int]]) -> set[in
 
 
 def _needed_of_bytes(tokenizer: Any) -> np.ndarray:
-    """bool [vocab_size]: bytes, and named pieces that are no text."""
     needed = tokenizer.merge_ranks == -1
     names = (*tokenizer.rules.roles.values(), *(token.content for token in tokenizer.rules.added))
     needed[[tokenizer.rules.ids[name] for name in names if not _UNUSED.fullmatch(name)]] = True

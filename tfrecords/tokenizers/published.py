@@ -1,7 +1,4 @@
-"""Makes tokenizers from files of the `tokenizers` library, and from vocabularies with transformers' settings.
-
-`other_files` lists their supported steps and keys.
-"""
+"""Makes tokenizers from the `tokenizers` library's files, or vocabularies with transformers' settings."""
 
 import dataclasses
 from pathlib import Path
@@ -25,18 +22,14 @@ _LONGEST_WORD = 100_000
 
 
 def is_cased(tokenizer: Tokenizer) -> bool:
-    """Returns whether any piece has capital letters, in any script."""
+    """Whether more than 1 % of the pieces have capital letters."""
     special = set(tokenizer.special_ids.tolist())
     pieces = [piece for number, piece in enumerate(tokenizer.pieces) if number not in special and piece[:1] != "["]
     return sum(piece != piece.lower() for piece in pieces) > _CASED_SHARE * len(pieces)
 
 
 def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
-    """Reads a tokenizer.json, including its vocabulary.
-
-    lower_case, keep_accents: None for the file's own. Raises UserError if it is damaged, or UnknownTokenizer if its
-    kind or a step is not supported.
-    """
+    """Makes a tokenizer from a tokenizer.json, which includes the vocabulary."""
     values = files.read_json(path)
     near, kind = FolderFiles(path.parent, values, str(path)), other_files.kind_of(values)
     if kind == "BPE":
@@ -69,9 +62,9 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
 
 
 def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
-    """Reads a byte-level BPE's vocab.json and merges.txt.
+    """Makes a byte-level BPE from vocab.json and merges.txt.
 
-    Raises UserError if merges.txt is missing, or they are damaged or do not belong together.
+    Raises UserError if they are missing, damaged or inconsistent.
     """
     from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
     from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, rules_of_files
@@ -92,7 +85,7 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
 
 
 def refuse_lower_case(lower_case: bool | None, path: Path) -> None:
-    """Raises UserError for a byte-level BPE with `lower_case`."""
+    """Raises UserError if `lower_case` is asked of a byte-level BPE."""
     if lower_case:
         raise UserError(f"the byte-level BPE of '{path}' keeps text as it is; leave out --lower_case")
 
@@ -105,7 +98,7 @@ def make_tokenizer(
     path: Path,
     rules: WordPieceRules = BERT_RULES,
 ) -> Tokenizer:
-    """Returns a "sentencepiece" or "wordpiece" tokenizer; lower-cases by default."""
+    """Makes a "sentencepiece" or "wordpiece" tokenizer; lower-cases by default."""
     # Only where there is a tokenizer: numba, which they compile with, takes half a second to import.
     if kind == "sentencepiece":
         from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -119,12 +112,10 @@ def make_tokenizer(
 def wordpiece(
     vocabulary: bytes, near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path
 ) -> Tokenizer:
-    """Returns a WordPiece tokenizer with the settings next to its vocabulary.
+    """Makes a WordPiece tokenizer with the settings in the files next to its vocabulary.
 
-    vocabulary: a piece a line. near: those settings. lower_case: None for theirs, else whether no piece has capital
-    letters. keep_accents: None for theirs, else no.
-
-    Raises UserError if it is damaged, or UnknownTokenizer for an unsupported setting.
+    If lower_case or keep_accents is None, these files decide; without any, text is lower-cased unless the vocabulary
+    `is_cased`, and lower-cased text loses its accents.
     """
     near.check("wordpiece")
     rules = _wordpiece_rules(near)
@@ -158,7 +149,6 @@ def wordpiece(
 
 
 def _warn_of_case(near: FolderFiles, lower: bool, tokenizer: Tokenizer) -> None:
-    """Warns if no file has do_lower_case and capital letters are lower-cased, here or by transformers alone."""
     if "do_lower_case" in near.settings or not is_cased(tokenizer):
         return
     if near.of_model and not lower:
@@ -203,10 +193,9 @@ def _wordpiece_rules(near: FolderFiles) -> WordPieceRules:
 def sentencepiece(
     vocabulary: bytes, near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path
 ) -> Tokenizer:
-    """Returns a tokenizer of a SentencePiece model with the settings next to it; see `wordpiece`.
+    """Makes a tokenizer from a SentencePiece model with the settings next to it; see `wordpiece`.
 
-    A tokenizer.json with ALBERT's steps is not read: google-research/albert, which ends pieces before a comma after a
-    digit, has priority.
+    A comma after a digit is a piece of its own, as in google-research/albert, unlike in ALBERT's tokenizer.json.
     """
     near.check("sentencepiece")
     if near.described:
@@ -247,7 +236,6 @@ def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | No
 
 
 def _check_unigram(near: FolderFiles) -> bool:
-    """Checks the order of a Unigram file's steps; returns whether words end at all white space."""
     from tfrecords.tokenizers.unigram_file import is_step_of_blanks, is_step_of_quotes
 
     steps = near.steps("normalizer")

@@ -1,4 +1,4 @@
-"""Reads and writes the post_processor of a tokenizer.json, which frames rows."""
+"""Reads and writes a tokenizer.json's post_processor, which adds special tokens."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,20 +8,17 @@ from tfrecords.tokenizers.base import UnknownTokenizer
 
 
 def pair_rules(separators: int, segment: int) -> dict[str, int]:
-    """Returns a tokenizer's attributes for pairs."""
+    """A tokenizer's attributes for pairs of texts."""
     return {"separators_between": separators, "second_segment_id": segment}
 
 
 def framing(
     steps: Sequence[dict[str, Any]], ids: dict[str, int], where: str, may_end_with_cls: bool = False
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Reads how rows are framed: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
+    """Reads which special tokens rows get: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
 
-    steps: of a post_processor. ids: of all pieces; those in the steps must be the same. where: for errors.
-    may_end_with_cls: whether [CLS] may be last.
-
-    Returns the strings of "cls" and "sep", and `separators_between` and `second_segment_id`; nothing if no step frames.
-    Raises UnknownTokenizer for other rows.
+    Returns the strings of "cls" and "sep", and the `pair_rules`; empty if no step adds any. Raises UnknownTokenizer for
+    other rows, or ids other than `ids`.
     """
     ends, pair = dict[str, str](), dict[str, int]()
     for step in steps:
@@ -66,7 +63,7 @@ def _row(text: str, segment: int, sep: str, count: int) -> list[tuple[str, str, 
 def as_template(
     cls: tuple[str, int], sep: tuple[str, int], separators_between: int, second_segment_id: int
 ) -> dict[str, Any]:
-    """Returns the post_processor for such rows; see `framing`."""
+    """Makes a post_processor for the rows that `framing` describes."""
 
     def token(name: str, segment: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": name, "type_id": segment}}

@@ -1,4 +1,4 @@
-"""SentencePiece as in ALBERT: its normalization, and commas after digits as separate pieces."""
+"""SentencePiece as in ALBERT, with its normalization, and commas after digits as separate pieces."""
 
 import itertools
 import os
@@ -27,9 +27,9 @@ _ENGLISH = frozenset(string.ascii_lowercase) | _PUNCTUATION
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """A SentencePiece `Tokenizer`. ALBERT's normalization is added to a published `vocabulary`.
+    """A SentencePiece `Tokenizer`; adds ALBERT's normalization to a published model.
 
-    A model that has it already sets the case, and whether accents stay, unless they are stripped here.
+    A model that has it already determines the case, and whether accents stay; accents can also be stripped here.
     """
 
     kind = "sentencepiece"
@@ -90,7 +90,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def script_word_starts(self) -> np.ndarray:
-        """As in `Tokenizer`; a non-English letter does not split a word."""
         return np.array([_starts_word(piece, is_spaced_letter) for piece in self.pieces])
 
     @cached_property
@@ -107,10 +106,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def digit_comma_splits(self) -> dict[int, list[int]]:
-        """The ids that ALBERT uses instead of each piece that ends in a digit and a comma.
+        """Ids that replace each piece ending in a digit and a comma, as ALBERT's tokenization.py:53-88 intends.
 
-        The rule of tokenization.py:53-88 as intended: the piece without its comma is encoded anew, with the same word
-        boundary, and then the comma. (In Python 3 the original compares str with bytes and adds a boundary.)
+        The piece without its comma is encoded with the same word boundary; the comma follows.
         """
         if self._blanks is not None:  # The `tokenizers` library has no such rule.
             return {}
@@ -128,7 +126,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _digit_comma_table(self) -> tuple[np.ndarray, np.ndarray]:
-        """(every id's expansion end to end: int32, row_splits: int64 [vocab_size + 1])."""
         rows = [self.digit_comma_splits.get(i, [i]) for i in range(self.vocab_size)]
         return np.concatenate(rows).astype(np.int32), np.cumsum([0] + [len(row) for row in rows], dtype=np.int64)
 
@@ -142,7 +139,6 @@ class SentencePieceTokenizer(Tokenizer):
         return blanks_of(self.vocabulary)
 
     def encode_batch(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As in `Tokenizer`; the graph and the offsets may have another segmentation of equal score."""
         texts = self.as_read(texts)
         ids, splits = self._encode_by_library(texts) if self._segmenter is None else self._segmenter.encode(texts)
         return self._with_last_blanks(texts, ids, splits)[:2]
@@ -156,7 +152,6 @@ class SentencePieceTokenizer(Tokenizer):
         return expand(ids, splits, *self._digit_comma_table)
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As in `Tokenizer`; a comma split by the digit-comma rule is the piece's last character."""
         texts, written = self.as_read(texts), texts
         longer = self._with_first_blanks(texts)
         rows = self._processor.encode(longer, return_type="offset_mapping") if len(texts) else []
@@ -197,7 +192,6 @@ class SentencePieceTokenizer(Tokenizer):
         return ids, splits + np.append(0, np.cumsum(more)), offsets
 
     def published_files(self) -> dict[str, bytes]:
-        """As in `Tokenizer`; fairseq's ids differ from a SentencePiece model's, so it gets a tokenizer.json."""
         if not self.is_of_fairseq:
             return super().published_files()
         from tfrecords.tokenizers.unigram_file import as_tokenizer_json
@@ -215,10 +209,6 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 def _starts_word(piece: str, is_inside: Callable[[str], bool] | None) -> bool:
-    """Returns whether a piece begins a word by google-research/albert's rule.
-
-    is_inside: whether a non-English character may continue a word; None if none may.
-    """
     if piece in _PUNCTUATION or piece.startswith((WORD_BOUNDARY, "<")):
         return True
     others = (character for character in piece if character.lower() not in _ENGLISH)

@@ -34,10 +34,10 @@ def train_tokenizer(
     hard_vocab_limit: bool = True,
     keep_accents: bool = False,
 ) -> bytes:
-    """Returns a serialized unigram model trained on the lines, with ALBERT's normalization.
+    """Trains a SentencePiece unigram model with ALBERT's normalization; returns it serialized.
 
-    The same lines and settings give the same bytes. Raises UserError for too little text for `vocab_size` pieces (with
-    `hard_vocab_limit` off there are fewer instead), or too many characters.
+    Equal arguments give equal bytes. Raises UserError for too many different characters, or for too little text if
+    `hard_vocab_limit`.
     """
     normalizer = albert_normalizer(lower_case, keep_accents)
     model = io.BytesIO()
@@ -78,11 +78,10 @@ def train_tokenizer(
 
 
 def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = True) -> bytes:
-    """Returns a byte-level BPE trained on the lines, as a tokenizer.json.
+    """Trains a byte-level BPE; returns its tokenizer.json, equal bytes for equal arguments.
 
-    Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and their merges. The same lines and settings give
-    the same file. Raises UserError for too little text for `vocab_size` pieces (with `hard_vocab_limit` off there are
-    fewer instead), or a `vocab_size` too small for the bytes.
+    Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and the merged pieces. Raises UserError if
+    `vocab_size` is too small for the bytes, or for too little text if `hard_vocab_limit`.
     """
     # Imported here: only training needs it.
     import tokenizers
@@ -134,14 +133,14 @@ def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
 
 
 def bpe_listing(tokenizer_json: bytes) -> str:
-    """Returns a .vocab file's text: a piece and the number of its merge a line, by id."""
+    """Text of a .vocab file: a line for each piece, by id, with the number of its merge."""
     model = json.loads(tokenizer_json)["model"]
     merges = {left + right: number for number, (left, right) in enumerate(model["merges"], 1)}
     return "".join(f"{piece}\t{merges.get(piece, 0)}\n" for piece in model["vocab"])
 
 
 def vocabulary_listing(model: bytes) -> str:
-    """Returns a .vocab file's text: a piece and its score a line, by id."""
+    """Text of a .vocab file: a line for each piece, by id, with its score."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     ids = range(processor.get_piece_size())
     return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)

@@ -1,7 +1,6 @@
-"""Tables of letters, numbers and white space as in the `tokenizers` library: Unicode 16.
+"""Lists letters, numbers and white space as the `tokenizers` library does, by Unicode 16.
 
-Python, RE2 and that library have other versions of Unicode, on which ids do not depend.
-`python -m scripts.unicode_classes` writes the tables.
+Written by `python -m scripts.unicode_classes`.
 """
 
 import functools
@@ -91,14 +90,14 @@ _TEXTS = {LETTER: _LETTERS, NUMBER: _NUMBERS, SPACE: _SPACES}
 
 @functools.cache
 def ranges(kind: int) -> list[tuple[int, int]]:
-    """Returns the first and last code points of all runs of characters of a kind, ascending."""
+    """First and last code points of all runs of characters of a kind such as LETTER, ascending."""
     parts = (part.partition("-") for part in _TEXTS[kind].split())
     return [(int(first, 16), int(last or first, 16)) for first, _, last in parts]
 
 
 @functools.cache
 def class_table() -> np.ndarray:
-    """Returns the kind of every code point: uint8 [0x110000]."""
+    """Kind of every code point, such as LETTER: uint8 [0x110000]."""
     table = np.full(0x110000, OTHER, np.uint8)
     for kind in _TEXTS:
         for first, last in ranges(kind):
@@ -108,7 +107,7 @@ def class_table() -> np.ndarray:
 
 @functools.cache
 def re2_class(kind: int) -> str:
-    r"""Returns the content of an RE2 character class for a kind.
+    r"""Content of an RE2 character class for characters of a kind.
 
     >>> re2_class(SPACE)[:11]
     '\\x{9}-\\x{d}'

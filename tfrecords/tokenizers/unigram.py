@@ -1,9 +1,7 @@
-"""SentencePiece's unigram model over whole batches, compiled, with a cache of recent words.
+"""SentencePiece's unigram model on whole batches, compiled, with a cache of recent words.
 
-Where no piece spans a space, words can be segmented one by one. The arithmetic is SentencePiece's own
-(unigram_model.cc, EncodeOptimized), so a single word gets the same ids. In a longer text SentencePiece sums scores from
-its start, so that rounding decides between segmentations of equal score (8|88 and 88|8): 6 of 47,557 paragraphs of
-Wikipedia differ. Here a word's ids never depend on other words.
+Words are segmented one by one with SentencePiece's arithmetic (unigram_model.cc, EncodeOptimized). SentencePiece itself
+sums scores from a text's start, so rounding may choose differently between equal scores (8|88 and 88|8).
 """
 
 import functools
@@ -37,8 +35,7 @@ _BOUNDARY = ord(WORD_BOUNDARY)
 class UnigramSegmenter:
     """Converts texts to ids; thread-safe.
 
-    proto: a model that `can_segment` accepts. expansions: every id's replacement end to end, int32, and its row_splits,
-    int64 [vocab_size + 1].
+    expansions: the ids that replace each id, concatenated int32, and row_splits, int64 [vocab_size + 1].
     """
 
     def __init__(self, proto: model_pb2.ModelProto, expansions: tuple[np.ndarray, np.ndarray]):
@@ -63,7 +60,6 @@ class UnigramSegmenter:
         self._slots, self._records = empty_cache()
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As `Tokenizer.encode_batch`."""
         normal = self._normalizer.normalize(list(texts)) if len(texts) else []
         codes = np.frombuffer("".join(normal).encode("utf-32-le"), np.uint32)
         text_splits = np.cumsum([0, *map(len, normal)], dtype=np.int64)
@@ -72,7 +68,7 @@ class UnigramSegmenter:
 
 
 def can_segment(proto: model_pb2.ModelProto) -> bool:
-    """Returns whether every text's best segmentation is that of its words by `normalizer_of`."""
+    """Whether a text's best segmentation always consists of its words' best ones."""
     spec, pieces = proto.normalizer_spec, proto.pieces
     own = {piece.piece for piece in pieces if piece.type == _PIECE.USER_DEFINED}
     normalizer = normalizer_of(spec.precompiled_charsmap)
@@ -96,7 +92,7 @@ def _replaced_characters(charsmap: bytes) -> frozenset[str]:
 
 @compiled
 def expand(ids, row_splits, values, table_splits):
-    """Replaces each id by its row of the table; returns values and new row_splits."""
+    """Replaces each id by its row of a ragged table; returns ids and new row_splits."""
     size = 0
     for token_id in ids:
         size += table_splits[token_id + 1] - table_splits[token_id]
@@ -160,11 +156,6 @@ def _encode(
 
 @compiled
 def _segment(codes, begin, length, edges, piece_ids, scores, is_single, unknown, best, origins, pieces, path):
-    """Writes the best path of a word after its boundary into path[RESULT : length + 1].
-
-    The first of equal sums wins. They are of single precision (`is_single`) as in SentencePiece, else of double
-    precision as in the `tokenizers` library.
-    """
     length += 1
     origins[: length + 1] = -1
     best[0] = 0

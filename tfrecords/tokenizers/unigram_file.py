@@ -1,7 +1,6 @@
 """Converts a Unigram tokenizer.json to a SentencePiece model with the file's normalization.
 
-All supported steps change single characters (except ALBERT's doubled quotes), so together they are one set of
-SentencePiece's rules. It has no rule for a blank at the end of a text; the name of the rules stores that.
+All its steps become SentencePiece's rules; the rules' name stores how blanks at the ends of a text are handled.
 """
 
 import base64
@@ -28,13 +27,13 @@ _SCORES = {"<unk>NOTUSED": -100.0}
 
 
 def is_step_of_blanks(step: dict[str, Any]) -> bool:
-    """Returns whether a step replaces several blanks by one."""
+    """Whether a step replaces several blanks by one."""
     is_one = step["type"] == "Replace" and step["pattern"] == {"Regex": " {2,}"}
     return is_one and step["content"] in (" ", WORD_BOUNDARY)
 
 
 def is_step_of_quotes(step: dict[str, Any]) -> bool:
-    """Returns whether a step replaces doubled quotes as ALBERT does."""
+    """Whether a step replaces doubled quotes (`` or '') like ALBERT."""
     return step["type"] == "Replace" and step["pattern"].get("String") in _QUOTES and step["content"] == '"'
 
 
@@ -46,10 +45,10 @@ def as_model(
     lower_case: bool | None,
     keep_accents: bool | None,
 ) -> bytes:
-    """Returns a serialized SentencePiece model.
+    """Makes a serialized SentencePiece model from a tokenizer.json's "model" and normalization `steps`.
 
-    model: the file's "model". steps: of normalization, all known. splits_at_white_space: whether words end at all white
-    space, not at blanks alone. special: pieces that are no text. lower_case, keep_accents: None for the steps' own.
+    splits_at_white_space: whether any white space ends a word, not only blanks. special: pieces that are no text.
+    lower_case, keep_accents: None to leave that to the steps.
     """
     proto = model_pb2.ModelProto()
     special = special - _SCORES.keys()
@@ -86,10 +85,7 @@ _WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "
 
 
 def shifted(model: bytes, first: Sequence[str]) -> bytes:
-    """Returns a SentencePiece model with fairseq's ids (both serialized).
-
-    These are the pieces `first` (see `other_files.FAIRSEQ_PIECES`), the model's own that are none of them, and <mask>.
-    """
+    """Gives a serialized SentencePiece model fairseq's ids: pieces `first`, then the model's others, then <mask>."""
     proto = model_pb2.ModelProto.FromString(model)
     pieces = [(piece.piece, piece.score) for piece in proto.pieces if piece.piece not in first]
     vocab = [*((name, _SCORES.get(name, 0.0)) for name in first), *pieces, ("<mask>", 0.0)]
@@ -100,7 +96,7 @@ def shifted(model: bytes, first: Sequence[str]) -> bytes:
 
 
 def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
-    """Returns a tokenizer with fairseq's ids as a tokenizer.json."""
+    """Writes a tokenizer with fairseq's ids as a tokenizer.json."""
     proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     numbers = (number for number, piece in enumerate(proto.pieces) if piece.type in (_KINDS.CONTROL, _KINDS.UNKNOWN))
@@ -118,7 +114,6 @@ def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
 
 
 def _with_case_and_accents(steps: list[dict], lower_case: bool | None, keep_accents: bool | None) -> list[dict]:
-    """The steps with those that a user adds or leaves out."""
     types = [step["type"] for step in steps]
     drop = {"Lowercase": lower_case is False, "NFD": bool(keep_accents), "NFKD": bool(keep_accents)}
     drop |= {"StripAccents": bool(keep_accents)}
@@ -130,7 +125,6 @@ def _with_case_and_accents(steps: list[dict], lower_case: bool | None, keep_acce
 
 
 def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tuple[str, str]]:
-    """(source, target) pairs of all steps."""
     at = next((number for number, step in enumerate(steps) if step["type"] == "Precompiled"), len(steps))
     charsmap = b"".join(base64.b64decode(step["precompiled_charsmap"]) for step in steps[at : at + 1])
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))

@@ -1,8 +1,8 @@
 """A cache of recent words' ids for compiled code: a hash table that is emptied when full.
 
-A record is [characters, ids, the characters, the ids]; a slot is the upper bits of its word's digest and the record's
-position, so that a known word takes two reads of memory. `records` begins with the next free position and the number of
-records; no slot in use is 0.
+A word's record is [number of characters, number of ids, characters, ids]. Its entry in `slots` has the upper bits of
+the word's digest and the record's position; 0 is empty. `records` begins with the next free position and the number of
+records.
 """
 
 import numpy as np
@@ -18,19 +18,19 @@ _SLOTS, _RECORDS = 1 << 18, 1 << 21
 
 
 def empty_cache() -> tuple[np.ndarray, np.ndarray]:
-    """Returns `slots` and `records`; threads that share them must lock them."""
+    """Returns empty `slots` and `records`; threads that share them must lock them."""
     return np.zeros(_SLOTS, np.uint64), np.zeros(_RECORDS, np.int32)
 
 
 @compiled
 def digest_with(digest, code):
-    """Returns a word's digest extended by one character."""
+    """Extends a word's digest by one character."""
     return (digest ^ np.uint64(code)) * _PRIME
 
 
 @compiled
 def find_word(codes, begin, length, digest, slots, records):
-    """Returns the slot of a word's record, or its empty slot."""
+    """Index in `slots` of a word, or of the empty slot for it."""
     slot = np.int64((digest ^ (digest >> np.uint64(32))) & np.uint64(_SLOTS - 1))
     while slots[slot]:
         if (slots[slot] ^ digest) < np.uint64(_RECORDS):
@@ -47,7 +47,7 @@ def find_word(codes, begin, length, digest, slots, records):
 
 @compiled
 def record_at(slot, records):
-    """Returns where a slot's ids begin in `records`, and their number."""
+    """Returns where the ids of a slot's word begin in `records`, and their number."""
     record = np.int64(slot & np.uint64(_RECORDS - 1))
     return record + 2 + records[record], records[record + 1]
 
@@ -73,7 +73,7 @@ def keep_word(codes, begin, length, digest, ids, slot, slots, records):
 
 @compiled
 def larger(array, size):
-    """Returns a copy with a capacity above `size`."""
+    """Copies an array to a capacity above `size`."""
     copy = np.empty(2 * size + 64, array.dtype)
     copy[: len(array)] = array
     return copy

@@ -1,8 +1,4 @@
-"""WordPiece as in BERT and the Chinese ALBERTs.
-
-Text is mapped by the table of `characters` and split at spaces; in each word the longest piece comes first
-(google-research/bert tokenization.py).
-"""
+"""WordPiece as in BERT and the Chinese ALBERTs (google-research/bert tokenization.py)."""
 
 import dataclasses
 import functools
@@ -30,17 +26,9 @@ _MARK = b"\xef\xbb\xbf"
 
 
 class WordPieceTokenizer(Tokenizer):
-    """A WordPiece `Tokenizer`.
+    """A WordPiece `Tokenizer` from a file with one piece per line; the line number is its id.
 
-    Args:
-        vocabulary: the text file: a piece a line, the line number its id.
-        lower_case: see `Tokenizer`.
-        path: the file's name, for errors.
-        keep_accents: see `Tokenizer`.
-        rules: of ids and offsets; default: google-research/bert's.
-
-    Raises:
-        UserError: it is damaged, or (an UnknownTokenizer) has no special pieces, or a rule is not supported.
+    Raises UserError if it is damaged or unsupported.
     """
 
     kind = "wordpiece"
@@ -90,7 +78,6 @@ class WordPieceTokenizer(Tokenizer):
         return functools.partial(made, rules=self.rules), values, state
 
     def with_pieces(self, pieces: Sequence[str]) -> "WordPieceTokenizer":
-        """Returns a tokenizer of other pieces with the same rules."""
         lines = "".join(f"{piece}\n" for piece in pieces).encode()
         return type(self)(lines, self.lower_case, keep_accents=self.keep_accents, rules=self.rules)
 
@@ -104,7 +91,6 @@ class WordPieceTokenizer(Tokenizer):
         return super().description() | ({"rules": values} if values else {})
 
     def published_files(self) -> dict[str, bytes]:
-        """As in `Tokenizer`, with a tokenizer.json if the ids depend on more than vocabulary and case."""
         if not self.rules.digest_text():
             return super().published_files()
         names = {f"{role}_token": piece for role, piece in self.rules.names}
@@ -112,7 +98,7 @@ class WordPieceTokenizer(Tokenizer):
         return super().published_files() | more
 
     def normalized(self, text: str) -> str:
-        """Returns the normalized words of a text, with one blank between them.
+        """Normalized words of a text, with one blank between them.
 
         >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         >>> WordPieceTokenizer("\\n".join(pieces).encode()).normalized("Café (1,5)")
@@ -136,18 +122,15 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def added_ids(self) -> set[int]:
-        """As in `Tokenizer`, with unassigned numbers between added tokens, which are no text either."""
         named = {self._ids[piece] for piece in self.rules.outside if piece in self._ids}
         return named | {number for number, piece in enumerate(self.pieces) if piece.startswith("[unused")}
 
     @property
     def _model_ids(self) -> dict[str, int]:
-        """Ids of the pieces that WordPiece looks for; of equal ones the last counts."""
         return {piece: number for piece, number in self._ids.items() if piece not in self.rules.outside}
 
     @cached_property
     def _trie(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """As from `build_trie`, and last the node of "##"."""
         edges, ids, nodes = build_trie([*self._model_ids.items(), (_SUFFIX, -1)])
         return edges, ids, nodes[-1]
 
@@ -155,7 +138,7 @@ class WordPieceTokenizer(Tokenizer):
         return self.encode_with_offsets(texts)[:2]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As in `Tokenizer`; a dropped character belongs to the one before it in its word."""
+        """Like `Tokenizer.encode_with_offsets`; a dropped character belongs to the one before it."""
         read = self.as_read(texts)
         if self._cutter is None:
             codes = np.frombuffer("".join(read).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -233,7 +216,6 @@ def _encode(codes, text_splits, pages, rows, expansions, edges, ids, suffix, unk
 
 @compiled
 def _put_word(word, places, out, offsets, count, edges, ids, suffix, unk_id, longest):
-    """Appends a word's pieces, longest first; [UNK] if a part is no piece."""
     first = count
     start = 0
     while start < len(word):

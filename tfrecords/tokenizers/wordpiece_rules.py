@@ -16,19 +16,11 @@ LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
 
 @dataclasses.dataclass(frozen=True)
 class WordPieceRules:
-    """All rules but the vocabulary, the case and the accents.
+    """A WordPiece tokenizer's rules besides vocabulary, case and accents; see `CharacterRules` and `Tokenizer`.
 
-    Attributes:
-        of_library: see `CharacterRules`.
-        clean: see `CharacterRules`.
-        chinese: see `CharacterRules`.
-        strip_accents: whether accents are dropped though capitals stay.
-        longest_word: characters of the longest word that is not unknown.
-        names: (role, piece) of special pieces with other names than [CLS], [SEP], [PAD], [UNK] and [MASK].
-        separators_between: see `Tokenizer`.
-        second_segment_id: see `Tokenizer`.
-        added: tokens with a piece that are cut out of a text.
-        outside: those of them that are not in the file's vocabulary, so that WordPiece itself ignores them.
+    strip_accents: whether accents are dropped though capitals stay. longest_word: words of more characters are unknown.
+    names: (role, piece) of special pieces with unusual names. outside: added tokens in the vocabulary that WordPiece
+    itself ignores.
     """
 
     of_library: bool = False
@@ -44,7 +36,7 @@ class WordPieceRules:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "WordPieceRules":
-        """Reads the result of `values`.
+        """Makes rules from the result of `values`.
 
         >>> rules = WordPieceRules(longest_word=50, added=(AddedToken("[E1]", 7, True),))
         >>> WordPieceRules.from_values(json.loads(json.dumps(rules.values()))) == rules
@@ -55,16 +47,12 @@ class WordPieceRules:
         return cls(**values | {"names": names, "added": added, "outside": tuple(values.get("outside", ()))})
 
     def values(self) -> dict[str, Any]:
-        """Returns, as JSON values, the differences from google-research/bert's rules."""
+        """The rules that differ from google-research/bert's, as JSON values."""
         values, plain = dataclasses.asdict(self), dataclasses.asdict(BERT_RULES)
         return {name: value for name, value in values.items() if value != plain[name]}
 
     def digest_text(self) -> str:
-        """Returns the rules' part of a tokenizer's SHA-256.
-
-        It leaves out the two usual sets of rules: the same vocabulary with and without a tokenizer.json is one
-        tokenizer, though the two read private characters and words of more than 100 characters differently.
-        """
+        """The rules as text for a tokenizer's SHA-256; "" for the two usual sets of rules."""
         return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
 
 
@@ -72,7 +60,7 @@ BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, lo
 
 
 def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
-    """Returns a tokenizer as a tokenizer.json, which the `tokenizers` library can read."""
+    """Writes a tokenizer as a tokenizer.json of the `tokenizers` library."""
     rules = tokenizer.rules
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]

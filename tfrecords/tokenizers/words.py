@@ -1,7 +1,7 @@
 """Decides which tokens of a row begin a word, for whole-word masks.
 
-The rule "published" is a table over the vocabulary, as in the published models' code. By the rule "script" white space
-ends words, and in scripts without it, such as Chinese and Thai, each token is a word, unless tokens share a character.
+The rule "published" is that of the published models' code. By the rule "script", white space ends words; in scripts
+without it, such as Chinese and Thai, each token is a word, except that tokens that share a character form one.
 """
 
 import functools
@@ -26,7 +26,7 @@ _JOINERS = "\u200c\u200d"
 
 @functools.cache
 def unspaced_table() -> np.ndarray:
-    """Returns whether each code point is of a script without white space: bool [0x110000]."""
+    """Whether each code point is of a script without white space between words: bool [0x110000]."""
     table = np.zeros(0x110000, bool)
     for item in _UNSPACED.split():
         first, _, last = item.partition("-")
@@ -35,7 +35,7 @@ def unspaced_table() -> np.ndarray:
 
 
 def is_spaced_letter(character: str) -> bool:
-    """Returns whether a character is a letter of a script with white space between words.
+    """Whether a character is a letter of a script with white space between words.
 
     >>> [is_spaced_letter(character) for character in "éя한中ก1,"]
     [True, True, True, False, False, False, False]
@@ -45,10 +45,7 @@ def is_spaced_letter(character: str) -> bool:
 
 
 def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the table of pieces for `word_begins`: uint8 [bytes] end to end, and int64 [pieces + 1] splits.
-
-    pieces: The text of each piece in UTF-8, possibly incomplete characters.
-    """
+    """Pieces as `word_begins` needs them: UTF-8 bytes, concatenated uint8, and splits, int64 [pieces + 1]."""
     # Most pieces have no such character: one letter replaces them.
     short = [piece if _is_unspaced(piece) else b"a" for piece in pieces]
     # A copy, since numba treats a read-only array as another type.
@@ -71,17 +68,10 @@ def _unspaced_pattern() -> re.Pattern:
 
 @compiled
 def word_begins(ids, starts, data, splits, unspaced):
-    """Returns bool [tokens]: which tokens of one row begin a word.
+    """Returns which tokens of one row begin a word, bool [tokens].
 
-    A token begins a word where `starts` is set; where its first byte begins a character of a script without white
-    space; and where its first byte begins the character after one of those.
-
-    Args:
-        ids: int32 [tokens].
-        starts: bool [vocab].
-        data: uint8 [bytes], from `byte_table`.
-        splits: int64 [vocab + 1], from `byte_table`.
-        unspaced: bool [0x110000], from `unspaced_table`.
+    These are tokens whose piece has `starts`, bool [vocab], and tokens whose first byte begins a character of a script
+    without white space, or the character after such a character.
     """
     begins = np.empty(len(ids), np.bool_)
     code, missing, token, after_unspaced = np.int64(0), 0, -1, False

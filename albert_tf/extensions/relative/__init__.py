@@ -32,17 +32,14 @@ OWN_WEIGHTS = (*BIASES, "segment_embeddings")
 
 @dataclasses.dataclass(frozen=True)
 class Relative(Extension):
-    """Scores distances and segments (XLNet). With a `memory_length` rows also attend to the previous rows.
+    """Adds scores of distances and segments (XLNet). With a `memory_length` rows also attend to the previous rows.
 
-    There is no position table and rows may have any length: `max_position_embeddings` is only the commands' limit.
-    Embeddings have no layer norm, attention's dense layers no biases.
-
-    Attention has relative (W_r), a kernel [hidden_size, hidden_size], biases [heads, head_size] and segment embeddings
-    [2, heads, head_size], for same and other; with `untie_biases`, one per step: [steps, ...].
+    There is no position table, so that rows may have any length. Embeddings have no layer norm, attention's dense
+    layers no biases.
 
     Attributes:
         position_type: "relative".
-        attention_type: "bi": all attend to all, "uni": to no later token.
+        attention_type: "bi": tokens attend to all tokens, "uni": to no later one.
         clamp_length: largest distance that is distinguished; 0 for no limit.
         memory_length: positions of previous rows that tokens attend to; 0 for none. Otherwise the encoder returns the
             memory for the next rows.
@@ -66,7 +63,6 @@ class Relative(Extension):
 
     @property
     def lists_steps(self) -> bool:  # type: ignore[override]
-        """Returns whether the depth loop is unrolled, to remember each step's input."""
         return self.memory_length > 0
 
     def check(self, config: Any) -> None:
@@ -100,7 +96,6 @@ class Relative(Extension):
             raise plain(UserError("target_mapping and query_positions say the same; leave one out"))
 
     def is_untied(self, steps: tuple[int, ...]) -> bool:
-        """Returns whether a half run at `steps` has biases per step."""
         return self.untie_biases and len(steps) > 1
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
@@ -145,23 +140,17 @@ class Relative(Extension):
 
 
 def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
-    """Returns W_r of encoded distances, [..., distances, hidden_size] to [..., heads, distances, head_size].
-
-    It depends on neither input nor step: an export can store it as a constant.
-    """
+    """Multiplies encoded distances [..., distances, hidden_size] by W_r: [..., heads, distances, head_size]."""
     projected = ops.matmul(distances, ops.cast(ops.convert_to_tensor(kernel), distances.dtype))
     shape = (-1, ops.shape(distances)[1], config.num_attention_heads, config.head_size)
     return ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
 
 
 class _Scores:
-    """The function `score` of an Attention, by content, distance and segments."""
-
     def __init__(self, extension: Relative, weights: Weights):
         self.extension, self.weights = extension, weights
 
     def __call__(self, attention: Any, query: Tensor, key: Tensor, pairs: "RelatedPairs", step: Step) -> Tensor:
-        """Returns [batch, heads, sequence + queries, keys]."""
         half, relations = ("attention", step.attention), pairs.relations
         own, steps = self.weights.by_owner[half], self.weights.steps[half]
 
@@ -191,7 +180,7 @@ class _Scores:
 
 
 class RelatedPairs(TokenPairs):
-    """Pairs with a batch's relations and precomputed W_r of distances, by attention half."""
+    """TokenPairs with a batch's Relations and precomputed `position_keys`."""
 
     def __init__(self, relations: Relations):
         super().__init__(relations.bias, {})
@@ -199,7 +188,7 @@ class RelatedPairs(TokenPairs):
 
 
 class RelatedRows(PaddedRows):
-    """Padded rows with optional targets after and memory before them: see `Relations`."""
+    """Padded rows, with optional memory before and prediction targets after their tokens."""
 
     def __init__(self, rows: PaddedRows, relations: Relations, mask_embedding: Any):
         super().__init__(rows.config, rows.features, rows.attention, rows.dtype, rows.seed, rows.draw_seed)
@@ -246,7 +235,7 @@ class RelatedRows(PaddedRows):
 
 
 class RememberingRunner(Runner):
-    """Runs steps; its state is the inner runner's, and each step's input, [tokens, hidden_size]."""
+    """Wraps a runner, and keeps each step's input, [tokens, hidden_size]."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()

@@ -1,6 +1,6 @@
-"""The distances, segments, masks, targets and memory of a batch for relative attention.
+"""A batch's distances, segments, masks, targets and memory for relative attention.
 
-Source: XLNet (Yang et al. 2019, arXiv:1906.08237, sections 2.3 to 2.5), zihangdai/xlnet modeling.py.
+Source: XLNet (arXiv:1906.08237, sections 2.3 to 2.5), zihangdai/xlnet modeling.py.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,7 @@ def sinusoids(distances: Tensor, width: int) -> Tensor:
 
 
 def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor:
-    """Encodes all distances from a query to a key, from `keys` (memory included) down: float32 [distances, width].
-
-    Column c is the distance keys - c. Keys after their query have negative distances, which "uni" attention lacks
-    (modeling.py:222-243).
-    """
+    """Returns sinusoids of the distances keys, keys - 1, ...: float32 [distances, width] (modeling.py:222-243)."""
     count = keys + length if extension.attention_type == "bi" else keys + 1
     distances = keys - ops.arange(count)
     if extension.clamp_length:
@@ -42,9 +38,10 @@ def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor
 
 
 def shifted(scores: Tensor, keys: Any) -> Tensor:
-    """Converts scores by distance, [batch, heads, queries, distances], to scores by key, [batch, heads, queries, keys].
+    """Converts scores by distance [batch, heads, queries, distances] to scores by key [batch, heads, queries, keys].
 
-    Column j of query i is its column j + queries - i: the relative shift of Transformer-XL (modeling.py:163-172).
+    For query i, key j comes from distance column j + queries - i: Transformer-XL's relative shift
+    (modeling.py:163-172).
     """
     batch, heads, queries, count = ops.shape(scores)
     flat = ops.reshape(scores, (batch * heads, queries * count))
@@ -54,7 +51,7 @@ def shifted(scores: Tensor, keys: Any) -> Tensor:
 
 
 def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
-    """Splits an axis after `first`; in TensorFlow the gradient of a slice takes twice as long."""
+    """Splits an axis after `first`; in TensorFlow the gradient of slices is slower."""
     if isinstance(first, int) and values.shape[axis] is not None:
         return ops.split(values, [first], axis=axis)
     sizes, parts = ops.shape(values), []
@@ -65,32 +62,23 @@ def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
 
 
 class Relations:
-    """Holds a batch's masks, segments and distances, which are the same at every step.
+    """A batch's masks, segments and distances, the same at every step.
 
-    Content tokens may be followed by queries, which know a target's position but not its word. They attend to content,
-    and no token attends to them: XLNet's query stream (section 2.3). This is no tuple of tensors because Keras would
-    cast those.
+    Content tokens may be followed by queries, which know a target's position but not its word. Queries attend to
+    content; no token attends to queries (XLNet's query stream, section 2.3).
 
     Args:
-        extension: the encoder's Relative.
-        config: the encoder's.
-        features: input_ids, and optionally
-            input_mask, segment_ids: as for every encoder; segments may be any numbers, memory's is 0;
-            perm_mask [batch, length, length], 1 or True where token i must not attend to j;
+        features: input_ids, input_mask and segment_ids as for every encoder, and optionally
+            perm_mask [batch, length, length], 1 where token i must not attend to j;
             query_positions int32 [batch, queries], the targets' positions; or target_mapping [batch, queries, length],
             one-hot, zeros for no target;
-            memory [steps, batch, n, hidden_size], each step's input in the previous rows;
+            memory [steps, batch, n, hidden_size], each step's input in the previous rows, of segment 0;
             is_reversed [batch], 1 for rows of reversed text: their distances are negated.
-        dtype: of the encoder's computations.
-        seed: uint32 [2] for dropout; None outside training.
 
     Attributes:
-        length: content tokens per row.
-        keys: tokens attended to: content and memory.
-        queries: targets per row; None without a query stream.
-        memory: [steps, batch, memory, hidden_size], without gradient; or None.
-        bias: [batch or 1, 1, length + queries, keys], added to scores: MASKED for masked pairs, else 0; or None.
-        differs: [batch, 1, length + queries, keys], 1 for pairs of different segments, else 0; None for one segment.
+        keys: number of content and memory tokens.
+        bias: [batch or 1, 1, length + queries, keys], added to scores; None if all may attend.
+        differs: [batch, 1, length + queries, keys], 1 for pairs of different segments; or None.
         distances: [1, distances, hidden_size], or [2, ...] with those of reversed rows.
     """
 
@@ -124,17 +112,15 @@ class Relations:
         self._seed = seed
 
     def content(self, rows: Tensor) -> Tensor:
-        """Returns the content stream of [batch, length + queries, ...]."""
         return rows if self._targets is None else rows[:, : self.length]
 
     def by_row(self, of_distances: Tensor) -> Tensor:
-        """Selects each row's direction: [1, ...] or [2, ...] to [1 or batch, ...]."""
         if self._is_reversed is None:
             return of_distances
         return ops.take(of_distances, ops.reshape(ops.cast(self._is_reversed, "int32"), (-1,)), axis=0)
 
     def scores(self, of_distances: Tensor) -> Tensor:
-        """Returns scores by key, [batch, heads, length + queries, keys], from scores by distance, [..., distances]."""
+        """Returns scores by key, [batch, heads, length + queries, keys], from scores by distance."""
         if self._targets is None:
             return shifted(of_distances, self.keys)
         content, queries = _parted(of_distances, self.length, axis=2)
@@ -147,14 +133,12 @@ class Relations:
         return ops.concatenate([shifted(content, self.keys), queries], axis=2)
 
     def weighed(self, contexts: Tensor) -> Tensor:
-        """Returns contexts [batch, length + queries, width] with zeros where a query has no target."""
         if self._weights is None:
             return contexts
         weights = ops.concatenate([ops.ones_like(contexts[:, : self.length, 0]), self._weights], axis=1)
         return contexts * ops.cast(weights, contexts.dtype)[:, :, None]
 
     def outputs(self, rows: Tensor) -> dict[str, Tensor]:
-        """Splits the last step's output, [batch, length + queries, hidden_size], into named streams."""
         rows = dropout(rows, self.config.hidden_dropout_prob, site_seed(self._seed, _OUTPUT_SITE))
         streams = {"sequence_output": self.content(rows)}
         if self._targets is None:
@@ -163,11 +147,7 @@ class Relations:
         return streams | {"query_output": queries}
 
     def remembered(self, states: Sequence[Tensor]) -> Tensor:
-        """Returns the memory for the next rows, [steps, batch, memory, hidden_size] (modeling.py:189-202).
-
-        Args:
-            states: each step's content input, [batch, length, hidden_size].
-        """
+        """Returns the memory for the next rows, [steps, batch, memory, hidden_size] (modeling.py:189-202)."""
         recent = ops.stop_gradient(ops.stack(list(states)))
         if self.extension.reuse_length:
             recent = recent[:, :, : self.extension.reuse_length]
@@ -181,7 +161,7 @@ class Relations:
         return ops.concatenate([of_content, self._of_targets(of_content)], axis=1)
 
     def _blocked(self, features: dict[str, Any], past: Any) -> Tensor | None:
-        """Content attends to itself in any case; a query attends to its own position only where the masks allow it."""
+        """Returns which pairs must not attend; content may attend to itself, a query to its position if masks allow."""
         batch, length = ops.shape(features["input_ids"])
         blocked = None
         if "input_mask" in features:
@@ -210,7 +190,6 @@ class Relations:
 
 
 def _targets(features: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
-    """Returns int32 target positions and 1 for real targets, both [batch, queries]; None without targets."""
     mapping = features.get("target_mapping")
     if mapping is not None:
         return ops.cast(ops.argmax(mapping, axis=-1), "int32"), ops.max(ops.cast(mapping, "float32"), axis=-1)

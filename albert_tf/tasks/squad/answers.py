@@ -1,4 +1,4 @@
-"""The best answers to each question from scored spans, and the files that SQuAD's tools read."""
+"""The best answers to each question."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,20 +16,19 @@ MAX_ANSWER_LENGTH = 30
 
 
 class Candidate(NamedTuple):
-    """A possible answer; `score`: log-probability of its start plus that of its end, averaged in an ensemble."""
+    """A possible answer; `score` is the log-probability of its start plus that of its end."""
 
     text: str
     score: float
 
 
 class Answers(NamedTuple):
-    """A question's candidates, best first; `null_odds`: higher if an answer is less likely."""
+    """A question's candidates, best first; `null_odds` are the higher, the likelier there is no answer."""
 
     candidates: list[Candidate]
     null_odds: float
 
     def text(self, threshold: float | None) -> str:
-        """Returns the best candidate's text; "" for none, or if null_odds exceed `threshold` (None: never)."""
         if not self.candidates or (threshold is not None and self.null_odds > threshold):
             return ""
         return self.candidates[0].text
@@ -42,11 +41,10 @@ def find_answers(
     n_best: int = N_BEST,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> list[Answers]:
-    """Returns the `n_best` different texts of each question, best first, over all its windows.
+    """Returns each question's `n_best` different answers from all its windows, best first.
 
-    A start counts only in the window that shows it with the most context (`start_mask`); `write_predictions_v2` in
-    squad_utils.py of google-research/albert drops the others after the search, when they have used up places. `outputs`
-    have `spans`, and `null_scores` or the input of `null_scores`.
+    A start counts only in the window that gives it the most context (write_predictions_v2 in squad_utils.py of
+    google-research/albert).
     """
     answers = []
     spans = _legal_spans(rows, outputs, max_answer_length)
@@ -60,9 +58,9 @@ def find_answers(
 
 
 def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray, bool]:
-    """Returns the score of "no answer" in one window, float [models], and whether to subtract the span's score from it.
+    """Returns the score of "no answer" in a window, and whether to subtract the best span's score.
 
-    A joint head has a logit for it; otherwise it is the span at [CLS], in `null_column`, as in BERT.
+    The score is a joint head's logit, or that of the span at [CLS].
     """
     if "answerable_logits" in output:
         return np.atleast_1d(output["answerable_logits"]), False
@@ -79,7 +77,6 @@ def _null_odds(rows: SpanRows, windows: Sequence[int], outputs: Sequence[Mapping
 def _legal_spans(
     rows: SpanRows, outputs: Sequence[Mapping[str, Any]], max_answer_length: int
 ) -> list[list[tuple[int, int, float]]]:
-    """Returns for each row (first token of the passage, last token, score), in the model's order."""
     return [list(_legal(rows, row, output["spans"], max_answer_length)) for row, output in enumerate(outputs)]
 
 
@@ -110,10 +107,7 @@ def _different(
 def write_answers(
     folder: Path, examples: Sequence[SquadExample], answers: Sequence[Answers], threshold: float | None
 ) -> list[Path]:
-    """Writes predictions.json, nbest_predictions.json and, unless `threshold` is None, null_odds.json.
-
-    Above null odds of `threshold` a prediction is "".
-    """
+    """Writes predictions.json, nbest_predictions.json and, with a `threshold`, null_odds.json."""
     ids = [example.id for example in examples]
     contents = {
         "predictions": {one: answer.text(threshold) for one, answer in zip(ids, answers)},

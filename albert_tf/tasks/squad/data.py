@@ -14,7 +14,7 @@ from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
 
 
 class GoldAnswer(NamedTuple):
-    """A right answer; `start`: its first character in the context, None if the file does not contain it."""
+    """A right answer; `start`: its first character's index in the context, or None."""
 
     text: str
     start: int | None
@@ -30,13 +30,7 @@ class SquadExample(NamedTuple):
 
 
 def read_squad(path: str | os.PathLike, labelled: bool = True) -> list[SquadExample]:
-    """Reads the questions of a file, gzipped or not, in their order; those of one paragraph share one context.
-
-    `labelled`: whether each question must have a list of answers, even an empty one.
-
-    Raises:
-        UserError: naming the file and the position of the first error.
-    """
+    """Reads the questions of a file; `labelled`: whether each must have a list of answers."""
     path = Path(path)
     content = read_json(path)
     examples: dict[str, SquadExample] = {}
@@ -55,16 +49,12 @@ def read_squad(path: str | os.PathLike, labelled: bool = True) -> list[SquadExam
 
 
 def without(examples: list[SquadExample], ids: Collection[str]) -> list[SquadExample]:
-    """Returns the examples without those of the ids, such as questions with a guessed answer_start."""
+    """Returns the examples whose ids are not in `ids`."""
     return [example for example in examples if example.id not in ids]
 
 
 def check_places(examples: Iterable[SquadExample], path: str | os.PathLike = "") -> None:
-    """Refuses first answers that are not at their answer_start, since training uses only these.
-
-    Raises:
-        UserError: with the number of misplaced answers and the first five.
-    """
+    """Raises UserError if an example's first answer is not at its answer_start."""
     wrong = [what for example in examples if (what := _misplaced(example))]
     if wrong:
         counted = f"{len(wrong)} answers are misplaced, " + "the first five: " * (len(wrong) > 5)
@@ -90,7 +80,7 @@ def _misplaced(example: SquadExample) -> str:
 
 
 def read_ids(path: str | os.PathLike) -> set[str]:
-    """Reads a JSON list of question ids; raises UserError for anything else."""
+    """Reads a JSON list of question ids."""
     ids = read_json(Path(path))
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
         raise UserError(f"'{path}' is not a JSON list of question ids")
@@ -98,7 +88,7 @@ def read_ids(path: str | os.PathLike) -> set[str]:
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads a JSON file, gzipped or not; raises UserError if it cannot."""
+    """Reads a JSON file, gzipped or not."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -114,12 +104,12 @@ def read_json(path: str | os.PathLike) -> Any:
 
 
 def read_predictions(path: str) -> dict[str, str]:
-    """Reads the texts of a file by question id; raises UserError for anything else."""
+    """Reads a file's answer texts by question id."""
     return _read_answers(path, str, "texts")
 
 
 def read_null_odds(path: str) -> dict[str, float]:
-    """Reads the null odds of a file by question id; raises UserError for anything else."""
+    """Reads a file's odds of "no answer" by question id."""
     return {key: float(value) for key, value in _read_answers(path, (int, float), "numbers").items()}
 
 

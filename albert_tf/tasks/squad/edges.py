@@ -1,8 +1,4 @@
-"""Characters that are removed from the ends of answers, in Python and in exports.
-
-SQuAD's scripts strip white space before they compare, but not U+200B, U+200E or U+FEFF, which web texts contain and
-tokenizers attach to the previous word.
-"""
+"""Characters that are removed from the ends of answers, such as U+200B."""
 
 import functools
 import unicodedata
@@ -23,5 +19,5 @@ def edges() -> str:
 
 
 def edge_pattern() -> str:
-    """Returns an RE2 pattern for one of `edges()`."""
+    """Returns an RE2 pattern for one character of `edges()`."""
     return "[" + "".join(rf"\x{{{ord(one):x}}}" for one in edges()) + "]"

@@ -1,6 +1,6 @@
-"""The figures of SQuAD's official scripts evaluate-v1.1.py and evaluate-v2.0.py, to the last digit.
+"""The scores of SQuAD's scripts evaluate-v1.1.py and evaluate-v2.0.py, to the last digit.
 
-Sums go question by question in file order, in plain double precision: Python's `sum` rounds otherwise since 3.12.
+Scores are added one by one in file order, in double precision, since Python 3.12's `sum` rounds otherwise.
 """
 
 import re
@@ -23,12 +23,12 @@ def normalize_answer(text: str) -> str:
 
 
 def exact(prediction: str, gold: str) -> int:
-    """Returns 1 if both are equal once normalised, else 0."""
+    """Returns 1 if both texts are equal after `normalize_answer`, else 0."""
     return int(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def f1_v1(prediction: str, gold: str) -> float:
-    """Returns the F1 of shared words, with repetitions; 0 if none is shared."""
+    """Returns the F1 of shared words, counted with repetitions."""
     predicted, expected = normalize_answer(prediction).split(), normalize_answer(gold).split()
     same = sum((Counter(predicted) & Counter(expected)).values())
     if not same:
@@ -38,7 +38,7 @@ def f1_v1(prediction: str, gold: str) -> float:
 
 
 def f1_v2(prediction: str, gold: str) -> float:
-    """Returns `f1_v1`, but 1 for two answers without words."""
+    """Returns `f1_v1`, but 1 if neither text has words."""
     predicted, expected = normalize_answer(prediction), normalize_answer(gold)
     if not predicted or not expected:
         return int(predicted == expected)
@@ -65,13 +65,10 @@ def evaluate_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Returns exact, f1, total, also for HasAns_ and NoAns_; with `null_odds` best_exact, best_f1 and their thresholds.
+    """Returns exact, f1 and total, also of questions with (HasAns_) and without an answer (NoAns_).
 
-    As in the official script, a question without a prediction counts in no sum and no total. Above null odds of
-    `threshold` (officially 1.0; see `threshold_of_best_f1`) an answer becomes "".
-
-    Raises:
-        ValueError: no question has a prediction.
+    `null_odds` adds best_exact, best_f1 and their thresholds. Questions without a prediction do not count; where null
+    odds exceed `threshold` (officially 1.0), the prediction counts as "".
     """
     scored = [example for example in examples if example.id in predictions]
     if not scored:
@@ -95,9 +92,9 @@ def evaluate_v2(
 def threshold_of_best_f1(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Returns a `threshold` with which `evaluate_v2` has its best F1; `ANSWER_NOTHING` if no answer raises it.
+    """Returns a `threshold` with which `evaluate_v2` has its best F1; `ANSWER_NOTHING` if no prediction raises F1.
 
-    It lies between the null odds of two questions, so that rounding in another format changes no decision.
+    The threshold lies between two null odds, so that rounding changes no decision.
     """
     found = best_threshold(examples, predictions, _raw_scores(examples, predictions, f1_v2), null_odds)[1]
     if found is None:
@@ -111,9 +108,9 @@ def best_threshold(
     scores: Mapping[str, float],
     null_odds: Mapping[str, float],
 ) -> tuple[float, float | None]:
-    """Returns the best mean score in percent, and the null odds up to which questions are answered for it.
+    """Returns the best mean score in percent, and the threshold of null odds that gives it.
 
-    The odds are None if answering nothing is best; the official script prints 0.
+    The threshold is None if no prediction should count.
     """
     has_answer = {example.id: bool(example.answers) for example in examples}
     current = best = sum(not has for has in has_answer.values())
@@ -133,7 +130,6 @@ def best_threshold(
 def _raw_scores(
     examples: Iterable[SquadExample], predictions: Mapping[str, str], rule: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Returns each question's best score over its answers that normalise to some word, or over no answer."""
     scores = {}
     for example in examples:
         golds = [answer.text for answer in example.answers if normalize_answer(answer.text)]

@@ -31,11 +31,9 @@ _DEFAULTS = {
 
 
 class SquadTask(Task):
-    """Answers as spans of a passage; in 2.0 perhaps none.
+    """SQuAD, whose answers are spans of a passage; in 2.0 a question may have none.
 
-    Reads train-v1.1.json, dev-v1.1.json, test-v1.1.json (or v2.0), optionally with .gz, from `data_dir`. `name` is
-    "squad1" or "squad2". `span_head` is "plain", "joint", or "" for the version's own: plain for 1.1, joint for 2.0.
-    `exclude_ids` is a file with a JSON list of questions not to train on.
+    `span_head` "" means plain for 1.1, joint for 2.0. `exclude_ids` is a JSON file of question ids not to train on.
     """
 
     kind = "spans"
@@ -100,7 +98,7 @@ class SquadTask(Task):
     def score(
         self, examples: Sequence[SquadExample], rows: SpanRows, outputs: Sequence[Mapping[str, Any]]
     ) -> dict[str, float]:
-        """Returns the official figures; of 2.0 at the threshold of the best F1, which test splits then use."""
+        """Returns the official scores, for 2.0 with the threshold that gives the best F1."""
         return self._score(examples, find_answers(examples, rows, outputs))
 
     def _score(self, examples: Sequence[SquadExample], answers: Sequence[Answers]) -> dict[str, float]:

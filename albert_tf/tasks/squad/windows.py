@@ -1,4 +1,4 @@
-"""Questions and passages as labelled rows, and the mapping from tokens back to text."""
+"""Questions and passages as labelled rows."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ class SpanRows(FeatureRows):
     """Rows that are windows, with the mapping from their tokens back to text.
 
     Attributes:
-        example: of each row, int32 [rows], ascending.
-        first_column: of the window's tokens in the row, int32 [rows].
-        first_token: of the passage in the window, int32 [rows].
-        size: tokens of the passage in the window, int32 [rows].
-        null_column: of [CLS], int32 [rows].
-        offsets: for each example int32 [passage tokens, 2], in characters of the context.
-        unaligned: labelled examples whose answer has no token, such as a control character.
+        example: number of each row's example, ascending, int32 [rows] like the next four.
+        first_token: index of the window's first token in the passage.
+        first_column: that token's column in the row.
+        size: number of passage tokens in the window.
+        null_column: column of [CLS].
+        offsets: for each example int32 [passage tokens, 2]: each token's first and end character.
+        unaligned: number of labelled examples whose answer has no token.
     """
 
     example: np.ndarray
@@ -50,15 +50,11 @@ def make_rows(
     doc_stride: int = DOC_STRIDE,
     max_query_length: int = MAX_QUERY_LENGTH,
 ) -> SpanRows:
-    """Makes all windows of all examples, labelled by the first answer if `training`.
+    """Splits examples into windows, one a row, labelled by the first answer if `training`.
 
-    `p_mask` is 1 where no answer may be: everywhere but [CLS] and the passage (squad_utils.py:389-435 of
-    google-research/albert). `start_mask` is 1 where no span of this window may start: also at [CLS] and at tokens with
-    more context in another window. A window without the whole answer is labelled impossible at [CLS]
-    (squad_utils.py:446-468).
-
-    Raises:
-        UserError: rows are too short, or an answer_start does not point at its answer.
+    `p_mask` is 1 except at [CLS] and the passage (squad_utils.py:389-435 of google-research/albert); `start_mask` is 1
+    where `p_mask` is, at [CLS], and at tokens with more context in another window. A window without the whole answer is
+    labelled impossible (squad_utils.py:446-468).
     """
     if max_seq_length < 8:
         raise UserError(f"--max_seq_length={max_seq_length} leaves no room for a passage; give 8 at least")
@@ -95,14 +91,14 @@ def make_rows(
 
 
 def token_span(offsets: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """Returns the first and last token with any of the characters [begin, end), or None."""
+    """Returns the first and last token that overlap the characters [begin, end), or None."""
     first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1
     return (first, last) if first <= last else None
 
 
 def text_of(context: str, offsets: np.ndarray, first: int, last: int) -> str:
-    """Returns the raw text of tokens, without white space or invisible characters around it."""
+    """Returns the text of tokens `first` to `last`, stripped of `edges()`."""
     return context[offsets[first, 0] : offsets[last, 1]].strip(edges())
 
 

@@ -1,1 +1,1 @@
-"""Faster or additional code of some extensions for exports: a module each, with the extension's name."""
+"""Export versions of some extensions; each module has the name of its extension."""

@@ -1,4 +1,4 @@
-"""The equilibrium's fixed point on concatenated rows, and the ranges of all its iterations."""
+"""The export version of the equilibrium extension."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedEquilibrium(ExportedExtension):
-    """Computes the row of every token once, without diagnostics."""
+    """Looks up each token's row once, not in each iteration."""
 
     has_one_row = False
 

@@ -1,4 +1,4 @@
-"""Halting whose bits do not depend on the number of tokens."""
+"""The export version of the halting extension."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedHalting(ExportedExtension):
-    """Uses sums instead of a matrix product, without diagnostics."""
+    """Computes halting probabilities by sums, which round equally for any number of tokens."""
 
     def around(self, runner: Runner) -> Runner:
         return _Halted(runner, self.extension, self.weights)

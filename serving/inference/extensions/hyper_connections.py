@@ -1,4 +1,4 @@
-"""Hyper-connections with folded gates; the sums of several tokens' streams are one product."""
+"""The export version of hyper-connections."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +18,9 @@ _TOGETHER = 4
 
 
 class ExportedHyperConnections(ExportedExtension):
-    """Reads and writes [tokens, streams, hidden_size] by gates of each step.
+    """Hyper-connections over states [tokens, streams, hidden_size]; each step has its own gates.
 
-    Gates and norm are float32. The content weights of the gates are folded into the kernel, with the root of the norm's
-    size.
+    The kernel includes the gates' `scale` weights and the square root of streams * hidden_size.
     """
 
     def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
@@ -55,16 +54,11 @@ class ExportedHyperConnections(ExportedExtension):
         return tf.reshape(self.reading(step, gates, streams), [-1, self.width]), gates
 
     def write(self, step: Tensor, streams: Tensor, output: Tensor, gates: Tensor, only_summary: bool = False) -> Tensor:
-        """Returns the streams after a step with `output`, [tokens, hidden_size].
-
-        only_summary: there is only one token per row, in any number.
-        """
         written = output + tf.gather(tf.constant(self.signal, self.dtype), step)
         writing = self.writing_summary if only_summary else self.writing
         return writing(step, gates, streams, written[:, tf.newaxis])
 
     def mean(self, streams: Tensor) -> Tensor:
-        """Returns the streams' mean: [tokens, hidden_size]."""
         return tf.cast(tf.reduce_mean(tf.cast(streams, tf.float32), axis=1), self.dtype)
 
 
@@ -91,15 +85,10 @@ class _ExportedConnections(Runner):
 
 
 class Sums:
-    """Sums of each token's vectors, weighted by its gates.
+    """Computes weighted sums of each token's vectors; weights are linear functions of its gates.
 
-    A matrix product per token takes oneDNN a microsecond at any size. So a few tokens share one, with zeros for other
-    tokens' vectors.
-
-    Args:
-        parts: the part of each gate, by kind of vectors: float32 [steps, gates, sums, vectors of a token].
-        dtype: of the vectors.
-        together: number of tokens per product; it divides the number of tokens.
+    One matrix product serves `together` tokens. `parts` are the functions' coefficients, an array per kind of vectors:
+    float32 [steps, gates, sums, vectors of a token].
     """
 
     def __init__(self, parts: Sequence[np.ndarray], dtype: tf.DType, together: int):
@@ -110,13 +99,7 @@ class Sums:
         self.table, self.mask = table.reshape(steps, gates, -1), np.tile(mask, self.sums)
 
     def __call__(self, step: Tensor, gates: Tensor, *vectors: Tensor) -> Tensor:
-        """Returns the sums, [tokens, sums, width].
-
-        Args:
-            step: its number.
-            gates: float32 [tokens, gates].
-            *vectors: of each kind, [tokens, vectors of a token, width].
-        """
+        """Returns [tokens, sums, width] from gates [tokens, gates] and vectors [tokens, vectors of a token, width]."""
         width = vectors[0].shape[-1]
         weights = tf.reshape(tf.matmul(gates, tf.gather(self.table, step)), [-1, *self.mask.shape])
         weights = tf.cast(weights * self.mask, self.dtype)

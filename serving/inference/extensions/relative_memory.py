@@ -1,7 +1,6 @@
-"""Consecutive rows of a document: each also attends to the step inputs of the rows before it.
+"""Memory of a document: each row also attends to the rows before it, whose inputs to every step are stored.
 
-Source: XLNet's memory (zihangdai/xlnet modeling.py:189-202), as in `albert_tf.extensions.relative`; padding at the end
-of a row is not remembered.
+Source: zihangdai/xlnet modeling.py:189-202.
 """
 
 from typing import Any
@@ -16,13 +15,10 @@ from serving.inference.tables import MASKED_SCORE
 
 
 class RowsWithMemory(BatchRows):
-    """A padded batch with memory before each row."""
+    """A padded batch in which a memory precedes each row."""
 
     def remember(self, extension: Any, memory: Tensor, memory_lengths: Tensor) -> None:
-        """Stores the memory before the rows: float [batch, steps, places, hidden_size].
-
-        memory_lengths: int32 [batch], the number of last places in use.
-        """
+        """Sets the memory [batch, steps, places, hidden_size]; only a row's last `memory_lengths` places are in use."""
         message = f"memory has more than the {extension.memory_length} places that this model remembers"
         fits = tf.debugging.assert_less_equal(tf.shape(memory)[2], extension.memory_length, message)
         with tf.control_dependencies([fits]):
@@ -43,7 +39,6 @@ class RowsWithMemory(BatchRows):
         return values
 
     def add_feature(self, name: str, values: Tensor) -> None:
-        """Adds values [batch, length] of the rows; those of memory are 0."""
         self.features[name] = values, tf.pad(values, [[0, 0], [self.places, 0]])
 
     def attended(self, step: Step, inputs: Tensor) -> Tensor:
@@ -68,15 +63,7 @@ class RowsWithMemory(BatchRows):
         return tf.gather(self.rectangle(hidden), self.summaries, axis=1, batch_dims=1)
 
     def remembered(self, entered: Tensor) -> dict[str, Tensor]:
-        """Returns the memory for the next rows, by its signature names.
-
-        Args:
-            entered: [steps, tokens, hidden_size], the inputs of each step.
-
-        Returns:
-            memory float32 [batch, steps, memory_length, hidden_size] with leading zeros, and memory_lengths int32
-            [batch].
-        """
+        """Returns `memory` for the next rows, padded in front with zeros, and `memory_lengths`."""
         config, most = self.config, self.extension.memory_length
         kept = tf.reduce_sum(tf.cast(self.batch.mask, tf.int32), axis=1)
         if self.extension.reuse_length:
@@ -92,7 +79,7 @@ class RowsWithMemory(BatchRows):
 
 
 class ArrayMemoryRunner(relative.RememberingRunner):
-    """Stores the inputs of all steps in one array, so that steps may run in a loop."""
+    """Stores the inputs of all steps in a TensorArray, as steps in a loop require."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tf.TensorArray]:
         shape = [None, self.config.hidden_size]

@@ -1,4 +1,4 @@
-"""Rotary positions by complex numbers: one product turns a pair."""
+"""The export version of rotary positions."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedRotary(ExportedExtension):
-    """Makes the numbers of a pair neighbours in queries and keys, which leaves the scores the same."""
+    """Reorders queries and keys so that the numbers of a rotated pair are neighbours; scores stay the same."""
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
         query, key, value = parts
@@ -36,10 +36,7 @@ class ExportedRotary(ExportedExtension):
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Rotates [rows, heads, length, head_size], whose pairs are neighbours, by complex [rows, length, head_size / 2].
-
-    It uses three axes with the longest last, since broadcasting computes an index for each.
-    """
+    """Rotates neighbouring pairs in [rows, heads, length, head_size] by complex [rows, length, head_size / 2]."""
     rows, count, length, size = tf.unstack(tf.shape(heads))
     pairs = tf.bitcast(tf.reshape(tf.cast(heads, tf.float32), [rows, count, length * size // 2, 2]), tf.complex64)
     turned = pairs * tf.reshape(rotation, [rows, 1, length * size // 2])
@@ -47,7 +44,7 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
 
 
 def rotate_compiled(heads: Tensor, rotation: Tensor) -> Tensor:
-    """`rotate` without bitcasts to complex numbers, which XLA does not compile."""
+    """Does the same as `rotate` without bitcasts to complex numbers, which XLA does not compile."""
     pairs = tf.reshape(heads, [*tf.unstack(tf.shape(heads)[:-1]), -1, 2])
     turned = tf.complex(pairs[..., 0], pairs[..., 1]) * rotation[:, tf.newaxis]
     return tf.reshape(tf.stack([tf.math.real(turned), tf.math.imag(turned)], axis=-1), tf.shape(heads))

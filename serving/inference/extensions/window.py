@@ -1,4 +1,4 @@
-"""Windows in graphs whose rows have any length."""
+"""The export version of attention windows."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from serving.inference.tables import MASKED_SCORE
 
 
 class ExportedWindow(ExportedExtension):
-    """Chooses in the graph between attention to all tokens, to those nearby, and in parts of the queries."""
+    """Chooses by row length: queries attend to all keys, in parts to all keys, or only to near keys."""
 
     def attention(self, attention: Attention) -> Attention:
         return dataclasses.replace(attention, attend=self._attend)
@@ -43,7 +43,6 @@ class ExportedWindow(ExportedExtension):
 
 
 def _by_parts(query: Tensor, attend: Callable) -> Tensor:
-    """The contexts of [rows, heads, length, head_size] queries, PART of each row at a time, which limits the memory."""
     size = window.PART
     count = -(-tf.shape(query)[2] // size)
 
