@@ -110,7 +110,7 @@ class Extension:
         return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        """Returns a batch's rows with the extension's changes."""
+        """Returns the layout of a batch's rows (`Rows`), as the extension changes it."""
         return rows
 
     def attention(self, attention: Any, weights: Weights) -> Any:

@@ -157,7 +157,6 @@ def run_together(started: list[list[str]]) -> int:
 
 
 def _check_ports(settings: StartSettings) -> None:
-    """Raises UserError for a port that is taken."""
     family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
     for name in ("port", "grpc_port", "rest_api_port"):
         if port := getattr(settings, name):

@@ -100,7 +100,7 @@ class BuildFolder:
         return None
 
     def spilled(self, kind: str, number: int, key: str) -> dict[str, Any] | None:
-        """Reads the report on a task with this key; None if its spill files have changed."""
+        """Returns a task's report; None if it has another key or the task's spill files have changed."""
         report = self.report(kind, number)
         if report is None or report["key"] != key:
             return None

@@ -124,7 +124,7 @@ def append_keys(path: Path, held_out: np.ndarray, training: np.ndarray) -> None:
 
 
 def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the keys (held-out, training) that `append_keys` wrote."""
+    """Reads the documents' keys (held-out, training) that `append_keys` wrote."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * (width - 1))

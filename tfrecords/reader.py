@@ -56,8 +56,8 @@ def read_examples(
     workers that share the records. skip_batches: batches that this worker had before. shuffle_window: number of records
     shuffled together. examples_per_row: above 1, packs up to so many examples into a row (see `packing`). row_multiple:
     pads packed batches to a multiple of so many rows. expected: required manifest entries, such as max_seq_length.
-    files_at_once: files read in parallel; 0 for 64, or 16 for folders of version 0.1.0. If num_workers divides it, a
-    worker reads only its own files.
+    files_at_once: files read in parallel; 0 for 64, or 16 for folders of version 0.1.0. If it is a
+    multiple of num_workers, a worker reads only its share of the files.
 
     Raises UserError when files are missing, cut off, of different builds, or not as expected.
     """

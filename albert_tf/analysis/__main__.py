@@ -26,7 +26,7 @@ class CostSettings(CheckedSettings):
 
 
 def main(settings: CostSettings) -> None:
-    """Prints the table."""
+    """Prints the table of costs."""
     if "" in (names := settings.configs.split(",")):
         raise UserError(f"--configs={settings.configs} holds an empty name; take out the comma too many")
     configs = {name: read_config(name) for name in names}

@@ -85,7 +85,7 @@ class ExtensionOwner:
 
 
 class ExtendedEncoder(ExtensionOwner):
-    """A mixin for encoders; `unmeasured` has the last call's metric values by name."""
+    """Lets an encoder have extensions. `unmeasured`: the last call's values, by name, not yet added to metrics."""
 
     unmeasured: Mapping[str, Any] = {}
     _halves: Untracked

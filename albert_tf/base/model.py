@@ -142,7 +142,7 @@ class BaseModel(keras.Model):
         return super().predict_on_batch(x)
 
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
-        """Raises UserError for data that the model cannot read."""
+        """Raises UserError for unusable data."""
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Saves a .keras file; UserError for HDF5, which cannot hold these models."""

@@ -142,7 +142,7 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 
 
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our variable names to those of a new checkpoint; UserError if no code base has a form for it."""
+    """Maps our variable names to their sources in an official checkpoint; UserError if none can hold the model."""
     if config.position_type == "relative":
         xlnet.check_form(config, "XLNet's code")
         return xlnet.official_sources(config)

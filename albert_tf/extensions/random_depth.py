@@ -1,4 +1,4 @@
-"""Random depth: every training batch has its own number of layers, so that a model runs at any depth."""
+"""Random depth: every training batch has its own number of layers."""
 
 import dataclasses
 import functools

@@ -44,7 +44,7 @@ class SplitFile(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """The answer file of a test split for GLUE; `raw`: with the training file's class names."""
+    """A test split's answer file for GLUE; `raw` is the same file with the training file's class names."""
 
     name: str
     raw: bool = True

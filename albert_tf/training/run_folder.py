@@ -156,7 +156,6 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
 
 
 def _remove_accumulators(model: keras.Model) -> None:
-    """Replaces an older version's optimizer, which accumulates gradients."""
     optimizer = model.optimizer
     parts = optimizer.gradient_accumulation_steps
     if not parts:

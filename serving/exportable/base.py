@@ -80,8 +80,8 @@ class Exportable(tf.Module, abc.ABC):
         rows_are_answers: Whether each answer comes from one encoder row, not several windows or choices.
         has_dimensions: Whether an answer is a vector that may be shortened.
         for_litert: Whether LiteRT supports the kind.
-        sample_words: By text input, how many words a sample has, given a row's number of tokens.
-        sample_numbers: By numeric input, a function that returns sample values.
+        sample_words: For each text input, a function from a row's token count to a sample's word count.
+        sample_numbers: For each numeric input, a function that returns sample values.
     """
 
     exit_kind: ClassVar[str] = "classification"

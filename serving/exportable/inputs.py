@@ -57,7 +57,7 @@ class InputFormat(NamedTuple):
 
 
 class FollowingBatch(NamedTuple):
-    """A TokenBatch of rows that continue other rows; `features` is their memory: see `InferenceEncoder.specs`."""
+    """A TokenBatch of rows that continue earlier rows, whose memory is `features` (`InferenceEncoder.specs`)."""
 
     input_ids: tf.Tensor
     mask: tf.Tensor

@@ -53,7 +53,7 @@ _FIRST = {
 
 
 def first_path(tasks: Collection[str]) -> str:
-    """Returns the path whose route answers / for a model with these tasks."""
+    """Returns the path whose route also serves the root URL for these tasks."""
     return next((path for task, path in _FIRST.items() if task in tasks), "/")
 
 

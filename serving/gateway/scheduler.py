@@ -25,7 +25,7 @@ _LONGEST_RETRY_S = 60
 class Limits:
     """Limits of batches and queue.
 
-    A row above `max_batch_tokens` is sent alone. Above `max_queued_tokens` requests are refused, unless the queue is
+    A row above `max_batch_tokens` is sent alone. Requests beyond `max_queued_tokens` are refused, unless the queue is
     empty.
     """
 
@@ -106,7 +106,7 @@ class QueuedRequest:
 
     @functools.cached_property
     def truncated(self) -> list[bool] | None:
-        """Whether each row was truncated, None if unknown; ignores counts made for another request."""
+        """Whether each row was truncated; None if unknown, as when its tokens were counted for another request."""
         found = []
         for answer, place in self.places:
             if answer.truncated_tokens is None or not (self.counts or TRUNCATED_TOKENS in answer.outputs):

@@ -107,7 +107,7 @@ class Manager:
         return [version for version in newest if version.state == END]
 
     def wait_until_settled(self, name: str, numbers: Iterable[int], stop: Callable[[], bool]) -> bool:
-        """Waits until none of these versions, if wanted, is loading; returns False if `stop` ended the wait."""
+        """Waits while one of these versions loads that should be served; returns False if `stop` ended the wait."""
         return self._wait_while(
             lambda: any(v.number in numbers and v.state in (START, LOADING) for v in self._wanted(name)), stop
         )
@@ -241,7 +241,7 @@ class Manager:
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
     """Returns the versions to unload, like TF Serving's AvailabilityPreservingPolicy.
 
-    These are all unwanted ones, but the highest stays while no wanted version is available.
+        The highest stays while no wanted version is available.
     """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)

@@ -1,4 +1,4 @@
-"""Compiles functions by numba, with a disk cache that depends on the source files of all compiled functions."""
+"""Compiles functions by numba, with a disk cache that depends on all their source files."""
 
 import contextlib
 import fcntl

@@ -109,7 +109,7 @@ def say_next(command: str) -> None:
 
 
 def say_export(model: str | os.PathLike, *flags: str) -> None:
-    """Prints the command that exports a model as the next one; the export goes to models/ and the model's name."""
+    """Prints the command that exports a model to models/ as the next one."""
     name = Path(model).name.removesuffix(".keras")
     paths = [f"--model={shlex.quote(str(model))}", f"--output_dir={shlex.quote(f'models/{name}')}"]
     say_next(" ".join(["python -m serving.export", *paths, *flags]))

@@ -1,4 +1,4 @@
-"""The export version of rotary positions."""
+"""Rotary positions for exported models."""
 
 import dataclasses
 from collections.abc import Sequence
