@@ -241,7 +241,7 @@ class Manager:
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
     """Returns the versions to unload, like TF Serving's AvailabilityPreservingPolicy.
 
-        The highest stays while no wanted version is available.
+    The highest stays while no wanted version is available.
     """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)
