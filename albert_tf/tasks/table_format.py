@@ -91,7 +91,6 @@ def _fits(lines: Sequence[str], separator: str) -> bool:
 
 
 def _tab_quotes(lines: Iterable[str]) -> tuple[bool, int]:
-    """Returns whether tab-separated cells are quoted, and TableFormat.doubtful."""
     width, needed, rows_fit, doubtful = 0, False, True, 0
     for start, record in _records_with_marks(lines):
         if not _QUOTED_ROW.fullmatch(record):

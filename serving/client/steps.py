@@ -175,9 +175,11 @@ class ClientBase:
         return read_metadata((yield self._metadata, self._metadata_request(), timeout_s))
 
     def _metadata_steps(self) -> Steps[dict[str, Signature]]:
+        """Returns the model's signatures by name."""
         return (yield from self._described_steps())[1]
 
     def _served_version_steps(self, *, timeout_s: float | None = None) -> Steps[int]:
+        """Returns the version that answers now."""
         return (yield from self._described_steps(timeout_s))[0]
 
     def _status_steps(self) -> Steps[list[VersionStatus]]:

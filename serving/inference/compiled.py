@@ -1,4 +1,4 @@
-"""The engine "xla": when a server loads an export, XLA compiles the encoder for single rows of a few lengths."""
+"""The engine "xla": compiles the encoder for single rows of a few lengths at load."""
 
 import functools
 from collections.abc import Callable, Sequence
