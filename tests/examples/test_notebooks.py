@@ -46,13 +46,15 @@ def in_red(outputs):
 @pytest.fixture
 def tiny(tmp_path):
     """A folder of an embedder of two layers, as one would download it."""
-    from albert_tf import AlbertSentenceEmbedder, loading
+    from albert_tf import AlbertEncoder, AlbertSentenceEmbedder, loading
     from tests.albert_tf.test_loading import VOCABULARY
     from tests.albert_tf.tiny import small
 
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text(VOCABULARY)
-    loading.load(AlbertSentenceEmbedder(small(vocab_size=8)), tokenizer=vocabulary).save(tmp_path / "tiny")
+    loading.load(
+        AlbertSentenceEmbedder(AlbertEncoder(small(vocab_size=8, max_position_embeddings=64))), tokenizer=vocabulary
+    ).save(tmp_path / "tiny")
     return tmp_path / "tiny"
 
 
