@@ -1,4 +1,4 @@
-"""Class names and activations from a published config.json."""
+"""Labels and activations of heads, from a published config.json."""
 
 from pathlib import Path
 from typing import Any

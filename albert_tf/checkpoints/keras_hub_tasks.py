@@ -72,7 +72,7 @@ def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, An
 
 
 def _nearest(theirs: Any) -> tuple[Tokenizer | None, list[str]]:
-    """Returns the first tokenizer with equal ids, or the last tried with its differences."""
+    """Returns the first of our tokenizers with the ids of `theirs`, else the last and its differences."""
     rules: list[tuple[bool | None, bool | None]] = [(None, None), (None, True), (False, True)]
     if isinstance(getattr(theirs, "lowercase", None), bool):
         rules = [(theirs.lowercase, not theirs.strip_accents)]

@@ -33,8 +33,8 @@ class TextStudent(BaseModel):
     - vectors: 1 - cosine of the text's vectors (an embedder's own, else the mean hidden state);
     - similarities: mean squared difference of the cosines with the other texts of the whole batch;
     - states: squared difference of a token's hidden states, divided by the teacher's square;
-    - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last step's values v (MiniLM,
-      arXiv:2002.10957, section 3.2);
+    - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last layer's attention values v
+      (MiniLM, arXiv:2002.10957);
     - words: the same divergence of the vocabulary distributions at `masked_lm_positions`.
 
     Only terms in `weights` are computed. With `map_states`, all the student's states but the last are first multiplied

@@ -39,9 +39,9 @@ class TensorFlowSteps:
         self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
-        """Compiles steps for the batches of `make_dataset(parts, workers, worker)`.
+        """Returns a function that starts an iteration over the batches, and compiles their steps.
 
-        Returns a function that starts an iteration over them.
+        `make_dataset(parts, workers, worker)` makes them.
         """
         if self.strategy is None:
             dataset = make_dataset(1, 1, 0)

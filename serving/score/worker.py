@@ -32,7 +32,7 @@ _IN_FLIGHT = 2
 
 @dataclass(frozen=True)
 class ScoringWorker:
-    """Answers pieces; opens the model once per process. Fields are as in `score`."""
+    """Scores pieces of files; opens the model once per process. Fields are as in `score`."""
 
     source: ModelSource
     fields: tuple[str, ...]

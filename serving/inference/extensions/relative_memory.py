@@ -63,7 +63,7 @@ class RowsWithMemory(BatchRows):
         return tf.gather(self.rectangle(hidden), self.summaries, axis=1, batch_dims=1)
 
     def remembered(self, entered: Tensor) -> dict[str, Tensor]:
-        """Returns `memory` for the next rows, padded in front with zeros, and `memory_lengths`."""
+        """Returns the next rows' `memory`, with zeros in front, and `memory_lengths`."""
         config, most = self.config, self.extension.memory_length
         kept = tf.reduce_sum(tf.cast(self.batch.mask, tf.int32), axis=1)
         if self.extension.reuse_length:
