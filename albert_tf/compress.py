@@ -3,7 +3,7 @@
 It narrows the word embeddings, shares blocks between layers, and removes unused pieces of the vocabulary. The small
 model then learns by distillation, on text and on a task.
 
-python -m albert_tf.compress --model=all-MiniLM-L6-v2 --text='corpus/*.txt' --output_dir=small
+python -m albert_tf.compress --model=sentence-transformers/all-MiniLM-L6-v2 --text='corpus/*.txt' --output_dir=small
 python -m albert_tf.compress --model=sst2 --task=sst2 --data_dir=glue/SST-2 --output_dir=sst2_small
 """
 

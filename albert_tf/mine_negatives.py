@@ -2,7 +2,7 @@
 
 It writes rows for `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on.
 
-python -m albert_tf.mine_negatives --model=all-MiniLM-L6-v2 --data_file=pairs.csv --output_file=mined.csv
+python -m albert_tf.mine_negatives --model=minilm --data_file=pairs.csv --output_file=mined.csv
 python -m albert_tf.mine_negatives --model=run --data_file=pairs.csv --passages=corpus.jsonl --output_file=mined.csv
 """
 

@@ -1,6 +1,6 @@
 """Fine-tunes a model on a task or on your own table.
 
-python -m albert_tf.run_finetuning --data_file=reviews.csv --init_from=all-MiniLM-L6-v2 --output_dir=reviews_model
+python -m albert_tf.run_finetuning --data_file=reviews.csv --init_from=albert/albert-base-v2 --output_dir=reviews_model
 python -m albert_tf.run_finetuning --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
 """
 

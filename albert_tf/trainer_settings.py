@@ -12,7 +12,7 @@ class TrainerSettings(CheckedSettings):
 
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     max_hours: float = setting(
-        0.0, help="stop before this time is over; the same command continues; 0: no limit", at_least=0
+        0.0, help="stop before this time is over; rerun the command to continue; 0: no limit", at_least=0
     )
     dtype_policy: str = setting(
         "float32", help="float32, or mixed_bfloat16 where the processor computes in bfloat16", choices=DTYPE_POLICIES

@@ -52,7 +52,7 @@ class ExportSettings(CheckedSettings):
     )
     compute: str = setting(
         "float32",
-        help="arithmetic of the matrix products; auto: bfloat16 where this CPU has it",
+        help="arithmetic; int8: any CPU; int8_vnni: needs VNNI; auto: bfloat16 where this CPU has it",
         choices=(*COMPUTE, "auto"),
     )
     padding: str = setting(
@@ -68,21 +68,19 @@ class ExportSettings(CheckedSettings):
     )
     engine: str = setting(
         "tensorflow",
-        help="what runs the steps of one short row in float32; xla: graphs compiled when a server loads the export, "
-        "which tensorflow_model_server does only with --xla_cpu_compilation_enabled=true; auto: xla where it can run "
-        "and is faster on this CPU",
+        help="engine for single short rows in float32; xla: compiled at loading, which tensorflow_model_server does "
+        "only with --xla_cpu_compilation_enabled=true; auto: xla where it can run and is faster on this CPU",
         choices=(*ENGINES, "auto"),
     )
     compiled_lengths: str = setting(
         "",
-        help="for --engine=xla or auto, the lengths in tokens that graphs are compiled for, comma-separated; a row is "
-        "padded to the next; empty: 8 to 32 or, on a CPU with AMX, 8 to 128, in steps of 8; without AVX-512 8 to 384, "
-        "from 128 on in larger steps",
+        help="for --engine=xla or auto, lengths in tokens to compile for, comma-separated; a row is padded to the next "
+        "one; empty: chosen for this CPU, from 8 to at most 384",
     )
     merge_low_rank: bool = setting(
         False,
-        help="store the kernels of each step, with low rank by depth added to them: faster, and a larger file; for "
-        "models that compress wrote with --lora_rank",
+        help="store each layer's weights with its low-rank part added: faster, and a larger file; for models that "
+        "compress wrote with --lora_rank",
     )
     check_numbers: bool = setting(
         False, help="fail a request if a number in its answer is NaN or infinite; this fails all requests of its batch"
@@ -96,8 +94,8 @@ class ExportSettings(CheckedSettings):
     )
     exit_rule: str = setting(
         "confidence",
-        help="rule by which a row stops early, with the threshold that a request sends, for models with early exits; "
-        "movement is also for most other models",
+        help="how a row stops early, at a threshold that the request sends; for models with early exits, and movement "
+        "for most others",
         choices=EXIT_RULES,
     )
     top_k: int = setting(

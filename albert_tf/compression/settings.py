@@ -142,7 +142,7 @@ class CompressSettings(TrainerSettings):
     )
     eval_batch_size: int = setting(64, help="rows a batch of an evaluation", at_least=1)
     save_checkpoints_steps: int = setting(0, help="steps between checkpoints; 0: a twentieth of all", at_least=0)
-    jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
+    jit_compile: bool = setting(False, help="compile the step with XLA (always on with KERAS_BACKEND=jax)")
     seed: int = setting(
         0,
         help="seed for the order of rows, the masked words and randomly initialized weights",

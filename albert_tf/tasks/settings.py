@@ -60,7 +60,9 @@ class FinetuningSettings(TrainerSettings):
         "regression, tagging or pairs; empty: found from the labels of your data",
     )
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
-    init_from: str = setting("", help="run folder, .keras file or published checkpoint to take the encoder from")
+    init_from: str = setting(
+        "", help="encoder to start from: training folder, .keras file, published checkpoint, or a name on the hub"
+    )
     keep_head: bool = setting(
         False,
         help="also take the head of --init_from, to continue training a model that was fine-tuned on the same labels",
@@ -75,7 +77,7 @@ class FinetuningSettings(TrainerSettings):
     )
     config: str = setting(
         "",
-        help="name or file of a configuration to train from scratch, or a model on the hub; instead of --init_from",
+        help="train from scratch: a configuration's name or file, or that of a hub model; instead of --init_from",
     )
     tokenizer: str = setting(
         "", help="a .model, vocab .txt, folder or name on the hub; empty: the tokenizer in the folder of --init_from"
@@ -107,9 +109,9 @@ class FinetuningSettings(TrainerSettings):
     )
     eval_batch_size: int = setting(32, help="examples a batch of evaluation and prediction", at_least=1)
     learning_rate: float = setting(0.0, help="peak of the learning-rate curve; 0: the task's own", at_least=0)
-    num_train_steps: int = setting(0, help="steps in all; 0: as --num_train_epochs, or the task's own", at_least=0)
+    num_train_steps: int = setting(0, help="steps in all; 0: by --num_train_epochs, or else the task's own", at_least=0)
     num_train_epochs: float = setting(
-        0.0, help="passes over the training examples; 0: as --num_train_steps", at_least=0
+        0.0, help="passes over the training examples, instead of --num_train_steps; 0: not set", at_least=0
     )
     num_warmup_steps: int = setting(-1, help="steps of linear warm-up; -1: the task's own", at_least=-1)
     save_checkpoints_steps: int = setting(
@@ -138,7 +140,7 @@ class FinetuningSettings(TrainerSettings):
     classifier_dropout: float = setting(
         -1.0, help="dropout before the head; -1: the task's own", at_least=0, below=1, also={-1: "for the task's own"}
     )
-    early_exit: bool = setting(False, help="train a head at every depth step, for models that may stop early")
+    early_exit: bool = setting(False, help="train a head after every layer, so that a row may stop early")
     learned_exit: bool = setting(False, help="like --early_exit, and learn when to stop, as PALBERT does")
     exit_prior: float = setting(
         0.1, help="probability of leaving after each step, in the prior of --learned_exit", above=0, below=1
@@ -150,13 +152,13 @@ class FinetuningSettings(TrainerSettings):
         True, help="put rows of similar length into a batch; otherwise pad every batch to --max_seq_length"
     )
     jit_compile: bool = setting(
-        False, help="compile the step with XLA, once per padded length (under KERAS_BACKEND=jax it always is)"
+        False, help="compile the step with XLA, once per padded length (always on with KERAS_BACKEND=jax)"
     )
     seed: int = setting(
         0, help="seed for the head's weights, the dropout and the order of examples", at_least=0, at_most=MAX_SEED
     )
     seeds: str = setting(
-        "", help="train several runs: a number of seeds (0, 1, ...), or a list such as 3,7,11; instead of --seed"
+        "", help="train several runs: a count (3: seeds 0, 1, 2), or a list such as 3,7,11; instead of --seed"
     )
     dryrun: bool = setting(False, help="run every stage with a few examples and steps, and save nothing")
     text_column: str = setting(
@@ -204,7 +206,7 @@ class FinetuningSettings(TrainerSettings):
         "", help="widths at which vectors shall be usable, such as 384,128,64: the loss is added up over them"
     )
     negative_columns: str = setting(
-        "", help="columns of texts that do not belong to the anchor, by commas; empty: those named negative..."
+        "", help="columns of texts that do not match the first one, comma-separated; empty: those named negative..."
     )
     query_prompt: str | None = setting(None, help="text before every anchor; left out: the model's own for queries")
     document_prompt: str | None = setting(None, help="text before every other text; left out: the model's own")

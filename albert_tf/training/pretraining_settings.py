@@ -139,7 +139,7 @@ class PretrainingSettings(TrainerSettings):
         help="number of updates that may be skipped because a gradient is not finite; one more ends the run",
         at_least=0,
     )
-    jit_compile: bool = setting(False, help="compile the step with XLA (under KERAS_BACKEND=jax it always is)")
+    jit_compile: bool = setting(False, help="compile the step with XLA (always on with KERAS_BACKEND=jax)")
     walk: str = setting(
         "unrolled",
         help="how the steps over depth are computed; unrolled: one copy of the graph per step; loop: a small "

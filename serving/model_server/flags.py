@@ -117,7 +117,7 @@ class ServerOptions:
         "", help="Not in the real server: file for one JSON line per request; - = standard output"
     )
     gateway_port: int = setting(
-        0, help="Not in the real server: port of serving.gateway (OpenAI's, Cohere's and TEI's routes); 0 = off"
+        0, help="Not in the real server: port of the gateway (routes of OpenAI and others); 0 = off"
     )
     gateway_api_key_file: str = setting("", help="Not in the real server: file of API keys for the gateway, one a line")
 
@@ -177,7 +177,7 @@ _ABOUT = f"""\
 Serves exported models over gRPC and REST, with the flags and the answers of tensorflow_model_server.
 
 It runs on the pip-installed TensorFlow. Use it for development, tests, demonstrations and small loads on one machine.
-In production run the real tensorflow_model_server with the same flags (serving/deploy/). Unlike that one, it listens
+In production run the real tensorflow_model_server with the same flags. Unlike that one, it listens
 on the loopback address unless --bind_address is given, has no profiler service and no remote file systems, and
 answers from Python, which costs a fraction of a millisecond per request.
 

@@ -36,7 +36,7 @@ class ScoringSettings(CheckedSettings):
     fields: str = setting(
         "", help="fields of the JSON rows that hold the model's inputs, comma-separated; empty: the inputs' names"
     )
-    outputs: str = setting("", help="outputs of the model to write, comma-separated; empty: those of its kind")
+    outputs: str = setting("", help="outputs to write, comma-separated; empty: the usual ones of the model's kind")
     keep: str = setting("", help="fields of the JSON rows to copy into the table, comma-separated")
     format: str = setting("jsonl", help="format of the tables; parquet needs pyarrow", choices=FORMATS)
     max_batch_tokens: int = setting(
@@ -47,7 +47,7 @@ class ScoringSettings(CheckedSettings):
     )
     runner: str = setting("local", help="local: processes here; ray: the cluster of RAY_ADDRESS", choices=RUNNERS)
     timeout_s: float = setting(300.0, help="seconds that the server may take for a batch", above=0)
-    overwrite: bool = setting(False, help="replace answers in --output_dir that belong to another job")
+    overwrite: bool = setting(False, help="replace answers that a job with other flags or files left there")
 
 
 def main(settings: ScoringSettings) -> None:
