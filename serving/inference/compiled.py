@@ -1,4 +1,4 @@
-"""The engine "xla": compiles the encoder for single rows of a few lengths at load."""
+"""The engine "xla": compiles single rows of a few lengths at load."""
 
 import functools
 from collections.abc import Callable, Sequence
