@@ -191,6 +191,7 @@ def _compared_by(loaded: "Loaded") -> str:
     return loaded.task.get("similarity_fn_name", "cosine")
 
 
+# Called before texts are encoded, which may take hours.
 def _needs_graph(loaded: "Loaded", count: int, kind: str) -> bool:
     name = _compared_by(loaded)
     if kind not in VECTORS:

@@ -156,6 +156,7 @@ def run_together(started: list[list[str]]) -> int:
     return 0 if status is None else status
 
 
+# Before minutes of exporting; and the real server would share a taken gRPC port, so that each gets some requests.
 def _check_ports(settings: StartSettings) -> None:
     family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
     for name in ("port", "grpc_port", "rest_api_port"):

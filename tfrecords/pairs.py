@@ -96,6 +96,7 @@ def _chunk_end(sentence_splits, first, last, target, task, single_sentences):
     return end
 
 
+# With equal chance this cut or its mirror image; exchanging the segments of one gives the lengths of the other.
 @compiled
 def _even_out(sentence_splits, first, cut, end, key):
     begin, stop = sentence_splits[first], sentence_splits[end]

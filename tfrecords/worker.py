@@ -141,6 +141,7 @@ class Worker:
         files.write_json(report_path(self.parts, "shard", shard), report)
         return report
 
+    # One process compiles the kernels, and the others load the result.
     def _warm_up(self) -> None:
         if self._is_warm:
             return
@@ -152,6 +153,7 @@ class Worker:
                 self._count_masks(block)
         self._is_warm = True
 
+    # A few documents at a time: text is larger than ids.
     def _tokenize(self, documents: Documents) -> "_Tokenized":
         tokenized = _Tokenized()
         keys = derive(self.settings.seed, _ORDER, documents.hashes)

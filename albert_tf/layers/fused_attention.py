@@ -70,6 +70,7 @@ def check(config: AlbertConfig, dtype_policy: str) -> None:
     _try(config.head_size)
 
 
+# Keras falls back silently where the kernel is missing, so it is tried here.
 def _try(head_size: int) -> None:
     row = ops.zeros((1, 8, 1, head_size), "bfloat16")
     try:

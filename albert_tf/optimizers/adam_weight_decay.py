@@ -37,6 +37,7 @@ def sum_over_replicas(tensors: Any) -> Any:
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
+# In TensorFlow the gradient of a lookup is sparse, with duplicate rows.
 def _dense(gradient: Tensor) -> Tensor:
     if not hasattr(gradient, "indices"):
         return gradient

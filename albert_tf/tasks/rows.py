@@ -189,6 +189,7 @@ def chunked(examples: Iterable, size: int) -> Iterator[list]:
     return iter(lambda: list(itertools.islice(examples, size)), [])
 
 
+# /tmp may be in memory.
 def _folder() -> str:
     # No alarm (B108): names in it are random, and made at once.
     return "/var/tmp" if "TMPDIR" not in os.environ and os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()  # nosec B108

@@ -70,6 +70,7 @@ class Task(abc.ABC):
     def read(self, split: str) -> list[Any] | None:
         """Reads the examples of a split; None without a file."""
 
+    # Yields, so that files may exceed memory.
     def stream(self, split: str) -> Iterable[Any] | None:
         return self.read(split)
 

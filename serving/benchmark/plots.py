@@ -209,6 +209,7 @@ def breakdown_plot(report: BenchmarkReport) -> bytes | None:
     return _png(figure)
 
 
+# A curve that lacks values would be dots.
 class _Quoted:
     def __init__(self, axes):
         self._axes = axes

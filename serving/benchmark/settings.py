@@ -124,6 +124,7 @@ class BenchmarkSettings(CheckedSettings):
         changes = {**SCENARIOS.get(self.scenario, {}), "scenario": ""}
         return replace(self, **changes) if self.scenario else self
 
+    # Without retries, so that each failure is measured.
     def connection(self) -> Connection:
         return Connection(
             self.target,

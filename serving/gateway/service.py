@@ -227,6 +227,7 @@ def _check_whole(model: ServedModel, too_long: Iterable[bool]) -> None:
             raise Refusal(413, message, "too_long")
 
 
+# JSON cannot express NaN and infinity.
 def _check_numbers(model: ServedModel, work: QueuedRequest, task: RowsTask) -> None:
     for name in task.outputs:
         for number, row in enumerate(work.rows(name)):

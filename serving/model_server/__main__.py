@@ -94,6 +94,7 @@ def _serve(options: flags.ServerOptions) -> int:
     return 0
 
 
+# Nothing can cut off the run of a graph or the conversion of a large body, so the process ends where one outlives this.
 def _drain(server, seconds: float) -> None:
     end = time.monotonic() + seconds + _CLOSING_SECONDS
     stopping = threading.Thread(target=server.stop, args=(seconds,))

@@ -145,6 +145,7 @@ class BatchingRunner:
             for begin, end in itertools.pairwise(cuts)
         ]
 
+    # A queue goes with its last user, so that clients cannot pile up queues.
     @contextlib.contextmanager
     def _queue(self, feeds: Feeds, fetches: list[str]) -> Iterator[Queue]:
         key = (tuple(sorted(self._kind(name, value) for name, value in feeds.items())), tuple(fetches))

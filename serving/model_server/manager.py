@@ -126,6 +126,7 @@ class Manager:
     def _decided(self, name: str) -> list[Version]:
         return [version for version in self._wanted(name) if version.state in (AVAILABLE, END)]
 
+    # Later loads use the small pool, so that a swap of versions leaves the processors to requests.
     def end_initial_load(self) -> None:
         with self._changed:
             initial, self._initial_pool = self._initial_pool, None

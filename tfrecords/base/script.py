@@ -110,7 +110,7 @@ def say_next(command: str) -> None:
 
 def say_export(model: str | os.PathLike, *flags: str) -> None:
     """Prints the command that exports a model to models/ as the next one."""
-    name = Path(model).name.removesuffix(".keras")
+    name = Path(model).resolve().name.removesuffix(".keras")
     paths = [f"--model={shlex.quote(str(model))}", f"--output_dir={shlex.quote(f'models/{name}')}"]
     say_next(" ".join(["python -m serving.export", *paths, *flags]))
 

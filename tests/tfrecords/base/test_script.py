@@ -129,3 +129,11 @@ except KeyboardInterrupt:
 {end}"""
     said, ended = interrupted(lines)
     assert ended == status and said.endswith("ValueError\n" if end else "")
+
+
+def test_the_next_export_is_named_after_the_models_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for model, name in (("run", "run"), ("a/base.keras", "base"), (".", tmp_path.name)):
+        script.say_export(model, "--check")
+        command = f"next: python -m serving.export --model={model} --output_dir=models/{name} --check\n"
+        assert capsys.readouterr().err == command
