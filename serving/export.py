@@ -24,7 +24,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
 from tfrecords.tokenizers.base import Tokenizer
-from tfrecords.tokenizers.loading import check_tokenizer
+from tfrecords.tokenizers.finding import check_tokenizer
 
 if TYPE_CHECKING:
     import keras

@@ -17,7 +17,6 @@ from tfrecords.corpus import find_files
 from tfrecords.permutation import CONFIG
 from tfrecords.runners import RUNNERS
 from tfrecords.statistics import check_unknown_share, unknown_share
-from tfrecords.tokenizers.loading import load_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +51,9 @@ class CreateSettings(BuildSettings):
 
 def main(settings: CreateSettings) -> None:
     """Builds the records."""
+    # Not at the top: tokenizers bring libraries that --help and wrong flags have no need of.
+    from tfrecords.tokenizers.loading import load_tokenizer
+
     tokenizer = load_tokenizer(settings.tokenizer, settings.lower_case, settings.keep_accents)
     share = unknown_share(find_files(settings.input), tokenizer, settings.text_field)
     check_unknown_share(share, settings.max_unknown_share, tokenizer)

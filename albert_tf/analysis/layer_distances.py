@@ -21,7 +21,7 @@ from tfrecords.base.plotting import fonts_for, legend_beside
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.corpus import read_documents
-from tfrecords.tokenizers.loading import check_tokenizer
+from tfrecords.tokenizers.finding import check_tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.layers.encoder import AlbertEncoder

@@ -80,14 +80,18 @@ def find(path: str | os.PathLike, part: RepositoryPart, revision: str = "") -> P
     return _download(found["name"], revision or found["revision"] or "", part)
 
 
+def _library():
+    # Imported when a name is given: it takes half a second, and most models are on the disk.
+    import huggingface_hub.constants
+
+    return huggingface_hub
+
+
 @functools.cache
 def _download(name: str, revision: str, part: RepositoryPart) -> Path:
-    # Imported here: it takes half a second, and most models are on the disk.
-    import huggingface_hub
-
     endpoint = os.environ.get("HF_ENDPOINT")
     try:
-        info = huggingface_hub.HfApi(endpoint=endpoint).model_info(name, revision=revision or None, timeout=_TIMEOUT_S)
+        info = _library().HfApi(endpoint=endpoint).model_info(name, revision=revision or None, timeout=_TIMEOUT_S)
     except Exception as error:
         # Of each of its HTTP libraries the hub's passes on the errors as they are.
         if _is_unreachable(error) and (cached := _cached(name, revision, part)):
@@ -101,7 +105,7 @@ def _download(name: str, revision: str, part: RepositoryPart) -> Path:
             raise UserError(f"'{name}' lacks the file '{file}', which its other files ask for")
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return Path(huggingface_hub.hf_hub_download(name, file, revision=info.sha, endpoint=endpoint))
+                return Path(_library().hf_hub_download(name, file, revision=info.sha, endpoint=endpoint))
             except Exception as error:
                 # Each attempt goes on where the one before broke off; older versions of the library make but one.
                 if attempt == _ATTEMPTS or type(error).__name__ not in _BROKEN:
@@ -110,7 +114,7 @@ def _download(name: str, revision: str, part: RepositoryPart) -> Path:
 
     folder = part.fetch_all(name, listed, fetch)
     # For `_cached`: the commit of the branch, and whether there are modules.
-    known = huggingface_hub.try_to_load_from_cache
+    known = _library().try_to_load_from_cache
     small = min((str(path.relative_to(folder)) for path in folder.rglob("*.json")), key=len, default="")
     if small and known(name, small, revision=revision or None) != str(folder / small):
         _note(name, small, revision, endpoint)
@@ -120,10 +124,8 @@ def _download(name: str, revision: str, part: RepositoryPart) -> Path:
 
 
 def _note(name: str, file: str, revision: str, endpoint: str | None) -> None:
-    import huggingface_hub
-
     with contextlib.suppress(Exception):
-        huggingface_hub.hf_hub_download(name, file, revision=revision or None, endpoint=endpoint)
+        _library().hf_hub_download(name, file, revision=revision or None, endpoint=endpoint)
 
 
 # Errors of the hub's library and of the HTTP libraries that its versions use, by name.
@@ -144,8 +146,7 @@ def _status(error: BaseException | None) -> int | None:
 
 
 def _explained(error: Exception, name: str, revision: str) -> str:
-    from huggingface_hub import constants
-
+    constants = _library().constants
     kind, hub = type(error).__name__, os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     status = _status(error)
     if kind == "GatedRepoError":
@@ -174,8 +175,6 @@ def _explained(error: Exception, name: str, revision: str) -> str:
 
 
 def _cached(name: str, revision: str, part: RepositoryPart) -> Path | None:
-    import huggingface_hub
-
     options: dict[str, Any] = {
         "revision": revision or None,
         "local_files_only": True,
@@ -183,7 +182,7 @@ def _cached(name: str, revision: str, part: RepositoryPart) -> Path | None:
     }
     try:
         # No alarm (B615): the revision is in the options, and nothing is downloaded.
-        folder = Path(huggingface_hub.snapshot_download(name, **options))  # nosec B615
+        folder = Path(_library().snapshot_download(name, **options))  # nosec B615
     except Exception:
         return None  # The library raises an error of its own for each way of not being there.
     listed = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -192,7 +191,7 @@ def _cached(name: str, revision: str, part: RepositoryPart) -> Path | None:
     except UserError as error:
         logging.warning("of '%s' the cache has a part: %s", name, error)
         return None
-    is_known = huggingface_hub.try_to_load_from_cache(name, MODULES, revision=folder.name) is not None
+    is_known = _library().try_to_load_from_cache(name, MODULES, revision=folder.name) is not None
     logging.warning(
         "'%s' is from the cache, since the hub cannot be asked: commit %s%s",
         *(name, folder.name),

@@ -7,6 +7,8 @@ import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator
 
+from matplotlib import font_manager, rc_context
+
 # Width of a line in letters; a Chinese character counts two.
 _LINE = 40
 _DEFAULT = "DejaVu Sans"
@@ -17,8 +19,6 @@ _BOXES = "Last Resort"
 @contextlib.contextmanager
 def fonts_for(texts: Iterable[str]) -> Iterator[None]:
     """Makes matplotlib use installed fonts that have the characters of `texts`; warns once if no font has one."""
-    from matplotlib import rc_context
-
     families, missing = _families(frozenset("".join(texts)))
     if missing:
         _tell(missing)
@@ -29,8 +29,6 @@ def fonts_for(texts: Iterable[str]) -> Iterator[None]:
 
 @functools.cache
 def _families(characters: frozenset[str]) -> tuple[list[str], str]:
-    from matplotlib import font_manager
-
     wanted = {ord(character) for character in characters if character.isprintable()}
     wanted -= _characters_of(font_manager.findfont(_DEFAULT))
     families = [_DEFAULT]
@@ -46,8 +44,6 @@ def _families(characters: frozenset[str]) -> tuple[list[str], str]:
 
 
 def _characters_of(path: str) -> set[int]:
-    from matplotlib import font_manager
-
     try:
         return set(font_manager.get_font(path).get_charmap())
     except (OSError, RuntimeError):  # A damaged font, or one of pictures alone.

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from tokenizers import normalizers, pre_tokenizers
 
 from tfrecords.tokenizers.unicode_classes import SPACE, ranges
 
@@ -31,8 +32,6 @@ def characters(chinese: bool = True) -> list[str]:
 @functools.cache
 def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case: bool) -> dict[str, str]:
     """Returns the characters outside of `CHINESE` that BertNormalizer changes, with their results."""
-    from tokenizers import normalizers
-
     step = normalizers.BertNormalizer(clean, chinese, strip_accents, lower_case)
     others = characters(chinese=False)
     results = step.normalize_str(BETWEEN.join(others)).split(BETWEEN)
@@ -41,8 +40,6 @@ def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case:
 
 def normalizing(steps: Sequence[str]) -> Callable[[str], str]:
     """A function that applies normalizers such as "NFKD" in turn."""
-    from tokenizers import normalizers
-
     return normalizers.Sequence([getattr(normalizers, step)() for step in steps]).normalize_str
 
 
@@ -62,8 +59,6 @@ def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
 @functools.cache
 def split_by_bert() -> dict[str, str]:
     """Maps characters at which BertPreTokenizer splits: white space to a blank, others to themselves between blanks."""
-    from tokenizers import pre_tokenizers
-
     signs = [one for one in characters(chinese=False) if not one.isalpha()]
     parts = pre_tokenizers.BertPreTokenizer().pre_tokenize_str("a".join(signs))
     words = {part: f" {part} " for part, _ in parts if len(part) == 1 and part != "a"}

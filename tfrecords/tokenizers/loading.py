@@ -1,23 +1,14 @@
 """Loads this library's tokenizers, and those of published checkpoints."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.hub import MODULES, Fetch, RepositoryPart, find, inner_folder
 from tfrecords.tokenizers.base import DESCRIPTION_FORMAT, Tokenizer, UnknownTokenizer, description_in
-from tfrecords.tokenizers.folder_files import (
-    FILES,
-    MODEL,
-    TOKENIZERS_FILE,
-    FolderFiles,
-    lowers_first,
-    read_file,
-    tokenizer_files,
-)
-from tfrecords.tokenizers.other_files import SENTENCE_FILES
+from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.finding import check_tokenizer
+from tfrecords.tokenizers.folder_files import TOKENIZERS_FILE, FolderFiles, lowers_first, read_file
 from tfrecords.tokenizers.published import from_merges, from_tokenizers, make_tokenizer, sentencepiece, wordpiece
 from tfrecords.tokenizers.wordpiece_rules import WordPieceRules
 
@@ -74,30 +65,6 @@ def load_tokenizer(
     return make_tokenizer(kind, read_file(path), lower_case, keep_accents, path)
 
 
-def check_tokenizer(path: str | os.PathLike) -> Path:
-    """Path of a tokenizer, after a download for a hub name; raises UserError if there is none."""
-    found = find(path, _PART)
-    if not found.exists():
-        raise UserError(
-            f"tokenizer '{path}' does not exist; give a .model, a vocab .txt, a BPE's .json, a folder with one of them,"
-            " or the whole name of a model of the Hugging Face hub, such as albert/albert-base-v2"
-        )
-    return found / inner_folder(os.listdir(found), found.joinpath) if found.is_dir() else found
-
-
-def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch) -> Path:
-    inside = inner_folder(listed, fetch)
-    here = [file.removeprefix(inside) for file in listed if file.startswith(inside)]
-    if not (wanted := tokenizer_files(here)):
-        found = ", ".join(file for file in listed if not file.startswith("."))[:200]
-        raise UserError(f"'{name}' has no tokenizer that is read here; it has {found or 'no files'}")
-    wanted += [file for file in here if file == MODEL or file in SENTENCE_FILES]
-    return [fetch(f"{inside}{file}").parents[f"{inside}{file}".count("/")] for file in wanted][-1]
-
-
-_PART = RepositoryPart((MODULES, MODEL, *FILES.split(), *SENTENCE_FILES), _fetch_all)
-
-
 def _load_folder(folder: Path) -> Tokenizer:
     described = description_in(folder)
     description = files.read_json(described)
@@ -105,8 +72,6 @@ def _load_folder(folder: Path) -> Tokenizer:
         files.check_format(f"'{described}'", description, DESCRIPTION_FORMAT)
         path, kind = files.inside(folder, description["vocabulary"], described), description["kind"]
         if kind == "bpe":
-            from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-
             options = {"roles": description["special_tokens"], "special_in_text": description["special_in_text"]}
             tokenizer: Tokenizer = ByteBPETokenizer(read_file(path), path=path, **options)
         else:

@@ -9,8 +9,13 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer, check_last_id
+from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
+from tfrecords.tokenizers.byte_bpe_file import ROBERTA, as_tokenizer_json, rules_of_files
 from tfrecords.tokenizers.folder_files import ROLES, FolderFiles, read_file
 from tfrecords.tokenizers.row_template import framing, pair_rules
+from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
+from tfrecords.tokenizers.unigram_file import as_model, is_step_of_blanks, is_step_of_quotes, shifted
+from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
 from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, WordPieceRules
 
 # Next to the vocabulary of a byte-level BPE.
@@ -34,9 +39,6 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
     near, kind = FolderFiles(path.parent, values, str(path)), other_files.kind_of(values)
     if kind == "BPE":
         refuse_lower_case(lower_case, path)
-        from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-        from tfrecords.tokenizers.byte_bpe_file import ROBERTA, as_tokenizer_json
-
         # That it is one of characters is said before which of their steps are not known; of Unigram likewise.
         tokenizer = ByteBPETokenizer(read_file(path), path=path, roles=near.roles())
         near.check("bpe")
@@ -66,9 +68,6 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
 
     Raises UserError if they are missing, damaged or inconsistent.
     """
-    from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
-    from tfrecords.tokenizers.byte_bpe_file import as_tokenizer_json, rules_of_files
-
     refuse_lower_case(lower_case, path)
     merges, near = path.parent / _MERGES, FolderFiles(path.parent)
     if not merges.is_file():
@@ -99,13 +98,8 @@ def make_tokenizer(
     rules: WordPieceRules = BERT_RULES,
 ) -> Tokenizer:
     """Makes a "sentencepiece" or "wordpiece" tokenizer; lower-cases by default."""
-    # Only where there is a tokenizer: numba, which they compile with, takes half a second to import.
     if kind == "sentencepiece":
-        from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
-
         return SentencePieceTokenizer(vocabulary, lower_case, path, keep_accents)
-    from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
-
     return WordPieceTokenizer(vocabulary, lower_case is not False, path, bool(keep_accents), rules)
 
 
@@ -201,8 +195,6 @@ def sentencepiece(
     if near.described:
         _check_unigram(near)
     elif near.fairseq:
-        from tfrecords.tokenizers.unigram_file import shifted
-
         return make_tokenizer("sentencepiece", shifted(vocabulary, near.fairseq), None, None, path)
     if keep_accents is None and (near.described or "keep_accents" in near.settings):
         keep_accents = not near.strips_accents()
@@ -221,8 +213,6 @@ def sentencepiece(
 
 
 def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | None, path: Path) -> Tokenizer:
-    from tfrecords.tokenizers.unigram_file import as_model
-
     near.check("sentencepiece")
     splits = _check_unigram(near)
     values, steps = near.described, near.steps("normalizer")
@@ -236,8 +226,6 @@ def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | No
 
 
 def _check_unigram(near: FolderFiles) -> bool:
-    from tfrecords.tokenizers.unigram_file import is_step_of_blanks, is_step_of_quotes
-
     steps = near.steps("normalizer")
     inner = [step for step in steps if step["type"] != "Replace"]
     quotes = [step for step in steps if is_step_of_quotes(step)]

@@ -16,6 +16,7 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer
 from tfrecords.tokenizers.normalization import Blanks, blanks_of, own_rules, with_albert_normalization
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY, UnigramSegmenter, can_segment, expand
+from tfrecords.tokenizers.unigram_file import as_tokenizer_json
 from tfrecords.tokenizers.words import is_spaced_letter
 
 # The strings of "cls", "sep" and "mask": ALBERT's, XLNet's, and fairseq's, which XLNet's vocabularies have, too.
@@ -194,8 +195,6 @@ class SentencePieceTokenizer(Tokenizer):
     def published_files(self) -> dict[str, bytes]:
         if not self.is_of_fairseq:
             return super().published_files()
-        from tfrecords.tokenizers.unigram_file import as_tokenizer_json
-
         return {"tokenizer.json": as_tokenizer_json(self)}
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 import sentencepiece
+import tokenizers
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.added_tokens import AddedToken
@@ -83,9 +84,6 @@ def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = Tr
     Ids 0 to 4 are `<s> <pad> </s> <unk> <mask>`, then come the bytes and the merged pieces. Raises UserError if
     `vocab_size` is too small for the bytes, or for too little text if `hard_vocab_limit`.
     """
-    # Imported here: only training needs it.
-    import tokenizers
-
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = byte_characters()
