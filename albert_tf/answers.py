@@ -33,7 +33,9 @@ from albert_tf.tasks.rows import FeatureRows, features_of, on_host
 from albert_tf.tasks.squad.answers import find_answers
 from albert_tf.tasks.squad.data import SquadExample
 from albert_tf.tasks.squad.windows import make_rows
+from albert_tf.tasks.tagging import TaggedExample, tagged_rows
 from albert_tf.tasks.truncation import Truncation
+from albert_tf.training.batches import predict as predict_rows
 from tfrecords.base.errors import UserError
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -100,12 +102,9 @@ def _outputs(
 ) -> list:
     if not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise UserError(f"batch_size={batch_size!r} must be a whole number of 1 or more")
-    # Imported here: it needs TensorFlow, which the models do not.
-    from albert_tf.training.batches import predict as outputs
-
     if rows.truncation.truncated_texts:
         logging.warning("truncated to rows of %d tokens: %s", preprocess.max_seq_length, rows.truncation)
-    return outputs(model, rows, batch_size, preprocess.max_seq_length, show_progress) if len(rows) else []
+    return predict_rows(model, rows, batch_size, preprocess.max_seq_length, show_progress) if len(rows) else []
 
 
 def _of_rows(loaded, preprocess, texts, seconds, batch_size) -> np.ndarray:
@@ -156,8 +155,6 @@ def _refuse_seconds(seconds) -> None:
 
 
 def _tags(loaded, preprocess, texts, seconds, batch_size) -> list[list[tuple]]:
-    from albert_tf.tasks.tagging import TaggedExample, tagged_rows
-
     _refuse_seconds(seconds)
     listed = items(texts, "texts")
     words = [strings(text.split() if isinstance(text, str) else text, f"texts[{i}]") for i, text in enumerate(listed)]

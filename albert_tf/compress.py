@@ -11,7 +11,7 @@ from albert_tf.compression.settings import CompressSettings
 from albert_tf.hub import check_model
 from albert_tf.model_files import MODEL_FILE
 from tfrecords.base.cpu import train_by_onednn
-from tfrecords.base.script import run_main, say_export
+from tfrecords.base.script import run_main, say_export, start_tensorflow
 from tfrecords.corpus import find_files
 
 
@@ -20,8 +20,7 @@ def main(settings: CompressSettings) -> None:
     check_model(settings.model, settings.allow_pickle)
     if settings.text:
         find_files(settings.text)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.compression.run import run as compress
     from albert_tf.training.devices import make_devices
 

@@ -6,15 +6,15 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from albert_tf.base.fields import check_value
+from albert_tf.config_reading import find_config, read_file, read_name, read_values
+from albert_tf.depth_plan import check_depth_plan
+from albert_tf.extension import Extension, check_extensions
 from albert_tf.registry import KEYS, REGISTRY, Spec, default_of, extensions_for
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import write_json
-
-if TYPE_CHECKING:
-    from albert_tf.extension import Extension
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -145,8 +145,6 @@ class AlbertConfig:
         >>> AlbertConfig.named("bert_base_uncased").sharing
         'none'
         """
-        from albert_tf.config_reading import read_name
-
         return read_name(cls, name)
 
     @classmethod
@@ -159,8 +157,6 @@ class AlbertConfig:
         Raises:
             UserError: an unknown key, or a value that is impossible or asks for another architecture.
         """
-        from albert_tf.config_reading import read_values
-
         return read_values(cls, values)
 
     @classmethod
@@ -169,8 +165,6 @@ class AlbertConfig:
 
         `model_type` ("albert", "bert", "roberta") applies to a HuggingFace file that names none.
         """
-        from albert_tf.config_reading import read_file
-
         return read_file(cls, path, model_type)
 
     def to_dict(self) -> dict[str, Any]:
@@ -207,8 +201,6 @@ def read_config(name: str) -> AlbertConfig:
     >>> read_config("albert_base_v2").hidden_size
     768
     """
-    from albert_tf.config_reading import find_config
-
     return AlbertConfig.named(name) if (file := find_config(name)) is None else AlbertConfig.from_json(file)
 
 
@@ -248,10 +240,6 @@ def _check(config: AlbertConfig) -> None:
             f" {config.max_position_embeddings} for a token"
         )
     if config.depth_plan:
-        from albert_tf.depth_plan import check_depth_plan
-
         check_depth_plan(config)
     if config.extensions or config.unused:
-        from albert_tf.extension import check_extensions
-
         check_extensions(config, {name: field.default for name, field in _CORE.items()})

@@ -131,10 +131,8 @@ class Index:
         return graph
 
     def _empty_graph(self) -> Any:
-        from usearch.index import Index as Graph
-
         kind = "i8" if self.kind == "int8" else "f32"
-        return Graph(
+        return _graph_class()(
             ndim=self.vectors.shape[1], metric=_METRICS[self.similarity], dtype=kind, expansion_search=_EXPANSION
         )
 
@@ -259,6 +257,13 @@ def _check_folder(folder: Path, key: str) -> None:
         raise UserError(f"'{folder}' holds other files, such as '{others[0]}'; choose an empty folder for the index")
 
 
+def _graph_class() -> Any:
+    # usearch is of an optional extra.
+    from usearch.index import Index as Graph
+
+    return Graph
+
+
 def open_index(folder: Any, loaded: "Loaded") -> Index:
     """Opens a saved index, to be searched with the model that built it or one distilled from it.
 
@@ -283,9 +288,7 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
         graph = None
         if about["has_graph"]:
             check_libraries(f"the index '{folder}'", usearch="usearch")
-            from usearch.index import Index as Graph
-
-            graph = Graph.restore(str(folder / _FILES["graph"]))
+            graph = _graph_class().restore(str(folder / _FILES["graph"]))
             if graph is None:
                 raise ValueError("usearch cannot read its graph")
     except (OSError, ValueError, RuntimeError) as error:

@@ -15,7 +15,7 @@ from albert_tf.choices import ALLOW_PICKLE_HELP
 from albert_tf.hub import check_model
 from albert_tf.tasks.pair_file import open_pairs
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.text_files import ending
 
@@ -80,8 +80,7 @@ def main(settings: MiningSettings) -> None:
             "a pair that belongs together; keep the rows that do and remove the column"
         )
     print(pairs)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.mining import mine
 
     mine(settings, pairs)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from albert_tf.hub import check_model
 from albert_tf.tasks.settings import EnsembleSettings, check_data_dir
-from tfrecords.base.script import run_main
+from tfrecords.base.script import run_main, start_tensorflow
 
 
 def main(settings: EnsembleSettings) -> None:
@@ -16,8 +16,7 @@ def main(settings: EnsembleSettings) -> None:
     for path in filter(None, settings.models.split(",")):
         check_model(path)
     check_data_dir(settings.data_dir)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.training.ensemble import ensemble
 
     ensemble(settings)

@@ -18,7 +18,7 @@ from albert_tf.tasks.data_file import FileOptions
 from albert_tf.tasks.resolving import check_labelled_file
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.manifest import read_manifest
 
@@ -104,8 +104,7 @@ def _evaluate_file(settings: EvaluationSettings) -> None:
     run = (place if place.is_dir() else place.parent) / "run.json"
     label_column = files.read_json(run).get("label_column", "") if run.is_file() else ""
     check_labelled_file(settings.options, load_task(place), label_column)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.training.file_evaluation import evaluate_file
 
     output_dir = settings.output_dir or folder / Path(settings.data_file).name.partition(".")[0]
@@ -124,8 +123,7 @@ def _evaluate_suite(settings: EvaluationSettings) -> None:
     output_dir = settings.output_dir or _folder(settings, find_model(settings.model)) / settings.suite
     sets = find_sets(settings.data_dir)
     check_libraries("--suite=embeddings", sklearn="scikit-learn", pytrec_eval="pytrec_eval-terrier")
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.suites.run import evaluate_embeddings
 
     evaluate_embeddings(settings.model, sets, str(output_dir), settings.depth, settings.batch_size)
@@ -134,8 +132,7 @@ def _evaluate_suite(settings: EvaluationSettings) -> None:
 def _evaluate_records(settings: EvaluationSettings) -> None:
     for patterns in (settings.train_data, settings.eval_data):
         read_manifest(patterns)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.loading import load
     from albert_tf.models.pretrainer import AlbertPretrainer
     from albert_tf.training import evaluation

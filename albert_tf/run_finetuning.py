@@ -10,7 +10,7 @@ from albert_tf.model_files import MODEL_FILE, load_task
 from albert_tf.tasks.resolving import resolve_data
 from albert_tf.tasks.settings import OWN_KINDS, FinetuningSettings, check_data_dir
 from tfrecords.base.cpu import train_by_onednn
-from tfrecords.base.script import run_main, say_export
+from tfrecords.base.script import run_main, say_export, start_tensorflow
 from tfrecords.tokenizers.finding import check_tokenizer
 
 
@@ -19,8 +19,7 @@ def main(settings: FinetuningSettings) -> None:
     settings, found = checked(settings)
     if found:
         print(found)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.training.devices import make_devices
     from albert_tf.training.finetuning import finetune
 

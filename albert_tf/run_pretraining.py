@@ -13,7 +13,7 @@ from albert_tf.hub import check_model
 from albert_tf.model_files import MODEL_FILE
 from albert_tf.training.pretraining_settings import PretrainingSettings
 from tfrecords.base.cpu import train_by_onednn
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.manifest import read_manifest
 from tfrecords.tokenizers.finding import check_tokenizer
 
@@ -28,8 +28,7 @@ def main(settings: PretrainingSettings) -> None:
         read_config(settings.config)
     for patterns in filter(None, (settings.train_data, settings.second_train_data)):
         read_manifest(patterns)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.training.devices import make_devices
     from albert_tf.training.pretraining import pretrain, try_all_paths
 

@@ -17,7 +17,7 @@ from albert_tf.tasks.table_files import SUFFIXES
 from albert_tf.tasks.tables import read_table
 from albert_tf.tasks.values import text_of
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main, say_next
+from tfrecords.base.script import run_main, say_next, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.text_files import HEAD_BYTES, check_text, ending
 
@@ -67,8 +67,7 @@ def main(settings: SearchSettings) -> None:
     texts = _texts(settings) if settings.text_file else []
     model = settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.index import build_index, open_index
     from albert_tf.loading import load
 

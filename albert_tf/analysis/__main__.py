@@ -10,7 +10,7 @@ from albert_tf.choices import DEPTH_HELP
 from albert_tf.config import read_config
 from albert_tf.published import PAPER
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 
 
@@ -30,8 +30,7 @@ def main(settings: CostSettings) -> None:
     if "" in (names := settings.configs.split(",")):
         raise UserError(f"--configs={settings.configs} holds an empty name; take out the comma too many")
     configs = {name: read_config(name) for name in names}
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.analysis.cost import cost_table
     from albert_tf.other_depths import at_depth
 

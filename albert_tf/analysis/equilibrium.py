@@ -12,7 +12,7 @@ from albert_tf.analysis.layer_distances import ComparedModels, read_texts
 from albert_tf.choices import LONGEST_PERIOD
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
-from tfrecords.base.script import run_main
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import setting
 
 
@@ -38,8 +38,7 @@ def main(settings: EquilibriumSettings) -> None:
     settings.check(models)
     texts = [settings.text] if settings.text else read_texts(settings.input, settings.documents)
     output_dir = make_output_dir(settings.output_dir)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    start_tensorflow()
     from albert_tf.analysis.recurrence import recur, report, write_csv, write_plot
     from albert_tf.checkpoints.variables import encoder_of
     from albert_tf.extensions.equilibrium import repeated_segment

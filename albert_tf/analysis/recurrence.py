@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+from matplotlib.figure import Figure
 
 from albert_tf.choices import LONGEST_PERIOD
 from albert_tf.extensions.equilibrium import recurrence, repeated_segment
@@ -14,6 +15,11 @@ from albert_tf.layers.depth import segments
 from albert_tf.layers.encoder import AlbertEncoder
 from tfrecords.base.files import replacing
 from tfrecords.base.plotting import fonts_for, legend_beside
+
+if keras.backend.backend() == "jax":
+    import jax
+else:
+    import tensorflow as tf
 
 # A state that comes back is so much nearer than the one a step before; and a residual that still falls, falls by so
 # much in a quarter of the steps.
@@ -120,11 +126,7 @@ def recur(encoder: AlbertEncoder, features: dict, steps: int = 100, tolerance: f
 
 def _compiled(function):
     if keras.backend.backend() == "jax":
-        import jax
-
         return jax.jit(function)
-    import tensorflow as tf
-
     return tf.function(function, autograph=False)
 
 
@@ -164,8 +166,6 @@ def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> No
 
 def write_plot(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
     """Plots residual and cosine over the runs as a PNG."""
-    from matplotlib.figure import Figure
-
     with fonts_for(recurrences):
         figure = Figure(figsize=(10, 4), layout="constrained")
         labels = ("residual |f(z) - z| / |z|", "cosine of a step and the one before")

@@ -14,6 +14,12 @@ from keras import ops
 from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
 
+# The library of the backend only: under JAX models need no TensorFlow.
+if keras.backend.backend() == "jax":
+    import jax
+else:
+    import tensorflow as tf
+
 # Smaller arrays stay in the cache anyway and do not repay the compilation.
 LEAST_ELEMENTS = 1 << 17
 
@@ -51,8 +57,6 @@ def _elements(array) -> int:
 
 @functools.cache
 def _fused(function: Callable) -> Callable:
-    import tensorflow as tf
-
     forward = tf.function(function, jit_compile=True, autograph=False)
 
     @functools.partial(tf.function, jit_compile=True, autograph=False)
@@ -277,8 +281,6 @@ def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor
     indices = ops.convert_to_tensor(indices) + first
     is_row = in_range(indices, size)
     if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
         # Keras's `take` counts negative indices from the end.
         rows = tf.gather(table, indices)
     else:
@@ -323,12 +325,8 @@ def known(values: Any) -> np.ndarray | None:
     if isinstance(values, np.ndarray):
         return values
     if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
         return values.numpy() if isinstance(values, tf.__internal__.EagerTensor) else None
     if keras.backend.backend() == "jax":
-        import jax
-
         is_known = isinstance(values, jax.Array) and not isinstance(values, jax.core.Tracer)
         return np.asarray(values) if is_known else None
     return None

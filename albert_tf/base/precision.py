@@ -8,6 +8,12 @@ from absl import logging
 
 from tfrecords.base.cpu import OWN_CPU_INFO, cpu_flags
 
+# The library of the backend only: under JAX models need no TensorFlow.
+if keras.backend.backend() == "jax":
+    import jax
+else:
+    import tensorflow as tf
+
 _FAST = ("avx512_bf16", "amx_bf16")
 
 
@@ -24,9 +30,5 @@ def warn_of_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> None:
 
 def _has_accelerator() -> bool:
     if keras.backend.backend() == "jax":
-        import jax
-
         return jax.default_backend() != "cpu"
-    import tensorflow as tf
-
     return any(device.device_type != "CPU" for device in tf.config.list_physical_devices())

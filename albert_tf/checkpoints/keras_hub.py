@@ -76,9 +76,15 @@ def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
     backbone.save_to_preset(str(directory))
 
 
-def _task(preset: Any) -> Any:
+def library() -> Any:
+    """Returns keras-hub, which takes seconds to import."""
     import keras_hub
 
+    return keras_hub
+
+
+def _task(preset: Any) -> Any:
+    keras_hub = library()
     if isinstance(preset, (str, os.PathLike)):
         described = Path(preset) / "task.json"
         kind = read_json(described).get("class_name", "") if described.is_file() else ""
@@ -170,8 +176,7 @@ def _config(backbone: Any) -> AlbertConfig:
 
 
 def _new_backbone(config: AlbertConfig) -> Any:
-    import keras_hub
-
+    keras_hub = library()
     check_published(config, "keras-hub")
     if config.hidden_act != "gelu" or config.factorization != "all" or config.sharing in ("attention", "ffn"):
         raise UserError("keras-hub has only hidden_act 'gelu', factorization 'all' and sharing 'all' or 'none'")

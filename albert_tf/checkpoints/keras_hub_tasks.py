@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from absl import logging
 
-from albert_tf.checkpoints.keras_hub import load_keras_hub
+from albert_tf.checkpoints.keras_hub import library, load_keras_hub
 from tfrecords.base.errors import UserError, first_line
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.loading import tokenizer_in
@@ -41,8 +41,7 @@ def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any
 
     `preset` is a task, a backbone, or a kaggle:// or hf:// name to download.
     """
-    import keras_hub
-
+    keras_hub = library()
     if isinstance(preset, str):
         preset, preprocessor = _download(preset)
     else:
@@ -95,9 +94,7 @@ def _differing(tokenizer: Tokenizer, theirs: Any, texts: dict[str, str]) -> list
 
 def folder_preprocessor(folder: str | os.PathLike) -> Any:
     """Loads a preset's preprocessor or tokenizer; None if neither loads."""
-    import keras_hub
-
-    models, folder = keras_hub.models, Path(folder)
+    models, folder = library().models, Path(folder)
     kinds = {"preprocessor.json": models.TextClassifierPreprocessor, "tokenizer.json": models.Tokenizer}
     kind = next((kind for name, kind in kinds.items() if (folder / name).is_file()), None)
     try:
@@ -110,9 +107,7 @@ def folder_preprocessor(folder: str | os.PathLike) -> Any:
 
 
 def _download(name: str) -> tuple[Any, Any]:
-    import keras_hub
-
-    models = keras_hub.models
+    models = library().models
     try:
         task = models.TextClassifier.from_preset(name)
         return task, task.preprocessor

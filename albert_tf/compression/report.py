@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 from absl import logging
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.compression.quality import Quality, embedder_of
@@ -145,9 +147,6 @@ img { width: 100%; }
 
 
 def _picture(report: dict[str, Any], metric: str) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     sizes, times = figure.subplots(1, 2, sharey=True, width_ratios=[2, 1])

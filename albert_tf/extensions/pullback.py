@@ -7,6 +7,12 @@ from keras import ops
 
 from albert_tf.base import Tensor
 
+# The library of the backend only: under JAX models need no TensorFlow.
+if keras.backend.backend() == "jax":
+    import jax
+else:
+    import tensorflow as tf
+
 Function = Callable[[Tensor], Tensor]
 
 
@@ -14,8 +20,6 @@ def detached(function: Function, state: Tensor) -> Function:
     """Returns the function without gradients, also to values that it closes over."""
     if keras.backend.backend() != "jax":
         return function  # TensorFlow stops at stop_gradient.
-    import jax
-
     # In JAX a loop's closure would carry tangents, and a while loop has no reverse gradient.
     pure, constants = jax.closure_convert(function, state)
     constants = jax.lax.stop_gradient(constants)
@@ -25,12 +29,8 @@ def detached(function: Function, state: Tensor) -> Function:
 def pullback(function: Function, state: Tensor) -> Function:
     """Returns a function from a vector v to J^T v, where J is the Jacobian of `function` at `state`."""
     if keras.backend.backend() == "jax":
-        import jax
-
         product = jax.vjp(lambda state: ops.cast(function(state), "float32"), state)[1]
         return lambda vector: product(vector)[0]
-    import tensorflow as tf
-
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         tape.watch(state)
         after = ops.cast(function(state), "float32")
@@ -40,12 +40,9 @@ def pullback(function: Function, state: Tensor) -> Function:
 def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
     """Returns `value`, and passes its upstream gradient to `other` only."""
     if keras.backend.backend() == "jax":
-        import jax
-
         swapped = jax.custom_vjp(lambda value, other: value)
         swapped.defvjp(lambda value, other: (value, None), lambda _, upstream: (None, upstream))
         return swapped(value, other)
-    import tensorflow as tf
 
     @tf.custom_gradient
     def hook(value, other):
@@ -60,7 +57,6 @@ def with_changed_gradient(
     """Returns `after`; its upstream gradient v becomes change(pullback(function, state), v)."""
     if keras.backend.backend() == "jax":
         return _with_changed_gradient_jax(after, function, state, change)
-    import tensorflow as tf
 
     @tf.custom_gradient
     def hook(after):
@@ -70,8 +66,6 @@ def with_changed_gradient(
 
 
 def _with_changed_gradient_jax(after, function, state, change):
-    import jax
-
     # Closed-over values must be arguments: the backward pass runs outside their scope.
     pure, constants = jax.closure_convert(function, state)
 

@@ -15,6 +15,10 @@ from keras import ops
 from albert_tf.base import Tensor
 from tfrecords.base.errors import UserError
 
+# Under another backend models need no TensorFlow.
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
 # The divisor, by Keras's name of a loss's reduction.
 _DIVISORS = {"sum_over_batch_size": "rows", "mean": "rows", "mean_with_sample_weight": "weights", "sum": "nothing"}
 
@@ -89,6 +93,4 @@ def divisor_of(loss: Any) -> str:
 def _replicas() -> int:
     if keras.backend.backend() != "tensorflow":
         return 1
-    import tensorflow as tf
-
     return tf.distribute.get_strategy().num_replicas_in_sync

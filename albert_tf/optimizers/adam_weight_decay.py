@@ -12,6 +12,10 @@ from albert_tf.base import Tensor
 from albert_tf.base.layers import fuse
 from albert_tf.choices import GRADIENT_NORMS
 
+# Under another backend models need no TensorFlow.
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
 # Norms and biases; and, of what extensions over depth learn, what is no factor of a product. All weights of
 # hyper-connections are like factors: where Lamb moved their gates, biases and signals as biases, runs collapsed.
 NOT_DECAYED = (
@@ -29,8 +33,6 @@ def sum_over_replicas(tensors: Any) -> Any:
     """Sums tensors over TensorFlow's replicas."""
     if keras.backend.backend() != "tensorflow":
         return tensors
-    import tensorflow as tf
-
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return tensors
@@ -41,8 +43,6 @@ def sum_over_replicas(tensors: Any) -> Any:
 def _dense(gradient: Tensor) -> Tensor:
     if not hasattr(gradient, "indices"):
         return gradient
-    import tensorflow as tf
-
     return tf.convert_to_tensor(gradient)
 
 

@@ -5,7 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import pytrec_eval
 from scipy import stats
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, f1_score, v_measure_score
 
 from albert_tf.suites.sets import Classes, EmbeddingSet, PairSet, Ranking
 
@@ -57,8 +61,6 @@ def _pairs(data: PairSet, model: Embedder) -> dict[str, Any]:
     first, second = vectors[: len(data.firsts)], vectors[len(data.firsts) :]
     scores = np.array([model.similarity(a[None], b[None])[0, 0] for a, b in zip(first, second)], "float64")
     if data.kind != "STS":
-        from sklearn.metrics import average_precision_score
-
         return {"average_precision": float(average_precision_score(data.labels, scores)), "pairs": len(scores)}
     ends = np.cumsum(list(data.parts.values()))[:-1].tolist() if data.parts else []
     parts = {
@@ -81,8 +83,6 @@ def _ranking(data: Ranking, model: Embedder) -> dict[str, Any]:
 
 def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
     """Returns each measure's scores, float64 [queries], in the judgements' order; the main measure first."""
-    import pytrec_eval
-
     names, asked = list(data.passages), list(data.judgements)
     passages = _vectors(model.encode_document, list(data.passages.values()))
     queries = _vectors(model.encode_query, [data.queries[name] for name in asked])
@@ -110,9 +110,6 @@ def _interval(values: np.ndarray) -> list[float]:
 
 
 def _classes(data: Classes, model: Embedder) -> dict[str, dict[str, Any]]:
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.metrics import v_measure_score
-
     texts, labels = zip(*data.test)
     vectors, classes = _vectors(model.encode, texts), sorted(set(labels))
     found = {}
@@ -128,9 +125,6 @@ def _classes(data: Classes, model: Embedder) -> dict[str, dict[str, Any]]:
 
 
 def _classification(data: Classes, train: np.ndarray, vectors: np.ndarray) -> dict[str, Any]:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import f1_score
-
     known, labels = (np.array([label for _, label in rows]) for rows in (data.train, data.test))
     answers = LogisticRegression(max_iter=1000).fit(train, known).predict(vectors)
     few, order, state = [], np.arange(len(known)), np.random.RandomState

@@ -3,15 +3,12 @@
 import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from albert_tf.choices import MAX_SEED, OTHER_TOKENIZER_HELP, PAIR_LOSSES
 from albert_tf.trainer_settings import TrainerSettings
 from tfrecords.base.errors import UserError
 from tfrecords.base.settings import CheckedSettings, setting
-
-if TYPE_CHECKING:
-    from albert_tf.models.early_exit import LearnedExit
 
 # Tasks of a user's own data.
 OWN_KINDS = ("classification", "multilabel", "regression", "tagging")
@@ -249,12 +246,6 @@ class FinetuningSettings(TrainerSettings):
             raise UserError(f"{given} has no effect on --loss={self.loss}; leave it out")
         if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", self.matryoshka_dims):
             raise UserError(f"--matryoshka_dims={self.matryoshka_dims} must be widths such as 384,128,64")
-
-    @property
-    def exits(self) -> "bool | LearnedExit":
-        from albert_tf.models.early_exit import LearnedExit  # Brings Keras, which --help has no need of.
-
-        return LearnedExit(self.exit_prior, self.exit_beta) if self.learned_exit else self.early_exit
 
     def seed_list(self) -> list[int]:
         if not self.seeds:

@@ -19,6 +19,9 @@ from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
 from tfrecords.randomness import derive
 
+if keras.backend.backend() == "jax":
+    import jax
+
 # Rows of this many batches are sorted together: enough for batches of nearly one length, and few enough that the
 # composition of a batch stays random.
 POOL = 64
@@ -208,8 +211,6 @@ def _graph(model: keras.Model, rows: FeatureRows) -> Callable:
 
 
 def _compiled(model: keras.Model) -> Callable:
-    import jax
-
     graphs = _GRAPHS.setdefault(model, {})
     if "jax" not in graphs:
         reference = weakref.ref(model)

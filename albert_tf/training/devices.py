@@ -9,8 +9,13 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfrecords.base.errors import UserError
+
+if keras.backend.backend() == "jax":
+    import jax
+    from jax.experimental import multihost_utils
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +63,6 @@ class Devices:
         """Returns each value's sum over all replicas (under JAX, processes): float64 [n]."""
         if self.strategy is None:
             return _sums_over_jax_processes(values) if self.processes > 1 else np.asarray(values, "float64")
-        import tensorflow as tf
 
         def add():
             context = tf.distribute.get_replica_context()
@@ -91,8 +95,6 @@ def make_devices(strategy: str) -> Devices:
         return _jax_devices(strategy)
     if backend != "tensorflow":
         raise UserError(f"KERAS_BACKEND={backend} cannot train here; use tensorflow or jax")
-    import tensorflow as tf
-
     if strategy == "none":
         return Devices()
     if strategy == "multi_worker":
@@ -111,8 +113,6 @@ def whereabouts(strategy: str, devices: Devices) -> str:
         return ""
     if keras.backend.backend() == "jax":
         return f"--strategy={strategy}: {devices.replicas} devices ({keras.distribution.list_devices()[0]}, ...)"
-    import tensorflow as tf
-
     gpus = len(tf.config.list_logical_devices("GPU"))
     if gpus:
         return f"--strategy={strategy}: {devices.replicas} devices, {gpus} GPUs here"
@@ -121,9 +121,6 @@ def whereabouts(strategy: str, devices: Devices) -> str:
 
 
 def _jax_devices(strategy: str) -> Devices:
-    import jax
-    import tensorflow as tf
-
     # It reads the records only, and would take the memory of JAX's devices.
     tf.config.set_visible_devices([], "GPU")
     if strategy == "none":
@@ -136,8 +133,6 @@ def _jax_devices(strategy: str) -> Devices:
 
 
 def _sums_over_jax_processes(values: list[float]) -> np.ndarray:
-    from jax.experimental import multihost_utils
-
     # JAX has no float64 by default: each number is sent as two of half its digits.
     exact = np.asarray(values, "float64")
     halves = np.stack([exact.astype("float32"), (exact - exact.astype("float32")).astype("float32")])

@@ -28,6 +28,11 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
+if keras.backend.backend() == "jax":
+    from albert_tf.training.jax_steps import JaxSteps
+else:
+    from albert_tf.training.tensorflow_steps import TensorFlowSteps
+
 # Default number of updates that may be skipped because a gradient is not finite.
 _MAX_SKIPPED = 20
 # Rows whose spectral radius is estimated at an evaluation.
@@ -309,9 +314,5 @@ def make_steps(model: keras.Model, devices: Devices, jit_compile: bool, parts: i
             "leave out --gradient_accumulation_steps and --strategy, or build on the models of albert_tf"
         )
     if keras.backend.backend() == "jax":
-        from albert_tf.training.jax_steps import JaxSteps
-
         return JaxSteps(model, devices, parts, fuses)
-    from albert_tf.training.tensorflow_steps import TensorFlowSteps
-
     return TensorFlowSteps(model, devices, jit_compile, parts)

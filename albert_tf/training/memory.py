@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import keras
+import tensorflow as tf
+from tensorflow.python.client import device_lib
 
 from albert_tf.analysis.cost import parameters, work_of
 from albert_tf.config import AlbertConfig
@@ -15,6 +17,9 @@ from albert_tf.training.pretraining_settings import PretrainingSettings
 from albert_tf.training.run_folder import has_checkpoint
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+
+if keras.backend.backend() == "jax":
+    import jax
 
 GIB = 2**30
 # The share of free memory that a run plans with: the estimate is right within about a fifth.
@@ -70,16 +75,10 @@ def free_memory() -> int | None:
 
 def _device_memory() -> int | None:
     if keras.backend.backend() == "jax":
-        import jax
-
         statistics = jax.local_devices()[0].memory_stats()
         return statistics.get("bytes_limit") if statistics else None
-    import tensorflow as tf
-
     if not tf.config.list_logical_devices("GPU"):
         return None
-    from tensorflow.python.client import device_lib
-
     return min(device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU")
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from tfrecords.base import files
 from tfrecords.base.plotting import fonts_for, wrapped
@@ -93,9 +95,6 @@ def draw_bars(path: Path, values: Mapping[str, float], label: str) -> None:
 
 
 def _figure(width: float, height: float = 4.5):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure

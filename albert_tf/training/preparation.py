@@ -74,7 +74,7 @@ def prepare(settings: FinetuningSettings, task: Task | None = None) -> PreparedR
     if task is None:
         settings, _ = resolve_data(settings)
         task = create_task(settings)
-    if settings.exits and task.kind not in EARLY_EXIT_KINDS:
+    if (settings.early_exit or settings.learned_exit) and task.kind not in EARLY_EXIT_KINDS:
         flag = "--learned_exit" if settings.learned_exit else "--early_exit"
         raise UserError(f"{flag} is for {', '.join(EARLY_EXIT_KINDS)}; leave it out for --task={settings.task}")
     training = task.stream("train")

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import ClassVar
 
+from albert_tf.base.learning_rate import scale_learning_rate
 from albert_tf.choices import GRADIENT_NORMS, MAX_SEED, OPTIMIZERS
 from albert_tf.config import AlbertConfig
 from albert_tf.registry import WALKS
@@ -205,8 +206,6 @@ class PretrainingSettings(TrainerSettings):
         """The rate after warm-up, scaled if `learning_rate_batch_size` is set."""
         if not self.learning_rate_batch_size:
             return self.learning_rate
-        from albert_tf.optimizers import scale_learning_rate  # Brings Keras, which a command's --help has no need of.
-
         return scale_learning_rate(self.learning_rate, self.train_batch_size, self.learning_rate_batch_size)
 
 

@@ -15,6 +15,9 @@ from albert_tf.training.utilisation import Utilisation
 from tfrecords.base import files
 from tfrecords.base.script import progress_bar
 
+if keras.backend.backend() == "jax":
+    import jax
+
 
 class TrainingReport:
     """Shows and writes a run's figures; does neither without a `history`."""
@@ -137,8 +140,6 @@ def memory_figures() -> dict[str, float]:
 
 
 def _jax_device_peak() -> int | None:
-    import jax
-
     statistics = jax.local_devices()[0].memory_stats()
     return statistics.get("peak_bytes_in_use") if statistics else None
 

@@ -76,6 +76,11 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
         stop_insisting()
 
 
+def start_tensorflow() -> None:
+    """Imports TensorFlow without its messages; commands call it once their flags are right, since it takes seconds."""
+    import tfrecords.base.quiet_tensorflow  # noqa: F401
+
+
 def leave_a_closed_pipe() -> NoReturn:
     """Ends the process quietly when its output's reader has gone, as `| head` does."""
     # The interpreter must not try to flush the rest.
