@@ -5,23 +5,13 @@ python -m albert_tf.convert_checkpoint --input=run --to=huggingface --output=hf_
 """
 
 import dataclasses
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from absl import logging
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, FORMATS
-from albert_tf.hub import check_model, find_model
-from albert_tf.model_files import TASK_FILE, load_task
-from tfrecords.base import files
+from albert_tf.hub import check_model
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main, say_export
+from tfrecords.base.script import run_main, say_export, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
-from tfrecords.tokenizers.base import Tokenizer
-
-if TYPE_CHECKING:
-    import keras
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,64 +40,14 @@ class ConvertSettings(CheckedSettings):
     )
 
 
-def convert(
-    source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None, **rows: int
-) -> "keras.Model":
-    """Reads a model and writes it in another format, with class names, tokenizer and task; returns the model.
-
-    A sentence-transformers folder becomes an AlbertSentenceEmbedder, which only Keras's format keeps whole; others keep
-    its encoder. `rows` are arguments of `long_rows.for_long_rows`.
-    """
-    from albert_tf import loading
-    from albert_tf.checkpoints.formats import check_tokenizer_fits, load, save, save_tokenizer
-    from albert_tf.checkpoints.long_rows import for_long_rows
-    from albert_tf.checkpoints.sentence_folders import MODULES
-    from albert_tf.models.classifiers import ClassesModel
-    from albert_tf.own_tokenizer import check_rows
-
-    source = source if form == "keras_hub" else find_model(source)
-    folder = Path(source) if Path(source).is_dir() else Path(source).parent
-    # A preset's name is no path.
-    is_place = form != "keras_hub" or Path(source).is_dir()
-    if (Path(source) / MODULES).is_file():
-        loaded = loading.load(source)
-        model, tokenizer, task = loaded.model, loaded.tokenizer, loaded.task
-    else:
-        model, tokenizer = load(source, form), _tokenizer(folder) if is_place else None
-        task = (load_task(folder) if is_place else None) or {}
-    if tokenizer is not None:
-        check_rows(model, tokenizer, source)
-        check_tokenizer_fits(tokenizer, target, to)
-    model = for_long_rows(model, **rows)
-    if isinstance(model, ClassesModel) and task.get("labels"):
-        model.name_classes(model.num_classes, task["labels"])
-    save(model, target, to)
-    path = Path(target).parent / TASK_FILE
-    if to == "keras" and task and not path.exists():
-        # The metrics were measured on the former rows.
-        files.write_json(path, {name: value for name, value in task.items() if name != "metrics"})
-    if tokenizer is not None:
-        save_tokenizer(tokenizer, target, to)
-    return model
-
-
-def _tokenizer(folder: Path) -> Tokenizer | None:
-    from tfrecords.tokenizers.loading import tokenizer_in
-
-    try:
-        return tokenizer_in(folder)
-    except UserError as error:
-        logging.warning("the tokenizer was not converted: %s", error)
-        return None
-
-
 def main(settings: ConvertSettings) -> None:
     """Converts as the flags specify."""
     if Path(settings.output).resolve() == Path(settings.input).resolve():
         raise UserError(f"--output={settings.output} is --input, whose files would be replaced; choose another")
     if settings.form != "keras_hub":  # It may be a preset's name.
         check_model(settings.input, settings.allow_pickle)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401  (first of all)
+    start_tensorflow()
+    from albert_tf.conversion import convert
 
     rows = {
         "count": settings.max_positions,

@@ -133,35 +133,9 @@ def _evaluate_records(settings: EvaluationSettings) -> None:
     for patterns in (settings.train_data, settings.eval_data):
         read_manifest(patterns)
     start_tensorflow()
-    from albert_tf.loading import load
-    from albert_tf.models.pretrainer import AlbertPretrainer
-    from albert_tf.training import evaluation
+    from albert_tf.training.evaluation import evaluate_records
 
-    loaded = load(settings.model, depth=settings.depth)
-    model, tokenizer = loaded.model, loaded.tokenizer
-    if not isinstance(model, AlbertPretrainer):
-        raise UserError(
-            f"'{settings.model}' holds a {type(model).__name__}, which records do not measure; give --data_file=..."
-        )
-    if settings.output:
-        files.make_output_dir(Path(settings.output).parent)
-    figures = {
-        "model": evaluation.evaluate(
-            model, settings.eval_data, settings.batch_size, settings.max_eval_steps, tokenizer
-        ),
-        "baseline": evaluation.trivial_baselines(
-            settings.train_data, settings.eval_data, settings.batch_size, settings.max_eval_steps
-        ),
-    }
-    if settings.output:
-        files.write_json(settings.output, figures)
-    for name, baseline in figures["baseline"].items():
-        # A model of another pair task than the records', or of none, cannot predict theirs.
-        value = f"{figures['model'][name]:7.2%}" if name in figures["model"] else "not measured: no task of this model;"
-        print(f"{name:25} {value}   trivial baseline {baseline:7.2%}")
-    print(f"{'loss':25} {figures['model']['loss']:7.4f}")
-    if settings.output:
-        print(f"wrote {settings.output}")
+    evaluate_records(settings)
 
 
 def run() -> None:

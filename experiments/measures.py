@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.analysis.layer_distances import layer_distances
+from albert_tf.analysis.distances import layer_distances
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.loading import load
 from albert_tf.models.pretrainer import AlbertPretrainer

@@ -39,22 +39,9 @@ def main(settings: EquilibriumSettings) -> None:
     texts = [settings.text] if settings.text else read_texts(settings.input, settings.documents)
     output_dir = make_output_dir(settings.output_dir)
     start_tensorflow()
-    from albert_tf.analysis.recurrence import recur, report, write_csv, write_plot
-    from albert_tf.checkpoints.variables import encoder_of
-    from albert_tf.extensions.equilibrium import repeated_segment
+    from albert_tf.analysis.recurrence import compare
 
-    recurrences = {}
-    for path in models:
-        loaded = settings.load(path)
-        encoder = encoder_of(loaded.model)
-        repeated_segment(encoder.config)
-        longest = min(settings.max_seq_length, encoder.config.max_seq_length)
-        features = loaded.preprocessor(longest)(texts)
-        recurrences[path] = recur(encoder, features, settings.steps, settings.tolerance)
-        print(report(path, recurrences[path]))
-    write_csv(output_dir / "equilibrium.csv", recurrences)
-    write_plot(output_dir / "equilibrium.png", recurrences)
-    print(f"wrote {output_dir / 'equilibrium.csv'} and {output_dir / 'equilibrium.png'}")
+    compare(settings, models, texts, output_dir)
 
 
 def run() -> None:

@@ -4,28 +4,18 @@ python -m albert_tf.analysis.layer_distances --models=a.keras,b --input=text.txt
 python -m albert_tf.analysis.layer_distances --models=albert_base --input=text.txt --depth=24 --output_dir=deep
 """
 
-import csv
 import dataclasses
 import itertools
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, OTHER_TOKENIZER_HELP
 from albert_tf.hub import check_model
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import make_output_dir, replacing
-from tfrecords.base.plotting import fonts_for, legend_beside
-from tfrecords.base.script import run_main
+from tfrecords.base.files import make_output_dir
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.corpus import read_documents
 from tfrecords.tokenizers.finding import check_tokenizer
-
-if TYPE_CHECKING:
-    from albert_tf.layers.encoder import AlbertEncoder
-    from albert_tf.loaded import Loaded
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,11 +38,6 @@ class ComparedModels(CheckedSettings):
         if self.tokenizer:
             check_tokenizer(self.tokenizer)
 
-    def load(self, path: str, depth: int = 0) -> "Loaded":
-        from albert_tf.loading import load
-
-        return load(path, self.tokenizer, self.lower_case, self.keep_accents, depth, self.other_tokenizer)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerDistancesSettings(ComparedModels):
@@ -64,58 +49,6 @@ class LayerDistancesSettings(ComparedModels):
     documents: int = setting(32, help="documents to read", at_least=1)
     max_seq_length: int = setting(128, help="longest document in tokens; longer ones are cut", at_least=5)
     depth: int = setting(0, help=DEPTH_HELP, at_least=0)
-
-
-class Distance(NamedTuple):
-    """Mean L2 distance, cosine and angle in degrees between a step's input and output."""
-
-    step: int
-    l2: float
-    cosine: float
-    degrees: float
-
-
-def layer_distances(encoder: "AlbertEncoder", features: dict) -> list[Distance]:
-    """Measures how far each block moves its input, over tokens that are no padding."""
-    states = encoder(features, output_hidden_states=True)["hidden_states"]
-    tokens = np.asarray(features["input_mask"]).astype(bool)
-    vectors = [np.asarray(state, "float64")[tokens] for state in states]
-    distances = []
-    for step, (before, after) in enumerate(itertools.pairwise(vectors), start=1):
-        norms = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)
-        cosine = np.clip(np.sum(before * after, axis=-1) / norms, -1, 1)
-        l2 = np.linalg.norm(after - before, axis=-1)
-        distances.append(Distance(step, l2.mean(), cosine.mean(), np.degrees(np.arccos(cosine)).mean()))
-    return distances
-
-
-def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
-    """Writes a line for each model and step."""
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["model", *Distance._fields])
-        for name, distances in curves.items():
-            for distance in distances:
-                writer.writerow([name, distance.step, *(f"{value:.6f}" for value in distance[1:])])
-
-
-def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
-    """Plots L2 distance and angle over the steps as a PNG."""
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-
-    with fonts_for(curves):
-        figure = Figure(figsize=(10, 4), layout="constrained")
-        colours = colormaps["tab20" if len(curves) > 10 else "tab10"].colors  # type: ignore[attr-defined]
-        for axes, field, label in zip(figure.subplots(1, 2), ("l2", "degrees"), ("L2 distance", "angle in degrees")):
-            for (name, distances), colour in zip(curves.items(), itertools.cycle(colours)):
-                values = [getattr(d, field) for d in distances]
-                axes.plot([d.step for d in distances], values, marker="o", label=name, color=colour)
-            axes.set(xlabel="step", ylabel=f"{label} of its input and output", ylim=(0, None))
-        figure.suptitle("How far each step moves what passes through it")
-        legend_beside(figure, *axes.get_legend_handles_labels())
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=120)
 
 
 def read_texts(patterns: str, documents: int) -> list[str]:
@@ -132,21 +65,10 @@ def main(settings: LayerDistancesSettings) -> None:
     settings.check(models)
     texts = read_texts(settings.input, settings.documents)
     output_dir = make_output_dir(settings.output_dir)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    start_tensorflow()
+    from albert_tf.analysis.distances import measure
 
-    from albert_tf.checkpoints.variables import encoder_of
-
-    curves = {}
-    for path in models:
-        loaded = settings.load(path, settings.depth)
-        features = loaded.preprocessor(settings.max_seq_length)(texts)
-        curves[path] = layer_distances(encoder_of(loaded.model), features)
-    write_csv(output_dir / "distances.csv", curves)
-    write_plot(output_dir / "distances.png", curves)
-    for path, distances in curves.items():
-        for d in distances:
-            print(f"{path}  step {d.step:2}  L2 {d.l2:8.4f}  cosine {d.cosine:7.4f}  angle {d.degrees:6.2f} degrees")
-    print(f"wrote {output_dir / 'distances.csv'} and {output_dir / 'distances.png'}")
+    measure(settings, models, texts, output_dir)
 
 
 def run() -> None:

@@ -2,12 +2,16 @@
 
 import csv
 import os
-from typing import NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
 from matplotlib.figure import Figure
 
+from albert_tf.analysis.distances import load_compared
+from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import LONGEST_PERIOD
 from albert_tf.extensions.equilibrium import recurrence, repeated_segment
 from albert_tf.extensions.fixed_point import SOLVERS, Solver, norm, solve, spectral_radius
@@ -20,6 +24,9 @@ if keras.backend.backend() == "jax":
     import jax
 else:
     import tensorflow as tf
+
+if TYPE_CHECKING:
+    from albert_tf.analysis.equilibrium import EquilibriumSettings
 
 # A state that comes back is so much nearer than the one a step before; and a residual that still falls, falls by so
 # much in a quarter of the steps.
@@ -184,3 +191,19 @@ def write_plot(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> N
         legend_beside(figure, *axes.get_legend_handles_labels())
         with replacing(path) as temporary:
             figure.savefig(temporary, dpi=120)
+
+
+def compare(settings: "EquilibriumSettings", models: Sequence[str], texts: Sequence[str], output_dir: Path) -> None:
+    """Runs every model's blocks on the same texts; writes equilibrium.csv and equilibrium.png."""
+    recurrences = {}
+    for path in models:
+        loaded = load_compared(settings, path)
+        encoder = encoder_of(loaded.model)
+        repeated_segment(encoder.config)
+        longest = min(settings.max_seq_length, encoder.config.max_seq_length)
+        features = loaded.preprocessor(longest)(texts)
+        recurrences[path] = recur(encoder, features, settings.steps, settings.tolerance)
+        print(report(path, recurrences[path]))
+    write_csv(output_dir / "equilibrium.csv", recurrences)
+    write_plot(output_dir / "equilibrium.png", recurrences)
+    print(f"wrote {output_dir / 'equilibrium.csv'} and {output_dir / 'equilibrium.png'}")

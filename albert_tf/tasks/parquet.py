@@ -12,12 +12,11 @@ ENDING = ".parquet"
 def read(path: Path) -> tuple[tuple[str, ...], Iterator[dict[str, Any]]]:
     """Returns the column names of a file, and its rows as Python values."""
     try:
-        import pyarrow
-        from pyarrow import parquet
+        import pyarrow.parquet
     except ImportError as error:
         raise UserError(f"'{path}' is Parquet, which needs pyarrow: pip install pyarrow") from error
     try:
-        file = parquet.ParquetFile(path)
+        file = pyarrow.parquet.ParquetFile(path)
     except (OSError, pyarrow.ArrowException) as error:
         raise UserError(f"cannot read '{path}' as Parquet: {first_line(error)}") from error
     return tuple(file.schema_arrow.names), _rows(path, file, pyarrow.ArrowException)

@@ -1,12 +1,21 @@
 """Accuracy of pre-trainers and of trivial baselines."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import keras
 import numpy as np
 
+from albert_tf.loading import load
+from albert_tf.models.pretrainer import AlbertPretrainer
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.manifest import read_manifest
 from tfrecords.reader import read_examples
 from tfrecords.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.run_evaluation import EvaluationSettings
 
 
 def trivial_baselines(
@@ -60,3 +69,30 @@ def evaluate(
         # Keras's trainer under JAX computes operation by operation unless asked to compile.
         model.compile(jit_compile=keras.backend.backend() == "jax")
     return model.evaluate(dataset.take(max_eval_steps or -1), return_dict=True, verbose=0)
+
+
+def evaluate_records(settings: "EvaluationSettings") -> None:
+    """Prints the figures of a pre-trained model on held-out records, next to trivial baselines."""
+    loaded = load(settings.model, depth=settings.depth)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    if not isinstance(model, AlbertPretrainer):
+        raise UserError(
+            f"'{settings.model}' holds a {type(model).__name__}, which records do not measure; give --data_file=..."
+        )
+    if settings.output:
+        files.make_output_dir(Path(settings.output).parent)
+    figures = {
+        "model": evaluate(model, settings.eval_data, settings.batch_size, settings.max_eval_steps, tokenizer),
+        "baseline": trivial_baselines(
+            settings.train_data, settings.eval_data, settings.batch_size, settings.max_eval_steps
+        ),
+    }
+    if settings.output:
+        files.write_json(settings.output, figures)
+    for name, baseline in figures["baseline"].items():
+        # A model of another pair task than the records', or of none, cannot predict theirs.
+        value = f"{figures['model'][name]:7.2%}" if name in figures["model"] else "not measured: no task of this model;"
+        print(f"{name:25} {value}   trivial baseline {baseline:7.2%}")
+    print(f"{'loss':25} {figures['model']['loss']:7.4f}")
+    if settings.output:
+        print(f"wrote {settings.output}")

@@ -13,7 +13,8 @@ from sentencepiece import SentencePieceTrainer
 from albert_tf import AlbertClassifier, AlbertTokenClassifier, loading
 from albert_tf.checkpoints import formats, load_huggingface, save_huggingface
 from albert_tf.checkpoints.formats import load_keras
-from albert_tf.convert_checkpoint import ConvertSettings, convert, main
+from albert_tf.conversion import convert
+from albert_tf.convert_checkpoint import ConvertSettings, main
 from tests.albert_tf.tiny import assert_same_weights, small
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer

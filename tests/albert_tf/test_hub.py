@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from albert_tf import hub, loading
 from albert_tf.config import read_config
-from albert_tf.convert_checkpoint import convert
+from albert_tf.conversion import convert
 from albert_tf.hub import check_model, find_model
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT

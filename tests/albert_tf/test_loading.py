@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder, loading
 from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
-from albert_tf.convert_checkpoint import convert
+from albert_tf.conversion import convert
 from tests.albert_tf.tiny import assert_same_weights, small
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.byte_bpe_file import byte_characters

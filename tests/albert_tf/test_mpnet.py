@@ -21,7 +21,7 @@ from albert_tf.checkpoints import load_huggingface, save_huggingface, save_keras
 from albert_tf.checkpoints.alignment import align_blocks
 from albert_tf.checkpoints.factorizing import factorize_embeddings
 from albert_tf.checkpoints.sharing import share_blocks
-from albert_tf.convert_checkpoint import convert
+from albert_tf.conversion import convert
 from albert_tf.extensions.distance_buckets import MOST, buckets
 from tests.albert_tf.depth_cases import alike, small
 from tfrecords.base.errors import UserError

@@ -11,7 +11,7 @@ from albert_tf import AlbertConfig, AlbertPretrainer
 from albert_tf.checkpoints import save_huggingface, save_keras_hub, save_official
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.checkpoints.variables import named_variables
-from albert_tf.convert_checkpoint import convert
+from albert_tf.conversion import convert
 from albert_tf.loading import load
 from albert_tf.training import pretraining
 from albert_tf.training.start import load_pretraining_start

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, AlbertPretrainer, loading, run_evaluation, run_pretraining
+from albert_tf import AlbertConfig, AlbertPretrainer, run_evaluation, run_pretraining
 from albert_tf.checkpoints.formats import load_keras
 from albert_tf.training import evaluation, phases, pretraining
 from albert_tf.training.devices import Devices
@@ -174,7 +174,7 @@ def test_an_evaluation_says_what_of_the_records_the_model_has_no_task_for(tmp_pa
     for name in ("check_model", "read_manifest"):
         monkeypatch.setattr(run_evaluation, name, lambda *_: None)
     model = object.__new__(AlbertPretrainer)
-    monkeypatch.setattr(loading, "load", lambda *_, **__: SimpleNamespace(model=model, tokenizer=None))
+    monkeypatch.setattr(evaluation, "load", lambda *_, **__: SimpleNamespace(model=model, tokenizer=None))
     monkeypatch.setattr(evaluation, "evaluate", lambda *_: {"masked_lm_accuracy": 0.25, "loss": 1.0})
     baselines = {"masked_lm_accuracy": 0.125, "sentence_order_accuracy": 0.5}
     monkeypatch.setattr(evaluation, "trivial_baselines", lambda *_: baselines)
