@@ -169,7 +169,7 @@ class Loaded:
             UserError: an option is unknown, or the command fails.
         """
         # The one import upward, which a test allows: whoever calls this wants `serving`, and nobody else loads it.
-        from serving.export import export_loaded
+        from serving.exporting import export_loaded
 
         return export_loaded(self, folder, **options)
 

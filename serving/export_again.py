@@ -10,11 +10,12 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serving.export import ExportSettings, export, weights_sha256
+from albert_tf.config import AlbertConfig
+from serving.export import ExportSettings, export
 from serving.manifest import FORMAT_VERSION, present_versions, read_manifest, versions_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
-from tfrecords.base.script import run_main
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.version import VERSION
 
@@ -72,9 +73,7 @@ def _settings(version: Path, base: Path, manifest: dict[str, Any]) -> ExportSett
         )
     settings = ExportSettings(**options | {"output_dir": str(base), "version": 0})
     if automatic := [name for name in ("compute", "engine") if getattr(settings, name) == "auto"]:
-        import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
-        from albert_tf.config import AlbertConfig
+        start_tensorflow()
         from serving.inference import InferenceOptions
 
         options = InferenceOptions(settings.compute, settings.padding, engine=settings.engine)
@@ -94,6 +93,8 @@ def _settings(version: Path, base: Path, manifest: dict[str, Any]) -> ExportSett
 
 def _difference(manifest: dict[str, Any], loaded: "Loaded") -> str:
     """Returns what of the model has changed, or cannot be compared."""
+    from serving.exporting import weights_sha256
+
     encoder, tokenizer = getattr(loaded.model, "encoder", loaded.model), loaded.tokenizer
     if manifest["weights_sha256"] is None:
         return "may have changed: the export was written by albert-tf 0.1, which did not say which weights it had"

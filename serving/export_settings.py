@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_TOKENIZER_HELP
@@ -11,6 +12,7 @@ from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
 from tfrecords.base.settings import CheckedSettings, setting
 
+_CALIBRATION_ROWS = 64
 # What not every x86 CPU can run.
 _OF_SOME_CPUS = ("bfloat16", "int8_vnni")
 
@@ -156,3 +158,33 @@ def settings_of(
             raise UserError(f"{name}={value!r} must be of type {kind.__name__}")
     values = {"inputs": "text" if has_tokenizer else "ids"} | dict(options)
     return ExportSettings(source or "a model in memory", str(folder_path(folder)), **values)
+
+
+def read_calibration(path: str) -> list[str]:
+    """Returns the first lines of a text to calibrate with; raises UserError if it has none."""
+    if not path:
+        return []
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read --calibration_text={path}: {error}") from error
+    lines = [line for line in lines if line][:_CALIBRATION_ROWS]
+    if not lines:
+        raise UserError(f"--calibration_text={path} holds no text")
+    return lines
+
+
+def read_lengths(text: str) -> list[int]:
+    """Returns the lengths of warm-up requests in tokens."""
+    lengths = read_numbers("warm_up_lengths", text)
+    if any(length < 8 for length in lengths):
+        raise UserError(f"--warm_up_lengths={text} must be lengths of at least 8 tokens")
+    return lengths
+
+
+def read_numbers(flag: str, text: str) -> list[int]:
+    """Returns the whole numbers of a flag; raises UserError for anything else."""
+    try:
+        return [int(item) for item in text.split(",") if item.strip()]
+    except ValueError as error:
+        raise UserError(f"--{flag}={text} is not a comma-separated list of whole numbers") from error

@@ -16,8 +16,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.training.devices import Devices
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
-from serving.export import save
 from serving.exportable import ExportOptions, make_exportable
+from serving.exporting import save
 from serving.inference import InferenceEncoder
 from tests.conftest import ROOT
 

@@ -18,9 +18,10 @@ import tensorflow as tf
 from albert_tf.checkpoints.formats import save_keras
 from albert_tf.models.base import EncoderModel
 from serving import export_again
-from serving.export import ExportSettings, export, main, weights_sha256
+from serving.export import ExportSettings, export, main
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.samples import WARM_UP
+from serving.exporting import weights_sha256
 from serving.manifest import MANIFEST, read_manifest
 from tfrecords.base.errors import UserError
 from tfrecords.base.version import VERSION
@@ -53,7 +54,7 @@ def saved(monkeypatch):
         (path / "saved_model.pb").write_bytes(b"graph")
         exportables.append(exportable)
 
-    monkeypatch.setattr("serving.export.save", save)
+    monkeypatch.setattr("serving.exporting.save", save)
     return exportables
 
 
@@ -86,7 +87,7 @@ def test_a_model_is_loaded_as_the_settings_say(settings, write, monkeypatch):
         assert arguments == (settings.model, settings.model, False, True, 3, True)
         raise UserError("as they say")
 
-    monkeypatch.setattr("albert_tf.loading.load", loading)
+    monkeypatch.setattr("serving.exporting.load", loading)
     flags = {"lower_case": False, "keep_accents": True, "depth": 3, "other_tokenizer": True}
     with pytest.raises(UserError, match="as they say"):
         write(tokenizer=settings.model, **flags)
@@ -135,7 +136,7 @@ def test_two_exports_at_once_have_two_versions(write, monkeypatch, tmp_path):
         for number in ("1", "2", "9"):
             (tmp_path / "out" / number / "variables").mkdir(parents=True)
 
-    monkeypatch.setattr("serving.export.save", save)
+    monkeypatch.setattr("serving.exporting.save", save)
     assert write().name == "3"
     shutil.rmtree(tmp_path / "out")
     with pytest.raises(UserError, match=r"version 9 exists in .*; leave out --version"):
@@ -143,7 +144,7 @@ def test_two_exports_at_once_have_two_versions(write, monkeypatch, tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["1", "2", "9"]
 
 
-@pytest.mark.parametrize("fails", ["serving.export.write_manifest", "serving.check.check"])
+@pytest.mark.parametrize("fails", ["serving.exporting.write_manifest", "serving.exporting.check"])
 def test_an_export_that_fails_leaves_no_version(settings, saved, tmp_path, monkeypatch, fails):
     def fail(folder, *arguments):
         # A server that polls the folder takes numbers for versions; none is there before all is.
@@ -157,7 +158,7 @@ def test_an_export_that_fails_leaves_no_version(settings, saved, tmp_path, monke
 
 
 def test_a_version_that_passes_its_check_says_how_much_it_differs(write, saved, monkeypatch, capsys):
-    monkeypatch.setattr("serving.check.check", lambda version, model, exportable: {"logits": 1.25e-7})
+    monkeypatch.setattr("serving.exporting.check", lambda version, model, exportable: {"logits": 1.25e-7})
     assert manifest_of(write(check=True))["check"] == {"logits": 1.25e-7}
     assert capsys.readouterr().out == "check: logits differs by at most 1.2e-07 from the Keras model\n"
     assert manifest_of(write())["check"] is None
@@ -219,7 +220,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(
     monkeypatch.setattr("serving.inference.onednn.require", probed)
     for name in ("has_avx512", "has_vnni"):
         monkeypatch.setattr(f"serving.inference.options.{name}", lambda: False)
-    monkeypatch.setattr("serving.cpu.can_run", lambda compute, *_: compute == "float32")
+    monkeypatch.setattr("serving.exporting.can_run", lambda compute, *_: compute == "float32")
     with pytest.raises(UserError, match=refusal):
         write(compute=compute)
     assert not list((tmp_path / "out").glob("*"))

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from serving import cpu
 from serving.client import Client
-from serving.export import save
 from serving.exportable import CLASSIFY, ExportOptions, ExportSignature, make_exportable
 from serving.exportable.inputs import specs
+from serving.exporting import save
 from serving.inference import InferenceOptions
 from serving.model_server.servable import SavedModel
 from tests.serving.inference.encoders import needs_avx512

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.models.exit_rules import ExitRule
-from serving.export import save
 from serving.exportable import ExportOptions, make_exportable
+from serving.exporting import save
 from serving.inference import InferenceOptions, compiled, make_encoder
 from tests.serving.inference.encoders import CONFIG, encoders_mostly_slow, make_keras
 from tfrecords.base.errors import UserError

@@ -1,0 +1,265 @@
+"""Writes loaded models as versions of servables."""
+
+import dataclasses
+import datetime
+import errno
+import hashlib
+import logging
+import os
+import shlex
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from albert_tf.checkpoints.sharing import unshare_blocks
+from albert_tf.checkpoints.variables import encoder_of
+from albert_tf.extension import Extension
+from albert_tf.loading import Loaded, load
+from albert_tf.saving import task_of
+from serving.check import check
+from serving.cpu import advise, can_run
+from serving.export_settings import ExportSettings, read_calibration, read_lengths, read_numbers, settings_of
+from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
+from serving.exportable.samples import write_warm_up
+from serving.inference import InferenceOptions
+from serving.inference.compiled import FLAG
+from serving.manifest import FORMAT_VERSION, MANIFEST, present_versions, read_manifest, whole_path
+from tfrecords.base import files
+from tfrecords.base.errors import UserError
+from tfrecords.base.script import say_next
+from tfrecords.framing import Framer, encode
+from tfrecords.tokenizers.base import Tokenizer
+
+# The options that name what may lie on the disk.
+_PATHS = ("model", "tokenizer", "calibration_text")
+_WRITING = ".writing-"
+
+
+def export_loaded(loaded: Loaded, folder: str | os.PathLike, **options: Any) -> Path:
+    """Writes a model in memory as the next version of a servable, and returns its folder.
+
+    Args:
+        loaded: From `albert_tf.load`, with later changes.
+        folder: Base path of the servable.
+        **options: Fields of ExportSettings except those of loading; with a tokenizer `inputs` is "text" by default.
+
+    Raises:
+        UserError: As `export`, and for an unknown option.
+    """
+    settings = settings_of(folder, loaded.source, loaded.tokenizer is not None, options)
+    return _write(settings, dataclasses.replace(loaded, task=task_of(loaded)))
+
+
+def load_and_write(settings: ExportSettings, check_loaded: Callable[[Loaded], None]) -> Path:
+    """Exports as `serving.export.export` does, which has checked the settings."""
+    loaded = load(
+        settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
+        settings.other_tokenizer,
+    )  # fmt: skip
+    check_loaded(loaded)
+    return _write(settings, loaded)
+
+
+def _write(settings: ExportSettings, loaded: Loaded) -> Path:
+    lengths, lines = read_lengths(settings.warm_up_lengths), read_calibration(settings.calibration_text)
+    model = _merged(loaded.model) if settings.merge_low_rank else loaded.model
+    exportable = make_exportable(model, _options(settings, loaded, lines))
+    base = files.make_output_dir(settings.output_dir)
+    version = settings.version or max(_versions(base), default=0) + 1
+    if (base / str(version)).exists():
+        raise _exists(base, version)
+    # Not a number, so that servers that poll the base path ignore it.
+    _remove_unfinished(base)
+    temporary = base / f"{_WRITING}{version}-{os.getpid()}-{socket.gethostname()}"
+    try:
+        save(exportable, temporary)
+        longest = exportable.options.max_seq_length
+        if lengths:
+            names = settings.warm_up_signatures.split(",")
+            write_warm_up(exportable, temporary, sorted({min(length, longest) for length in lengths}), names)
+        differences = check(temporary, loaded.model, exportable) if settings.check else None
+        write_manifest(temporary, loaded, exportable, dataclasses.asdict(settings), differences)
+        for name, difference in (differences or {}).items():
+            print(f"check: {name} differs by at most {difference:.2g} from the Keras model")
+        return _put(temporary, base, version, is_next=not settings.version)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _merged(model: keras.Model) -> keras.Model:
+    extensions = encoder_of(model).config.extensions
+    if all(type(one).low_rank is Extension.low_rank for one in extensions):
+        raise UserError("--merge_low_rank: this model has no low rank by depth that could be merged; leave it out")
+    return unshare_blocks(model)
+
+
+def _put(temporary: Path, base: Path, version: int, is_next: bool) -> Path:
+    """Renames a complete version's folder to its number, or to the next if another export took it."""
+    while True:
+        target = base / str(version)
+        try:
+            os.replace(temporary, target)
+            return target
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if not is_next:
+                raise _exists(base, version) from error
+        version += 1
+
+
+def _exists(base: Path, version: int) -> UserError:
+    return UserError(f"version {version} exists in '{base}'; leave out --version for the next free one")
+
+
+def save(exportable: Exportable, path: Path) -> None:
+    """Saves an exportable with its signatures as a SavedModel."""
+    signatures = exportable.signatures()
+    functions = {name: signature.concrete() for name, signature in signatures.items()}
+    log = tf.get_logger()
+    level = log.level
+    log.setLevel(max(level, logging.WARNING))  # It names a folder that is renamed at once.
+    try:
+        tf.saved_model.save(exportable, str(path), signatures=functions)
+        # TF2 calls every signature "predict"; the Classify and Regress RPCs look at the name.
+        updater = tf.compat.v1.saved_model.signature_def_utils.MethodNameUpdater(str(path))
+        for name, signature in signatures.items():
+            if signature.method != PREDICT:
+                updater.replace_method_name(name, signature.method, tags="serve")
+        updater.save()
+    finally:
+        log.setLevel(level)
+
+
+def write_manifest(
+    version: Path, loaded: Loaded, exportable: Exportable, settings: dict[str, Any], differences: dict | None
+) -> None:
+    """Writes a version's manifest; `differences` are those of the check."""
+    model, options, signatures = loaded.model, exportable.options, exportable.signatures()
+    path = version / MANIFEST
+    path.parent.mkdir(exist_ok=True)
+    description = {
+        "format_version": FORMAT_VERSION,
+        "model": type(model).__name__,
+        "parameters": model.count_params(),
+        "config": exportable.encoder.config.to_dict(),
+        "task": loaded.task or None,
+        "metrics": loaded.task.get("metrics"),
+        "inputs": "ids" if options.tokenizer is None else "text",
+        "max_seq_length": options.max_seq_length,
+        "compute": exportable.encoder.describe(),
+        "advice": advise(exportable.encoder.options.compute),
+        "weights_sha256": weights_sha256(model),
+        "tokenizer_sha256": None if options.tokenizer is None else options.tokenizer.sha256,
+        "signatures": {name: signature.describe() for name, signature in signatures.items()},
+        "memory": exportable.encoder.memory if "stateful" in signatures else None,
+        "check": differences,
+        "export": settings | {name: whole_path(settings[name]) for name in _PATHS},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": present_versions(),
+        "files_sha256": {
+            str(file.relative_to(version)): files.sha256(file) for file in sorted(version.rglob("*")) if file.is_file()
+        },
+    }
+    files.write_json(path, description)
+
+
+def weights_sha256(model: keras.Model) -> str:
+    """Returns a hash of a model's weights, whatever their order and names."""
+    arrays = (np.ascontiguousarray(ops.convert_to_numpy(variable)) for variable in model.weights)
+    digests = sorted(hashlib.sha256(array.view(np.uint8)).hexdigest() for array in arrays)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[str]) -> ExportOptions:
+    config = getattr(loaded.model, "encoder", loaded.model).config
+    limit = config.max_seq_length
+    length = settings.max_seq_length or min(loaded.task.get("max_seq_length") or limit, limit)
+    if not 8 <= length <= limit:
+        raise UserError(f"--max_seq_length={length} must be from 8 to the {limit} tokens that the model takes")
+    if settings.top_k > config.vocab_size:
+        raise UserError(f"--top_k={settings.top_k} must be from 1 to the vocabulary's {config.vocab_size} pieces")
+    if settings.inputs == "text" and loaded.tokenizer is None:
+        raise UserError(
+            f"--inputs=text needs the vocabulary, and '{settings.model}' has no albert_tokenizer.json or "
+            "published vocabulary beside it; give --tokenizer=FILE"
+        )
+    same = ("exit_rule", "top_k", "doc_stride", "max_query_length", "num_choices", "dimensions", "check_numbers")
+    return ExportOptions(
+        max_seq_length=length,
+        tokenizer=loaded.tokenizer if settings.inputs == "text" else None,
+        task=loaded.task,
+        inference=InferenceOptions(
+            settings.compute,
+            settings.padding,
+            settings.other_cpu,
+            settings.performance_hint,
+            settings.engine,
+            _compiled_lengths(settings.compiled_lengths, length),
+        ),
+        calibration=_calibration(calibration_lines, loaded.tokenizer, length),
+        **{name: getattr(settings, name) for name in same},
+    )
+
+
+def _compiled_lengths(text: str, longest: int) -> tuple[int, ...]:
+    lengths = sorted(set(read_numbers("compiled_lengths", text)))
+    if lengths and not 1 <= lengths[0] <= lengths[-1] <= longest:
+        raise UserError(f"--compiled_lengths={text} must be lengths from 1 to the {longest} tokens of the longest row")
+    return tuple(lengths)
+
+
+def _calibration(lines: list[str], tokenizer: Tokenizer | None, length: int) -> tuple | None:
+    if not lines:
+        return None
+    if tokenizer is None:
+        raise UserError("--calibration_text needs the vocabulary; give --tokenizer=FILE")
+    batch = Framer(tokenizer, length).single(encode(tokenizer, lines)).padded()
+    return batch.input_ids.numpy(), batch.lengths.numpy()
+
+
+def _remove_unfinished(base: Path) -> None:
+    for path in base.glob(f"{_WRITING}*-*-{socket.gethostname()}"):
+        process = path.name.removeprefix(_WRITING).split("-")[1]
+        if process.isdigit() and not _is_running(int(process)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _versions(base: Path) -> list[int]:
+    return [int(path.name) for path in base.iterdir() if path.name.isdigit()]
+
+
+def say_exported(target: Path) -> None:
+    """Prints what was exported, and the command that serves it."""
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    print(f"exported {target} ({size / 1e6:.1f} MB)")
+    manifest = read_manifest(target)
+    if advice := manifest["advice"]:
+        print(advice)
+    if not can_run(manifest["compute"]["compute"]):
+        print(f"not tried, since this CPU cannot run it: needs {manifest['compute']['requires']}")
+        return
+    if lengths := manifest["compute"].get("compiled_lengths"):
+        print(f"loading compiles graphs for {len(lengths)} lengths: start tensorflow_model_server with {FLAG}")
+    base = target.parent.resolve()
+    say_next(
+        f"python -m serving.model_server --port=8500 --rest_api_port=8501 --model_name={base.name} "
+        f"--model_base_path={shlex.quote(str(base))}"
+    )
