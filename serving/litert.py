@@ -7,17 +7,11 @@ python -m serving.litert --model=sst2 --output=sst2.tflite --max_seq_length=64
 import dataclasses
 from pathlib import Path
 
-import numpy as np
-
 from albert_tf.choices import ALLOW_PICKLE_HELP
-from albert_tf.config import AlbertConfig
 from albert_tf.hub import check_model
-from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
-
-_CHECKED_LENGTH = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,34 +32,14 @@ def write(settings: LiteRtSettings) -> dict[str, float]:
 
     Raises UserError for an impossible setting, an unsupported model, or answers that disagree.
     """
-    output, length = Path(settings.output), settings.max_seq_length
+    output = Path(settings.output)
     if output.is_dir():
         raise UserError(f"--output={output} is a folder; name a file, such as {output / 'model.tflite'}")
     check_model(settings.model, settings.allow_pickle)
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    start_tensorflow()
+    from serving.litert_file import load_and_write
 
-    from albert_tf.loading import load
-    from serving.check import TOLERANCES, compare, expected_answers
-    from serving.litert_file import convert, run_file
-
-    files.make_output_dir(output.parent)
-    loaded = load(settings.model)
-    config = getattr(loaded.model, "encoder", loaded.model).config
-    limit = config.max_seq_length
-    if length > limit:
-        raise UserError(f"--max_seq_length={length} must be from 1 to the {limit} tokens that the model takes, or 0")
-    pairs = len(loaded.task.get("inputs", [])) == 2
-    inputs = _check_inputs(config, length or min(limit, _CHECKED_LENGTH), pairs)
-    with files.replacing(output) as temporary:
-        temporary.write_bytes(convert(loaded.model, settings.compute, length or None, pairs))
-        tolerance = max(TOLERANCES[settings.compute], TOLERANCES[loaded.model.compute_dtype])
-        return compare(expected_answers(loaded.model, inputs), run_file(temporary, inputs), tolerance)
-
-
-def _check_inputs(config: AlbertConfig, length: int, pairs: bool) -> dict[str, np.ndarray]:
-    ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, length), np.int32)
-    inputs = {"input_ids": ids, "lengths": np.array([length, (length + 1) // 2], np.int32)}
-    return inputs | ({"segment_ids": ids % config.type_vocab_size} if pairs else {})
+    return load_and_write(settings)
 
 
 def main(settings: LiteRtSettings) -> None:

@@ -3,21 +3,30 @@
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import Tensor
+from albert_tf.config import AlbertConfig
 from albert_tf.extension import setting_of
 from albert_tf.layers.block import MASKED_SCORE, Step, TokenPairs
+from albert_tf.loading import load
+from serving.check import TOLERANCES, compare, expected_answers
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.base import KINDS
 from serving.inference import InferenceEncoder, InferenceOptions
 from serving.inference.rows import BatchRows
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
+
+if TYPE_CHECKING:
+    from serving.litert import LiteRtSettings
+
+_CHECKED_LENGTH = 32
 
 
 class Rectangle(BatchRows):
@@ -120,3 +129,26 @@ def run_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     rows = range(len(inputs["lengths"]))
     answers = [runner(**{name: values[row : row + 1] for name, values in inputs.items()}) for row in rows]
     return {name: np.concatenate([one[name] for one in answers]) for name in answers[0]}
+
+
+def load_and_write(settings: "LiteRtSettings") -> dict[str, float]:
+    """Writes a model's file as `serving.litert.write` does, which has checked the paths."""
+    output, length = Path(settings.output), settings.max_seq_length
+    files.make_output_dir(output.parent)
+    loaded = load(settings.model)
+    config = getattr(loaded.model, "encoder", loaded.model).config
+    limit = config.max_seq_length
+    if length > limit:
+        raise UserError(f"--max_seq_length={length} must be from 1 to the {limit} tokens that the model takes, or 0")
+    pairs = len(loaded.task.get("inputs", [])) == 2
+    inputs = _check_inputs(config, length or min(limit, _CHECKED_LENGTH), pairs)
+    with files.replacing(output) as temporary:
+        temporary.write_bytes(convert(loaded.model, settings.compute, length or None, pairs))
+        tolerance = max(TOLERANCES[settings.compute], TOLERANCES[loaded.model.compute_dtype])
+        return compare(expected_answers(loaded.model, inputs), run_file(temporary, inputs), tolerance)
+
+
+def _check_inputs(config: AlbertConfig, length: int, pairs: bool) -> dict[str, np.ndarray]:
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, length), np.int32)
+    inputs = {"input_ids": ids, "lengths": np.array([length, (length + 1) // 2], np.int32)}
+    return inputs | ({"segment_ids": ids % config.type_vocab_size} if pairs else {})

@@ -33,9 +33,6 @@ def run_calls(version: Path, calls: Calls) -> list[dict[str, np.ndarray]]:
 
 
 def _serve(version: str, folder: str) -> None:
-    import tensorflow as tf
-    import tensorflow_text  # noqa: F401  (registers the tokenizers' ops)
-
     loaded = tf.saved_model.load(version)
     inputs: dict[tuple[str, str], dict] = {}
     with np.load(Path(folder) / "calls.npz") as calls:
@@ -52,6 +49,8 @@ def _serve(version: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    import tfrecords.base.quiet_tensorflow  # noqa: F401
+    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (registers the tokenizers' ops)
 
     _serve(*sys.argv[1:])

@@ -20,6 +20,7 @@ from serving.client.messages import Arrays
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json, sha256
 from tfrecords.base.processes import end_with_parent, interrupts_deferred, interrupts_held_back
+from tfrecords.base.script import start_tensorflow
 
 # Time for every process to have read its share before the common start.
 _HEAD_START_S = 0.05
@@ -158,7 +159,7 @@ def _serve_model(pipe: Pipe, path: str, signature: str) -> None:
 
 
 def _load(path: str, signature: str):
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
+    start_tensorflow()
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  registers the tokenizer's ops
 

@@ -72,24 +72,21 @@ def main(settings: GatewaySettings) -> None:
     if not models:
         raise UserError("--model=NAME must be given: the model server's name of the model")
     try:
-        from serving.gateway.keys import Keys
-        from serving.gateway.scheduler import Limits
-        from serving.gateway.server import GatewayServer
-        from serving.gateway.service import GatewayOptions
+        from serving.gateway import keys, scheduler, server, service
     except ModuleNotFoundError as error:
         raise UserError(f"the gateway needs {error.name}: pip install starlette") from error
 
     connection = Connection(
         settings.target, tls=settings.tls, root_certificates=settings.root_certificates, attempts=2
     )  # fmt: skip
-    limits = Limits(
+    limits = scheduler.Limits(
         settings.max_batch_tokens, settings.max_batch_rows, settings.max_in_flight, settings.max_queued_tokens
     )  # fmt: skip
     host = f"[{settings.bind_address}]" if ":" in settings.bind_address else settings.bind_address
-    options = GatewayOptions(
+    options = service.GatewayOptions(
         connection=connection,
         models=models,
-        keys=Keys.read(settings.api_key_file) if settings.api_key_file else None,
+        keys=keys.Keys.read(settings.api_key_file) if settings.api_key_file else None,
         limits=limits,
         max_inputs=settings.max_inputs,
         max_body_bytes=settings.max_body_bytes,
@@ -102,10 +99,10 @@ def main(settings: GatewaySettings) -> None:
         log_bodies=settings.log_bodies,
         cors_origins=origins,
     )
-    server = GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
+    gateway = server.GatewayServer(options, settings.bind_address, settings.port, settings.drain_s)
     grpc = f", and over gRPC at {options.grpc_address}" if options.grpc_address else ""
-    print(f"answering at http://{settings.bind_address}:{server.port}/docs{grpc}; Ctrl-C stops", flush=True)
-    server.run()
+    print(f"answering at http://{settings.bind_address}:{gateway.port}/docs{grpc}; Ctrl-C stops", flush=True)
+    gateway.run()
 
 
 def _log_to_stderr() -> None:

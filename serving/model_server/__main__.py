@@ -8,9 +8,10 @@ import signal
 import sys
 import threading
 import time
+from importlib import metadata
 
 from serving.model_server import flags
-from tfrecords.base.script import leave_a_closed_pipe
+from tfrecords.base.script import leave_a_closed_pipe, start_tensorflow
 
 _FAILED = 255
 # The release whose contract is kept, in the words and the form of the real server.
@@ -42,9 +43,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(options: flags.ServerOptions) -> int:
-    # The import takes seconds; --help and bad flags answer before it.
-    import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-
+    # It takes seconds; --help and bad flags answer before it.
+    start_tensorflow()
     from serving.model_server.servable import disable_xla
     from serving.model_server.server import ModelServer
     from serving.model_server.status import StatusError
@@ -114,9 +114,7 @@ def _end_at_once() -> None:
 
 
 def _version() -> str:
-    import importlib.metadata
-
-    return f"{_VERSION}\nTensorFlow Library: {importlib.metadata.version('tensorflow')}"
+    return f"{_VERSION}\nTensorFlow Library: {metadata.version('tensorflow')}"
 
 
 def run() -> None:

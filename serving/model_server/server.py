@@ -151,9 +151,7 @@ def _check_ports(options: ServerOptions) -> None:
 
 def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
     try:
-        from serving.gateway.keys import Keys
-        from serving.gateway.server import GatewayServer
-        from serving.gateway.service import GatewayOptions
+        from serving.gateway import keys, server, service
     except ModuleNotFoundError as error:
         message = f"--gateway_port needs {error.name}: pip install starlette"
         raise StatusError(StatusCode.FAILED_PRECONDITION, message) from error
@@ -161,9 +159,9 @@ def _make_gateway(options: ServerOptions, models: tuple[str, ...]):
     host = "127.0.0.1" if options.bind_address == "0.0.0.0" else options.bind_address  # nosec B104
     host = f"[{host}]" if ":" in host else host
     try:
-        keys = Keys.read(options.gateway_api_key_file) if options.gateway_api_key_file else None
-        gateway = GatewayOptions(Connection(f"{host}:{options.port}", attempts=2), models, keys)
-        return GatewayServer(gateway, options.bind_address, options.gateway_port)
+        known = keys.Keys.read(options.gateway_api_key_file) if options.gateway_api_key_file else None
+        gateway = service.GatewayOptions(Connection(f"{host}:{options.port}", attempts=2), models, known)
+        return server.GatewayServer(gateway, options.bind_address, options.gateway_port)
     except UserError as error:
         raise invalid_argument(str(error)) from error
 

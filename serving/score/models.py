@@ -13,6 +13,7 @@ from serving.client import Client, ServingError
 from serving.client.tasks import constant
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.script import start_tensorflow
 
 Arrays = dict[str, np.ndarray]
 # TensorFlow's numbers of types, as the wire has them.
@@ -64,8 +65,15 @@ class ScoringModel(Protocol):
 @functools.lru_cache(maxsize=1)
 def open_model(source: ModelSource) -> ScoringModel:
     """Opens a model, once per process."""
-    model = _Served(source) if source.target else _Loaded(source)
+    model = _Served(source) if source.target else _load(source)
     return _WithOptions(model, source) if source.options else model
+
+
+def _load(source: ModelSource) -> ScoringModel:
+    start_tensorflow()
+    from serving.score.loaded import LoadedModel
+
+    return LoadedModel(source)
 
 
 def version_folder(model: str) -> Path:
@@ -84,38 +92,6 @@ def fingerprint(folder: Path) -> dict[str, Any]:
     return {"folder": str(folder.resolve()), "sha256": files.sha256(folder / "saved_model.pb"), "weights": stamp}
 
 
-class _Loaded:
-    def __init__(self, source: ModelSource):
-        import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
-        import tensorflow as tf
-        import tensorflow_text  # noqa: F401  (registers the tokenizers' ops)
-
-        if source.threads:
-            tf.config.threading.set_intra_op_parallelism_threads(source.threads)
-        try:
-            self._model = tf.saved_model.load(source.model)
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            raise UserError(f"cannot load the SavedModel '{source.model}': {_first_line(error)}") from error
-        if source.signature not in self._model.signatures:
-            raise _no_signature(source, self._model.signatures)
-        self._call, self._tf = self._model.signatures[source.signature], tf
-        specs = self._call.structured_input_signature[1]
-        self.inputs = tuple(sorted(specs))
-        self.wrong_inputs = tuple(n for n, s in specs.items() if s.dtype != tf.string or len(s.shape) != 1)
-        self.outputs = {
-            name: (spec.dtype.as_datatype_enum, -1 if spec.shape.rank is None else spec.shape.rank)
-            for name, spec in sorted(self._call.structured_outputs.items())
-        }
-
-    def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
-        tf = self._tf
-        try:
-            answers = self._call(**{name: tf.constant(values) for name, values in columns.items()})
-        except tf.errors.InvalidArgumentError as error:
-            raise Refused(_first_line(error)) from error
-        return {name: answers[name].numpy() for name in outputs}
-
-
 class _Served:
     def __init__(self, source: ModelSource):
         self._client = Client(
@@ -123,7 +99,7 @@ class _Served:
         )
         signatures = self._client.metadata()
         if source.signature not in signatures:
-            raise _no_signature(source, signatures)
+            raise no_signature(source, signatures)
         signature = signatures[source.signature]
         self.inputs = tuple(sorted(signature.inputs))
         ranks = {name: -1 if spec.shape is None else len(spec.shape) for name, spec in signature.inputs.items()}
@@ -168,7 +144,8 @@ def served_version(source: ModelSource) -> int:
         return client.served_version()
 
 
-def _no_signature(source: ModelSource, signatures: Any) -> UserError:
+def no_signature(source: ModelSource, signatures: Any) -> UserError:
+    """Returns the error for a signature that the model lacks."""
     known = ", ".join(name for name in signatures if not name.startswith("__"))
     if source.options:
         asked = " and ".join(f"--{name}" for name, value in source.options if value)
@@ -177,9 +154,3 @@ def _no_signature(source: ModelSource, signatures: Any) -> UserError:
             " text or a pair have it"
         )
     return UserError(f"--signature={source.signature} is not the model's; it has {known}")
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    nodes = [number for number, line in enumerate(lines) if "[[{{node" in line]
-    return lines[max(nodes[0] - 1, 0) if nodes else 0].strip()[:300]

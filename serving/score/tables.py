@@ -48,7 +48,6 @@ class Parquet:
 
     def __init__(self, outputs: Mapping[str, tuple[int, int]], keep: Sequence[str]):
         try:
-            import pyarrow
             import pyarrow.parquet
         except ModuleNotFoundError as error:
             raise UserError("--format=parquet needs pyarrow: pip install pyarrow") from error
