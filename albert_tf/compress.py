@@ -9,9 +9,8 @@ python -m albert_tf.compress --model=sst2 --task=sst2 --data_dir=glue/SST-2 --ou
 
 from albert_tf.compression.settings import CompressSettings
 from albert_tf.hub import check_model
-from albert_tf.model_files import MODEL_FILE
 from tfrecords.base.cpu import train_by_onednn
-from tfrecords.base.script import run_main, say_export, start_tensorflow
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.corpus import find_files
 
 
@@ -21,14 +20,9 @@ def main(settings: CompressSettings) -> None:
     if settings.text:
         find_files(settings.text)
     start_tensorflow()
-    from albert_tf.compression.run import run as compress
-    from albert_tf.training.devices import make_devices
+    from albert_tf.compression.run import run_and_say
 
-    devices = make_devices(settings.strategy)
-    folder = compress(settings, devices)
-    if devices.is_chief and folder is not None:
-        print(f"wrote {folder / MODEL_FILE}")
-        say_export(folder, "--inputs=text", "--compute=auto")
+    run_and_say(settings)
 
 
 def run() -> None:

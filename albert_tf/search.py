@@ -17,7 +17,7 @@ from albert_tf.tasks.table_files import SUFFIXES
 from albert_tf.tasks.tables import read_table
 from albert_tf.tasks.values import text_of
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import run_main, say_next, start_tensorflow
+from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.text_files import HEAD_BYTES, check_text, ending
 
@@ -68,22 +68,9 @@ def main(settings: SearchSettings) -> None:
     model = settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)
     start_tensorflow()
-    from albert_tf.index import build_index, open_index
-    from albert_tf.loading import load
+    from albert_tf.searching import build_or_search
 
-    loaded = load(model)
-    if settings.text_file:
-        index = build_index(loaded, texts, settings.index_dir, settings.vectors, settings.batch_size)
-        print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
-        if not settings.query:
-            say_next(f'python -m albert_tf.search --index_dir={settings.index_dir} --query="..."')
-    else:
-        index = open_index(settings.index_dir, loaded)
-    for query, hits in zip(settings.query, index.search(settings.query, settings.top, settings.exact)):
-        if len(settings.query) > 1:
-            print(query)
-        for hit in hits:
-            print(f"{hit.score:.3f}  {hit.text}")
+    build_or_search(settings, model, texts)
 
 
 def _texts(settings: SearchSettings) -> list[str]:

@@ -31,17 +31,9 @@ def main(settings: CostSettings) -> None:
         raise UserError(f"--configs={settings.configs} holds an empty name; take out the comma too many")
     configs = {name: read_config(name) for name in names}
     start_tensorflow()
-    from albert_tf.analysis.cost import cost_table
-    from albert_tf.other_depths import at_depth
+    from albert_tf.analysis.cost import print_costs
 
-    for name, config in configs.items() if settings.depth else ():
-        try:
-            configs[name] = at_depth(config, settings.depth)
-        except UserError as error:
-            raise UserError(f"{name}: {error}; --configs says which are counted") from error
-    # The paper counts every model with ALBERT's vocabulary.
-    configs |= {name: config.replace(vocab_size=30000) for name, config in configs.items() if name in PAPER}
-    print(cost_table(configs, settings.max_seq_length))
+    print_costs(configs, settings.depth, settings.max_seq_length)
 
 
 def run() -> None:

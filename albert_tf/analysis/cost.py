@@ -6,7 +6,9 @@ from typing import NamedTuple
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import Extension, RowCost, WeightLayer
 from albert_tf.layers.depth import plan
+from albert_tf.other_depths import at_depth
 from albert_tf.published import PAPER
+from tfrecords.base.errors import UserError
 
 
 class Parameters(NamedTuple):
@@ -127,3 +129,15 @@ def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
             f"{paper:>7}{work:>15,.1f}"
         )
     return "\n".join(lines)
+
+
+def print_costs(configs: dict[str, AlbertConfig], depth: int, length: int) -> None:
+    """Prints the table of the configurations at a depth, 0 for their own."""
+    for name, config in configs.items() if depth else ():
+        try:
+            configs[name] = at_depth(config, depth)
+        except UserError as error:
+            raise UserError(f"{name}: {error}; --configs says which are counted") from error
+    # The paper counts every model with ALBERT's vocabulary.
+    configs |= {name: config.replace(vocab_size=30000) for name, config in configs.items() if name in PAPER}
+    print(cost_table(configs, length))

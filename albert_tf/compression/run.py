@@ -31,6 +31,7 @@ from albert_tf.training.devices import Devices, make_devices
 from albert_tf.training.start import longer_command
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
+from tfrecords.base.script import say_export
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.tokenizers.pruning import prune_tokenizer
 
@@ -104,6 +105,15 @@ def run(settings: CompressSettings, devices: Devices | None = None) -> Path | No
             speeds = {"as it is": milliseconds(work.teacher), "compressed": milliseconds(model)}
         write_report(folder, settings, work.quality, work.cut, rows, done, kept, speeds)
     return folder
+
+
+def run_and_say(settings: CompressSettings) -> None:
+    """Compresses on the devices of --strategy; prints what was written, and the next command."""
+    devices = make_devices(settings.strategy)
+    folder = run(settings, devices)
+    if devices.is_chief and folder is not None:
+        print(f"wrote {folder / MODEL_FILE}")
+        say_export(folder, "--inputs=text", "--compute=auto")
 
 
 def prepare(settings: CompressSettings) -> CompressionInput:

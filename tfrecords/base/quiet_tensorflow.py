@@ -1,24 +1,20 @@
 """Starts TensorFlow, and shows its C++ messages only if that fails; import this module before TensorFlow."""
 
+import contextlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 
 
-def _start() -> None:
-    import tensorflow as tf
-
-    # Looks for GPUs now, which prints too, without taking them.
-    tf.config.list_physical_devices()
-
-
-def _start_quietly() -> None:
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
     sys.stderr.flush()
     with tempfile.TemporaryFile() as kept:
         terminal = os.dup(2)
         os.dup2(kept.fileno(), 2)
         try:
-            _start()
+            yield
         except BaseException:
             kept.seek(0)
             os.write(terminal, kept.read())
@@ -29,4 +25,8 @@ def _start_quietly() -> None:
 
 
 if "tensorflow" not in sys.modules:
-    _start_quietly()
+    with _quietly():
+        import tensorflow as tf
+
+        # Looks for GPUs now, which prints too, without taking them.
+        tf.config.list_physical_devices()

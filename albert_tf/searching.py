@@ -1,0 +1,28 @@
+"""Builds and searches indexes, for the command `search`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from albert_tf.index import build_index, open_index
+from albert_tf.loading import load
+from tfrecords.base.script import say_next
+
+if TYPE_CHECKING:
+    from albert_tf.search import SearchSettings
+
+
+def build_or_search(settings: "SearchSettings", model: str, texts: Sequence[str]) -> None:
+    """Builds an index of texts, if there are some, or opens one; prints what it finds for the queries."""
+    loaded = load(model)
+    if settings.text_file:
+        index = build_index(loaded, texts, settings.index_dir, settings.vectors, settings.batch_size)
+        print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
+        if not settings.query:
+            say_next(f'python -m albert_tf.search --index_dir={settings.index_dir} --query="..."')
+    else:
+        index = open_index(settings.index_dir, loaded)
+    for query, hits in zip(settings.query, index.search(settings.query, settings.top, settings.exact)):
+        if len(settings.query) > 1:
+            print(query)
+        for hit in hits:
+            print(f"{hit.score:.3f}  {hit.text}")
