@@ -6,6 +6,7 @@ While files are renamed, assembly.json holds the manifest to come.
 
 import collections
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -20,7 +21,7 @@ from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import UNSAID, BuildSettings
 from tfrecords.deal import Deal
-from tfrecords.manifest import MANIFEST, PARTS, is_whole, read_folder, write_manifest
+from tfrecords.manifest import MANIFEST, PARTS, is_whole, listed_files, read_folder, write_manifest
 from tfrecords.sections import Section
 from tfrecords.tokenizers.base import description_in
 from tfrecords.worker import part_path, report_path, spill_path
@@ -76,9 +77,12 @@ class BuildFolder:
                 needed = sorted({*run["needed"], *self._missing(deal)})
         self._drop_other_shards(deal)
         self.parts.mkdir(exist_ok=True)
-        run = {"needed": needed, "stamp": stamp, "shards": [deal.train, deal.eval], "description": self.description}
+        self._write_run(needed, stamp, [deal.train, deal.eval])
+        return dataclasses.replace(deal, needed=None if needed is None else tuple(needed))
+
+    def _write_run(self, needed: list[int] | None, stamp: str, shards: list[int]) -> None:
+        run = {"needed": needed, "stamp": stamp, "shards": shards, "description": self.description}
         files.write_json(self.parts / _RUN, run)
-        return Deal(deal.seed, deal.train, deal.eval, deal.threshold, None if needed is None else tuple(needed))
 
     def _is_complete_of_version_2(
         self, manifest: dict[str, Any] | None, present: dict[str, Any], paths: list[str | Path]
@@ -99,12 +103,12 @@ class BuildFolder:
             return files.read_json(report_path(self.parts, kind, number))
         return None
 
-    def spilled(self, kind: str, number: int, key: str) -> dict[str, Any] | None:
-        """Returns a task's report; None if it has another key or the task's spill files have changed."""
-        report = self.report(kind, number)
+    def spilled(self, piece: int, key: str) -> dict[str, Any] | None:
+        """Returns the report on a piece; None if it has another key or its spill files have changed."""
+        report = self.report("piece", piece)
         if report is None or report["key"] != key:
             return None
-        paths = [spill_path(self.parts, kind, number, block) for block in range(report["blocks"])]
+        paths = [spill_path(self.parts, piece, block) for block in range(report["blocks"])]
         sizes = [path.stat().st_size if path.exists() else None for path in paths]
         return report if sizes == report["block_bytes"] else None
 
@@ -119,8 +123,7 @@ class BuildFolder:
                 of_file[section.path].append(digest)
         rows = (f"{_joined(parts)}\t{sections.size_of(path)}\t{Path(path).name}\n" for path, parts in of_file.items())
         path = self.folder / _INPUTS
-        with files.replacing(path) as temporary:
-            temporary.write_text(_HEADER + "".join(rows), encoding="utf-8")
+        files.write(path, _HEADER + "".join(rows))
         total = sum(size for size, _, _ in self._input_rows())
         return {"files": len(of_file), "bytes": total, "section_bytes": piece_bytes, "list": files.sha256(path)}
 
@@ -128,8 +131,7 @@ class BuildFolder:
         path = self.folder / _BAD_LINES
         path.unlink(missing_ok=True)
         if bad_lines:
-            with files.replacing(path) as temporary:
-                temporary.write_text("\n".join(bad_lines) + "\n", encoding="utf-8")
+            files.write(path, "\n".join(bad_lines) + "\n")
             print(f"left out {len(bad_lines)} bad lines; '{path}' lists them")
 
     def publish(self, manifest: dict[str, Any]) -> None:
@@ -211,8 +213,7 @@ class BuildFolder:
 
     def _take_apart(self, manifest: dict[str, Any]) -> None:
         self.parts.mkdir(exist_ok=True)
-        run = {"needed": None, "stamp": "", "shards": manifest["shards"], "description": self.description}
-        files.write_json(self.parts / _RUN, run)
+        self._write_run(None, "", manifest["shards"])
         files.write_json(self.parts / _ASSEMBLY, manifest)
         (self.folder / MANIFEST).unlink()
         self._put_back()
@@ -242,10 +243,9 @@ class BuildFolder:
 
 
 def _files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    listed = [file for split in manifest["splits"].values() for file in split["files"]]
-    for file in listed:
+    for file in listed_files(manifest):
         files.inside(Path(), file["name"], MANIFEST)
-    return listed
+    return listed_files(manifest)
 
 
 def stamp_files(paths: Iterable[str | Path]) -> str:

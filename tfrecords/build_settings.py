@@ -147,8 +147,8 @@ class BuildSettings(CheckedSettings):
         super().__post_init__()
         if self.objective == "permutation":
             self._settle_permutation()
-        else:
-            self._refuse_permutation()
+        elif given := self.given(_OF_PERMUTATION):
+            raise UserError(f"{given} is for --objective=permutation; leave it out")
         self._fill_in("pair_task", "sop")
         self._fill_in("max_ngram", 3)
         self._fill_in("whole_words", True)
@@ -162,12 +162,6 @@ class BuildSettings(CheckedSettings):
         self._fill_in("short_seq_prob", 0.1 if self.is_pair else 0.0)
         # 0.1 x 30 is 3.0000000000000004.
         self._fill_in("max_predictions_per_seq", max(math.ceil(round(self.masked_lm_prob * self.max_seq_length, 6)), 1))
-
-    def _refuse_permutation(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name in _OF_PERMUTATION and value != field.default and field.name != "objective":
-                raise UserError(f"--{field.name}={value} is for --objective=permutation; leave it out")
 
     def _fill_in(self, name: str, value: object) -> None:
         if getattr(self, name) is None:

@@ -9,22 +9,21 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from tfrecords import corpus, runners, sections
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar
 from tfrecords.build_folder import BuildFolder, stamp_files
 from tfrecords.build_settings import BuildSettings
-from tfrecords.deal import Deal
+from tfrecords.deal import SPILL_FORMAT, Deal
 from tfrecords.duplicates import count_also_in_training
 from tfrecords.manifest import FORMAT_VERSION, SPLITS, read_folder
 from tfrecords.mask_share import COUNTS, describe_miss
 from tfrecords.tokenizers.base import Tokenizer
 from tfrecords.worker import Worker, spill_path, too_many
 
-_SEEK_BYTES = 1 << 16
+# Of a piece of the corpus: a shard's part that is worth the seek, and what a process holds in memory.
+_SEEK_BYTES, _MOST_BYTES = 1 << 16, 1 << 28
 # Bytes that a process builds in about its start-up time.
 _SMALL_TEXT = 12_000_000
 # A pair task learns nothing from labels with so large a majority.
@@ -91,8 +90,7 @@ class _Build:
     ):
         self._folder, self._parts, self._deal = folder, folder.parts, deal
         self._settings, self._run, self._max_bad_lines = settings, run, max_bad_lines
-        # Large enough that a group's part of a piece is worth the seek.
-        worthwhile = min(deal.groups * _SEEK_BYTES, settings.chunk_bytes * deal.groups // 128)
+        worthwhile = min(deal.shards * _SEEK_BYTES, settings.chunk_bytes * deal.shards // 128, _MOST_BYTES)
         self._piece_bytes = max(settings.chunk_bytes, worthwhile)
         self._pieces = sections.plan_pieces(paths, self._piece_bytes)
 
@@ -117,17 +115,14 @@ class _Build:
         return manifest
 
     def _build(self) -> list[dict[str, Any]]:
-        self._read = self._read_pieces()
-        self._deal, changed = _with_both_splits(self._deal, self._read, self._settings)
-        if changed:
-            self._read = self._read_pieces()
-        blocks = self._blocks()
-        of_group = self._regrouped(blocks) if self._deal.group_size > 1 else None
-        done = self._folder.reports(self._deal)
-        tasks = []
-        for shard in range(self._deal.shards) if self._deal.needed is None else self._deal.needed:
-            files_of = blocks if of_group is None else of_group[shard // self._deal.group_size]
-            tasks.append((shard, "build", (self._deal, shard, files_of, done.get(shard))))
+        self._read_pieces()
+        threshold = _threshold_for_both_splits(self._read, self._settings)
+        if threshold is not None:
+            self._deal = dataclasses.replace(self._deal, threshold=threshold)
+            self._read_pieces()
+        blocks, done = self._blocks(), self._folder.reports(self._deal)
+        needed = range(self._deal.shards) if self._deal.needed is None else self._deal.needed
+        tasks = [(shard, "build", (shard, blocks, done.get(shard))) for shard in needed]
         total = sum(report["text_bytes"] for report in self._read)
         if self._deal.needed is not None:
             total = total * len(tasks) // self._deal.shards
@@ -144,50 +139,27 @@ class _Build:
 
     def _blocks(self) -> list[Path]:
         return [
-            spill_path(self._parts, "piece", number, block)
+            spill_path(self._parts, number, block)
             for number, report in enumerate(self._read)
             for block in range(report["blocks"])
         ]
 
-    def _read_pieces(self) -> list[dict[str, Any]]:
+    def _read_pieces(self) -> None:
         keys = [self._key(piece) for piece in self._pieces]
-        reports = {
-            number: report for number, key in enumerate(keys) if (report := self._folder.spilled("piece", number, key))
-        }
+        reports = {number: report for number, key in enumerate(keys) if (report := self._folder.spilled(number, key))}
         tasks = [
             (number, "read_piece", (self._deal, number, piece, self._piece_bytes, keys[number], self._max_bad_lines))
             for number, piece in enumerate(self._pieces)
             if number not in reports
         ]
-        with self._bar("reading", tasks) as bar:
+        with progress_bar(total=len(tasks), desc="reading", unit=" pieces", disable=len(tasks) < 2) as bar:
             for number, report in self._run(tasks):
                 reports[number] = report
                 bar.update()
-        bad_lines = [line for number in sorted(reports) for line in reports[number]["bad_lines"]]
-        if len(bad_lines) > self._max_bad_lines:
-            raise too_many(bad_lines, self._max_bad_lines)
-        return [reports[number] for number in range(len(self._pieces))]
-
-    def _regrouped(self, blocks: list[Path]) -> list[list[Path]]:
-        key = hashlib.sha256("".join(report["key"] for report in self._read).encode()).hexdigest()
-        reports = {
-            group: report for group in range(self._deal.groups) if (report := self._folder.spilled("group", group, key))
-        }
-        groups = set(range(self._deal.groups)) - reports.keys()
-        if self._deal.needed is not None:
-            groups &= {shard // self._deal.group_size for shard in self._deal.needed}
-        tasks = [(group, "regroup", (self._deal, group, blocks, self._piece_bytes, key)) for group in sorted(groups)]
-        with self._bar("dealing", tasks) as bar:
-            for group, report in self._run(tasks):
-                reports[group] = report
-                bar.update()
-        return [
-            [spill_path(self._parts, "group", group, block) for block in range(reports.get(group, {}).get("blocks", 0))]
-            for group in range(self._deal.groups)
-        ]
-
-    def _bar(self, what: str, tasks: list) -> tqdm:
-        return progress_bar(total=len(tasks), desc=what, unit=" pieces", disable=len(tasks) < 2)
+        self._read = [reports[number] for number in range(len(self._pieces))]
+        self._bad_lines = [line for report in self._read for line in report["bad_lines"]]
+        if len(self._bad_lines) > self._max_bad_lines:
+            raise too_many(self._bad_lines, self._max_bad_lines)
 
     def _key(self, piece: list[sections.Section]) -> str:
         described = [
@@ -199,17 +171,15 @@ class _Build:
             self._settings.line_documents,
             [self._settings.min_sentences, self._settings.split_sentences],
             _boot_id(),
+            SPILL_FORMAT,
         ]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     def _assemble(self, reports: list[dict[str, Any]], tokenizer: Tokenizer) -> dict[str, Any]:
-        folder, deal = self._folder, self._deal
+        folder, deal, gzip = self._folder, self._deal, self._settings.gzip
         splits = {
-            split: _split(split, first, of_split, self._settings.gzip)
-            for split, first, of_split in (
-                ("train", 0, reports[: deal.train]),
-                ("eval", deal.train, reports[deal.train :]),
-            )
+            "train": _split("train", 0, reports[: deal.train], gzip),
+            "eval": _split("eval", deal.train, reports[deal.train :], gzip),
         }
         try:
             _check_filled(splits, self._settings)
@@ -220,16 +190,15 @@ class _Build:
         found = count_also_in_training(self._blocks())
         share = found / max(splits["eval"]["documents"], 1)
         splits["eval"]["also_in_training"] = {"documents": found, "share": share}
-        bad_lines = [line for report in self._read for line in report["bad_lines"]]
         digests = [report["digests"] for report in self._read]
         manifest = folder.description | {
             "shards": [deal.train, deal.eval],
             "inputs": folder.write_inputs(self._pieces, digests, self._piece_bytes),
-            "bad_lines": len(bad_lines),
+            "bad_lines": len(self._bad_lines),
             "splits": splits,
         }
         tokenizer.save(folder.folder)
-        folder.write_bad_lines(bad_lines)
+        folder.write_bad_lines(self._bad_lines)
         folder.publish(manifest)
         return manifest
 
@@ -252,14 +221,13 @@ def _split(split: str, first: int, reports: list[dict[str, Any]], gzip: bool) ->
     return {key: sum(report.get(key, 0) for report in reports) for key in totals} | {"files": listed}
 
 
-def _with_both_splits(deal: Deal, read: list[dict[str, Any]], settings: BuildSettings) -> tuple[Deal, bool]:
+def _threshold_for_both_splits(read: list[dict[str, Any]], settings: BuildSettings) -> float | None:
     documents, held_out = (sum(report[key] for report in read) for key in ("documents", "held_out"))
     if not settings.held_out_fraction or documents < 2 or 0 < held_out < documents:
-        return deal, False
+        return None
     if held_out:
-        return dataclasses.replace(deal, threshold=max(report["highest"] for report in read)), True
-    lowest = min(report["lowest"] for report in read)
-    return dataclasses.replace(deal, threshold=lowest + 2.0**-53), True
+        return max(report["highest"] for report in read)
+    return min(report["lowest"] for report in read) + 2.0**-53
 
 
 def _boot_id() -> str:
@@ -316,14 +284,14 @@ def _warn_of_one_sided_labels(manifest: dict[str, Any]) -> None:
     if manifest["pair_task"] == "none":
         return
     for split in SPLITS:
-        examples, ones = manifest["splits"][split]["examples"], manifest["splits"][split]["label_1"]
+        counts = manifest["splits"][split]
+        examples, ones = counts["examples"], counts["label_1"]
         # With few examples, one label may prevail by chance.
         if examples >= 20 and not _ONE_SIDED < ones / examples < 1 - _ONE_SIDED:
-            files_of = len(manifest["splits"][split]["files"])
             print(
                 f"warning: {ones / examples:.1%} of the {examples:,} {split} examples have label 1, where about half "
                 f"should: --pair_task={manifest['pair_task']} finds its pairs among the documents of a file, here "
-                f"{manifest['splits'][split]['documents']:,} documents in {files_of:,} files; give more or shorter "
+                f"{counts['documents']:,} documents in {len(counts['files']):,} files; give more or shorter "
                 "documents with two sentences or more, a larger --chunk_megabytes, or another --pair_task"
             )
 
@@ -334,7 +302,7 @@ def _warn_of_missed_share(manifest: dict[str, Any]) -> None:
 
 
 def _counts(manifest: dict[str, Any]) -> str:
-    counts = {name: manifest["splits"][name] for name in SPLITS}
+    splits = manifest["splits"]
     return " and ".join(
-        f"{split['examples']:,} {name} examples of {split['documents']:,} documents" for name, split in counts.items()
+        f"{splits[name]['examples']:,} {name} examples of {splits[name]['documents']:,} documents" for name in SPLITS
     )

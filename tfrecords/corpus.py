@@ -29,14 +29,11 @@ def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
     names: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns)):
         found, is_folder = sections.find(pattern)
+        if not found and is_folder:
+            example = f"'{pattern.rstrip('/')}/*.txt'"
+            raise UserError(f"corpus '{pattern}' is a folder; give a glob of its files, such as {example}")
         if not found:
-            what = (
-                "is a folder; give a glob of its files, such as"
-                if is_folder
-                else "matches no file; check it, for example"
-            )
-            example = f"'{pattern.rstrip('/')}/*.txt'" if is_folder else f"ls {pattern}"
-            raise UserError(f"corpus '{pattern}' {what} {example}")
+            raise UserError(f"corpus '{pattern}' matches no file; check it, for example ls {pattern}")
         names.update(found)
     if not names:
         raise UserError("no corpus given; name text files, for example --input='corpus/*.txt'")

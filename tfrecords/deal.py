@@ -1,12 +1,11 @@
 """Assigns documents to shards by a hash of their content, so that every shard is a fair sample of the corpus.
 
-A first pass writes documents to spill files, grouped by shard; a second pass reads each shard's documents. Shard and
+A first pass writes documents to spill files, sorted by shard; a second pass reads each shard's documents. Shard and
 split of a document depend only on the seed and its text.
 
-A spill file has a header int64 [2, groups + 1] (each group's start in bytes and in documents), then for each group the
-columns hash, shard and length (int64) and the texts (UTF-8). With more than `FAN_OUT` shards, a group is several
-shards, which a second round of files separates. First-round files end with int64 keys to find duplicates: the number
-held out, their keys, the other keys.
+A spill file has a header int64 [2, shards + 1] (each shard's start in bytes and in documents), then for each shard the
+columns hash and length (int64) and the texts (UTF-8). It ends with int64 keys to find duplicates: the number held out,
+their keys, the other keys.
 """
 
 import hashlib
@@ -20,7 +19,8 @@ import numpy as np
 from tfrecords.build_settings import BuildSettings
 from tfrecords.randomness import derive
 
-FAN_OUT = 256
+# Of spill files, which an interrupted build leaves to the next version.
+SPILL_FORMAT = 2
 # Purposes of keys that belong to no single pass over a document.
 _HELD_OUT, _DEAL = -1, -3
 
@@ -51,14 +51,6 @@ class Deal:
     def shards(self) -> int:
         return self.train + self.eval
 
-    @property
-    def group_size(self) -> int:
-        return -(-self.shards // FAN_OUT)
-
-    @property
-    def groups(self) -> int:
-        return -(-self.shards // self.group_size)
-
     def chance(self, hashes: np.ndarray) -> np.ndarray:
         """Converts hashes that decide the split to uniform numbers in [0, 1), float64 [documents]."""
         return (derive(self.seed, _HELD_OUT, hashes) >> np.uint64(11)) / (1 << 53)
@@ -77,10 +69,9 @@ class Deal:
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents with hashes and shards, int64 [documents], and UTF-8 texts."""
+    """Documents with hashes, int64 [documents], and UTF-8 texts."""
 
     hashes: np.ndarray
-    shards: np.ndarray
     texts: list[bytes]
 
 
@@ -101,30 +92,35 @@ def occurrences(hashes: np.ndarray) -> np.ndarray:
     return counts
 
 
-def write_spill(path: Path, groups: np.ndarray, documents: Documents, number_of_groups: int) -> None:
-    """Writes documents to a spill file, sorted by `groups`, int64 [documents]; leaves out negative groups."""
-    order = np.argsort(groups, kind="stable")
-    order = order[np.searchsorted(groups[order], 0) :]
+def write_spill(
+    path: Path,
+    documents: Documents,
+    shards: np.ndarray,
+    number_of_shards: int,
+    held_out_keys: np.ndarray,
+    training_keys: np.ndarray,
+) -> None:
+    """Writes a spill file of documents, sorted by `shards`, int64 [documents]; leaves out those with negative shards.
+
+    The keys, int64, are of held-out and of training documents.
+    """
+    order = np.argsort(shards, kind="stable")
+    order = order[np.searchsorted(shards[order], 0) :]
     lengths = np.array([len(documents.texts[i]) for i in order], np.int64)
-    splits = np.searchsorted(groups[order], np.arange(number_of_groups + 1))
+    splits = np.searchsorted(shards[order], np.arange(number_of_shards + 1))
     text_splits = np.concatenate([[0], np.cumsum(lengths)])[splits]
-    header = np.stack([16 * (number_of_groups + 1) + 24 * splits + text_splits, splits]).astype(np.int64)
-    columns = np.stack([documents.hashes[order], documents.shards[order], lengths])
+    header = np.stack([16 * (number_of_shards + 1) + 16 * splits + text_splits, splits]).astype(np.int64)
+    columns = np.stack([documents.hashes[order], lengths])
     with open(path, "wb") as file:
         file.write(header.tobytes())
         for begin, end in itertools.pairwise(splits.tolist()):
             file.write(columns[:, begin:end].tobytes())
             file.write(b"".join([documents.texts[i] for i in order[begin:end]]))
-
-
-def append_keys(path: Path, held_out: np.ndarray, training: np.ndarray) -> None:
-    """Appends keys of held-out and of training documents to a spill file."""
-    with open(path, "ab") as file:
-        file.write(np.concatenate([[len(held_out)], held_out, training]).astype(np.int64).tobytes())
+        file.write(np.concatenate([[len(held_out_keys)], held_out_keys, training_keys]).astype(np.int64).tobytes())
 
 
 def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the documents' keys (held-out, training) that `append_keys` wrote."""
+    """Reads the documents' keys (held-out, training) in a spill file."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * (width - 1))
@@ -134,33 +130,23 @@ def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return keys[:count], keys[count:]
 
 
-def read_spill(path: Path, group: int, hashes_only: bool = False) -> Documents:
-    """Reads one group's documents from a spill file, without texts if `hashes_only`."""
-    with open(path, "rb") as file:
-        width = int(np.fromfile(file, np.int64, 1)[0]) // 16
-        file.seek(8 * group)
-        begin, end = np.fromfile(file, np.int64, 2)
-        file.seek(8 * (width + group))
-        first, last = np.fromfile(file, np.int64, 2)
-        file.seek(begin)
-        hashes, shards, lengths = np.fromfile(file, np.int64, 3 * (last - first)).reshape(3, -1)
-        data = b"" if hashes_only else file.read(end - file.tell())
-    if hashes_only:
-        return Documents(hashes, shards, [])
-    ends = np.cumsum(lengths).tolist()
-    return Documents(hashes, shards, [data[a:b] for a, b in zip([0, *ends[:-1]], ends)])
-
-
-def read_shard(paths: Iterable[Path], group: int, shard: int, hashes_only: bool = False) -> Documents:
-    """Reads a shard's documents from spill files, in the order of `paths`."""
+def read_shard(paths: Iterable[Path], shard: int, hashes_only: bool = False) -> Documents:
+    """Reads a shard's documents from spill files, in the order of `paths`, without texts if `hashes_only`."""
     hashes, texts = [np.zeros(0, np.int64)], []
     for path in paths:
-        documents = read_spill(path, group, hashes_only)
-        mine = documents.shards == shard
-        hashes.append(documents.hashes[mine])
-        texts += [text for text, wanted in zip(documents.texts, mine) if wanted]
-    found = np.concatenate(hashes)
-    return Documents(found, np.full(len(found), shard), texts)
+        with open(path, "rb") as file:
+            width = int(np.fromfile(file, np.int64, 1)[0]) // 16
+            file.seek(8 * shard)
+            begin, end = np.fromfile(file, np.int64, 2)
+            file.seek(8 * (width + shard))
+            first, last = np.fromfile(file, np.int64, 2)
+            file.seek(begin)
+            of_file, lengths = np.fromfile(file, np.int64, 2 * (last - first)).reshape(2, -1)
+            hashes.append(of_file)
+            if not hashes_only:
+                data, splits = file.read(end - file.tell()), [0, *np.cumsum(lengths).tolist()]
+                texts += [data[one:next_one] for one, next_one in itertools.pairwise(splits)]
+    return Documents(np.concatenate(hashes), texts)
 
 
 def batches(texts: Iterable[bytes], size: int) -> Iterator[list[bytes]]:

@@ -121,8 +121,7 @@ def _lay_out(ids, spans, sequence, special, between):
 
 def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batch: Examples) -> bytes:
     """Encodes examples as TFRecord bytes; masks them first if masking is static."""
-    examples, sequence = batch.input_ids.shape
-    columns = np.arange(sequence)
+    columns = np.arange(batch.input_ids.shape[1])
     present = columns < batch.lengths[:, None]
     special = (batch.input_ids == vocabulary.cls_id) | (batch.input_ids == vocabulary.sep_id)
     features = {
@@ -132,8 +131,8 @@ def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batc
     }
     if settings.masking == "dynamic":
         features["input_ids"] = batch.input_ids
-        counts = dict.fromkeys(features, batch.lengths) | {"next_sentence_labels": np.ones(examples, np.int32)}
-        return encode_records(features, counts)
+        of_tokens = dict.fromkeys(("input_ids", "segment_ids", "token_boundary"), batch.lengths)
+        return encode_records(features, of_tokens)
     masked, positions, originals, predicted = mask_examples(
         batch.input_ids, batch.lengths, batch.keys, settings.masking_rule, vocabulary
     )
@@ -144,4 +143,4 @@ def encode_examples(settings: BuildSettings, vocabulary: MaskingVocabulary, batc
         "masked_lm_ids": originals,
         "masked_lm_weights": (np.arange(positions.shape[1]) < predicted[:, None]).astype(np.float32),
     }
-    return encode_records(features, {name: np.full(examples, array.shape[1]) for name, array in features.items()})
+    return encode_records(features)

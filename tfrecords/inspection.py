@@ -10,7 +10,7 @@ from tqdm import tqdm
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import progress_bar, say_next
-from tfrecords.manifest import MANIFEST, word_rule_of
+from tfrecords.manifest import MANIFEST, listed_files, word_rule_of
 from tfrecords.reader import describe_records, read_examples
 from tfrecords.statistics import Statistics, readable
 from tfrecords.tokenizers.base import description_in
@@ -63,8 +63,7 @@ def _check_sums(paths: list[Path]) -> None:
     for path in progress_bar(paths, desc="checksums", unit=" files"):
         if not (path.parent / MANIFEST).exists():
             continue
-        splits = files.read_json(path.parent / MANIFEST)["splits"].values()
-        sums = {file["name"]: file["sha256"] for split in splits for file in split["files"]}
+        sums = {file["name"]: file["sha256"] for file in listed_files(files.read_json(path.parent / MANIFEST))}
         if files.sha256(path) != sums[path.name]:
             raise UserError(
                 f"'{path}' is not what {MANIFEST} beside it says (checksum); copy it again or build it anew"

@@ -65,9 +65,9 @@ def check_files(paths: list[Path], split: str) -> list[int]:
     """
     listed = {}
     for folder in {path.parent for path in paths}:
-        splits = read_folder(folder)["splits"]
-        listed |= {folder / file["name"]: file for files_of in splits.values() for file in files_of["files"]}
-        for file in splits[split]["files"]:
+        manifest = read_folder(folder)
+        listed |= {folder / file["name"]: file for file in listed_files(manifest)}
+        for file in manifest["splits"][split]["files"]:
             if not (folder / file["name"]).exists():
                 raise UserError(f"'{folder / file['name']}' is missing; copy it again or build the folder anew")
     for path in paths:
@@ -84,8 +84,7 @@ def check_files(paths: list[Path], split: str) -> list[int]:
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Writes the manifest as JSON with one line per file and setting."""
-    with files.replacing(folder / MANIFEST) as temporary:
-        temporary.write_text(_as_json(manifest, "") + "\n", encoding="utf-8")
+    files.write(folder / MANIFEST, _as_json(manifest, "") + "\n")
 
 
 def _as_json(value: Any, indent: str) -> str:
@@ -102,9 +101,13 @@ def _as_json(value: Any, indent: str) -> str:
 
 def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
     """Whether every file in the manifest exists and has the listed size."""
-    listed = [file for split in manifest["splits"].values() for file in split["files"]]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    return all(sizes.get(file["name"]) == file["bytes"] for file in listed)
+    return all(sizes.get(file["name"]) == file["bytes"] for file in listed_files(manifest))
+
+
+def listed_files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """The manifest's entries of record files, of all splits."""
+    return [file for split in manifest["splits"].values() for file in split["files"]]
 
 
 def _split_names(folder: Path, split: str) -> set[str] | None:

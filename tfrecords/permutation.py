@@ -67,15 +67,12 @@ class PermutationRows:
 
     def encode(self) -> bytes:
         features = {name: getattr(self, name) for name in ("input", "target", "is_masked", "seg_id")}
-        features["label"] = self.labels[:, None]
-        return encode_records(
-            features, {name: np.full(len(self.input), row.shape[1]) for name, row in features.items()}
-        )
+        return encode_records(features | {"label": self.labels[:, None]})
 
 
 def document_end_id(tokenizer: Tokenizer) -> int | None:
     """Id of the piece `DOCUMENT_END`, or None."""
-    return tokenizer.pieces.index(DOCUMENT_END) if DOCUMENT_END in tokenizer.pieces else None
+    return tokenizer.piece_ids.get(DOCUMENT_END)
 
 
 def make_streams(
@@ -171,11 +168,8 @@ def _lay_out(ids, begins, backwards, first, keys, words, special, lengths, goals
         begin = step * advance
         for stream in range(len(ids)):
             text, row, key = ids[stream], count + stream, keys[count + stream]
-            if begin + sequence > len(text):
-                return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
-            a_begin = begin + reuse
-            label, a_end, b_begin, b_end = _cut_pair(begins[stream], a_begin, sequence - reuse - 3, key)
-            if label < 0:
+            label, a_end, b_begin, b_end = _cut_pair(begins[stream], begin + reuse, sequence - reuse - 3, key)
+            if label < 0 or begin + sequence > len(text):
                 return inputs[:count], targets[:count], masks[:count], segments[:count], labels[:count]
             labels[row] = label
             _fill(text, begin, a_end, b_begin, b_end, special, inputs[row], targets[row], segments[row])

@@ -17,9 +17,8 @@ import tensorflow as tf
 
 from tfrecords.base.errors import UserError
 from tfrecords.lanes import stretches_of
-from tfrecords.manifest import find_records
 from tfrecords.randomness import derive
-from tfrecords.reader import check_expected, describe_records, read_file
+from tfrecords.reader import map_batches, open_records, read_file
 
 # Purposes of keys; `reader` and `lanes` have others.
 _FILES, _ORDERS = 6, 7
@@ -52,10 +51,7 @@ def read_permutations(
 
     Raises UserError like `read_examples`, for other records, or for numbers that do not fit them.
     """
-    split = "train" if training else "eval"
-    paths = find_records(patterns, split)
-    manifest, counts = describe_records(paths, split)
-    check_expected(manifest, expected or {}, paths[0].parent)
+    paths, manifest, counts = open_records(patterns, training, expected)
     if manifest.get("objective") != "permutation":
         raise UserError(
             f"the records in '{paths[0].parent}' are of masked words; build others with "
@@ -64,14 +60,8 @@ def read_permutations(
     plan = _Plan(paths, counts, manifest, batch_size, training, seed)
     share = _Share(manifest, batch_size, parts, num_workers, worker)
     steps = plan.steps(skip_batches).enumerate(start=skip_batches).map(share).unbatch()
-    batches = steps.map(
-        _PermutationParser(manifest, seed, perm_size), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-    )
     length = tf.data.INFINITE_CARDINALITY if training else max(0, plan.length - skip_batches) * parts
-    batches = batches.apply(tf.data.experimental.assert_cardinality(length))
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
+    return map_batches(steps, _PermutationParser(manifest, seed, perm_size), length)
 
 
 class _Plan:
@@ -174,11 +164,10 @@ class _PermutationParser:
             )
 
     def __call__(self, positions: tf.Tensor, records: tf.Tensor, is_reversed: tf.Tensor) -> dict[str, tf.Tensor]:
+        names = ("input", "is_masked", "seg_id")
         whole = tf.io.FixedLenFeature([self._sequence], tf.int64)
-        parsed = tf.io.parse_example(records, {name: whole for name in ("input", "is_masked", "seg_id")})
-        input_ids, is_masked, segment_ids = (
-            tf.cast(parsed[name], tf.int32) for name in ("input", "is_masked", "seg_id")
-        )
+        parsed = tf.io.parse_example(records, dict.fromkeys(names, whole))
+        input_ids, is_masked, segment_ids = (tf.cast(parsed[name], tf.int32) for name in names)
         orders = tf.numpy_function(self._orders, [positions], tf.int32)
         orders = tf.ensure_shape(orders, input_ids.shape)
         perm_mask, is_target = permutation_masks(input_ids, is_masked > 0, orders, self._reuse, self._special)

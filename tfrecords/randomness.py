@@ -11,7 +11,6 @@ from tfrecords.base.compiled import compiled
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-@compiled(inline="always")
 def mix(x):
     """SplitMix64's finalizer: uint64 -> uint64, a bijection."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -19,10 +18,13 @@ def mix(x):
     return x ^ (x >> np.uint64(31))
 
 
+_compiled_mix = compiled(mix, inline="always")
+
+
 @compiled(inline="always")
 def draw(key, counter):
     """Returns random number `counter` of the stream `key`: uint64."""
-    return mix(key + (np.uint64(counter) + np.uint64(1)) * GAMMA)
+    return _compiled_mix(key + (np.uint64(counter) + np.uint64(1)) * GAMMA)
 
 
 @compiled(inline="always")
@@ -42,11 +44,5 @@ def derive(*parts: int | np.ndarray) -> np.ndarray:
     key = np.zeros((), np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:
-            key = _mix_array(key + np.asarray(part).astype(np.int64).astype(np.uint64) + GAMMA)
+            key = mix(key + np.asarray(part).astype(np.int64).astype(np.uint64) + GAMMA)
     return key
-
-
-def _mix_array(x: np.ndarray) -> np.ndarray:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -73,11 +73,8 @@ def read_examples(
     )
     if worker >= num_workers:
         raise UserError(f"worker {worker} must be below num_workers {num_workers}")
-    split = "train" if training else "eval"
-    paths = find_records(patterns, split)
-    manifest, counts = describe_records(paths, split)
+    paths, manifest, counts = open_records(patterns, training, expected)
     total = sum(counts)
-    check_expected(manifest, expected or {}, paths[0].parent)
     if manifest.get("objective") == "permutation":
         raise UserError(
             f"the records in '{paths[0].parent}' are for --objective=permutation; permutation_reader reads them"
@@ -95,13 +92,15 @@ def read_examples(
         rows = _shared(rows.enumerate(start=skip), num_workers, worker)
     batches = rows.batch(batch_size, drop_remainder=training)
     parse = _Parser(manifest, paths[0].parent, seed, examples_per_row, row_multiple)
+    of_worker = len(range(skip + worker, total, num_workers))
+    return map_batches(batches, parse, tf.data.INFINITE_CARDINALITY if training else -(-of_worker // batch_size))
+
+
+def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.data.Dataset:
+    """Parses batches in parallel and ahead of their use. length: how many there are."""
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    if training:
-        batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    else:
-        # Keras warns of data that ran out unless it knows the number of batches.
-        of_worker = len(range(skip + worker, total, num_workers))
-        batches = batches.apply(tf.data.experimental.assert_cardinality(-(-of_worker // batch_size)))
+    # Keras warns of data that ran out unless it knows the number of batches.
+    batches = batches.apply(tf.data.experimental.assert_cardinality(length))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
@@ -125,6 +124,22 @@ def _shared(rows: tf.data.Dataset, num_workers: int, worker: int) -> tf.data.Dat
     return rows.shard(num_workers, worker) if num_workers > 1 else rows
 
 
+def open_records(
+    patterns: str | os.PathLike | Iterable[str], training: bool, expected: Mapping[str, Any] | None
+) -> tuple[list[Path], dict[str, Any], list[int]]:
+    """Finds the files of a split; returns them, their manifest and the number of examples in each.
+
+    Raises UserError if the manifest's entries differ from those in `expected`.
+    """
+    split = "train" if training else "eval"
+    paths = find_records(patterns, split)
+    manifest, counts = describe_records(paths, split)
+    for key, value in (expected or {}).items():
+        if manifest.get(key) != value:
+            raise UserError(f"the records in '{paths[0].parent}' have {key} {manifest.get(key)!r}, needed is {value!r}")
+    return paths, manifest, counts
+
+
 def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
     """Checks files against their manifest; returns the manifest and each file's number of examples.
 
@@ -134,13 +149,6 @@ def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], lis
         return read_manifest([str(path) for path in paths]), check_files(paths, split)
     manifest = describe_foreign(paths)
     return manifest, [file["examples"] for file in manifest["splits"]["train"]["files"]]
-
-
-def check_expected(manifest: dict[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
-    """Raises UserError if the manifest's entries differ from those in `expected`."""
-    for key, value in expected.items():
-        if manifest.get(key) != value:
-            raise UserError(f"the records in '{folder}' have {key} {manifest.get(key)!r}, needed is {value!r}")
 
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:

@@ -13,12 +13,13 @@ _INT64_LIST, _FLOAT_LIST = 0x1A, 0x12  # protobuf tags of tf.train.Feature's fie
 _HEADER, _FOOTER = 12, 4
 
 
-def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.ndarray]) -> bytes:
+def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.ndarray] | None = None) -> bytes:
     """Returns TFRecord bytes with one tf.train.Example for each row.
 
     features: arrays [examples, width] by name; float32 becomes a FloatList, whole numbers (from 0 to 2**31 - 1) and
-    bools an Int64List. counts: by name, how many values of each row to write, [examples].
+    bools an Int64List. counts: by name, how many values of each row to write, [examples]; all where there is none.
     """
+    counts = {name: np.full(len(array), array.shape[1]) for name, array in features.items()} | (counts or {})
     names = sorted(features)
     is_float = np.array([features[name].dtype == np.float32 for name in names])
     values = np.concatenate(

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -209,8 +210,7 @@ def _first_begin(file: IO[bytes], offset: int, size: int, pattern: re.Pattern, w
             if found and found.end() <= within and (found.end() < len(data) or not block):
                 return offset + found.end()
         if not block:
-            found = _LINE_END.search(data) if len(data) >= window else None
-            return offset + found.end() if found else size
+            return size
 
 
 def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterator[bytes]:
@@ -237,11 +237,11 @@ def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterato
 def _clean_blocks(raw: IO[bytes], path: str, start: int, end: int | None) -> Iterator[bytes]:
     raw.seek(start)
     file = gzip.GzipFile(fileobj=raw) if is_gzipped(path) else raw
-    left = end - start if end is not None else None
+    left = sys.maxsize if end is None else end - start
     held = b""
     first = start == 0
-    while block := file.read(_READ_BYTES if left is None else min(left, _READ_BYTES)):
-        left = left if left is None else left - len(block)
+    while block := file.read(min(left, _READ_BYTES)):
+        left -= len(block)
         if first:
             check_text(path, block[:HEAD_BYTES], "corpus file ")
         block = held + (block.removeprefix(b"\xef\xbb\xbf") if first else block)

@@ -1,7 +1,8 @@
 """Statistics of examples, and the share of unknown tokens in a corpus."""
 
+import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,6 @@ class Statistics:
         examples = int(self.lengths.sum())
         tokens = int((self.lengths * np.arange(len(self.lengths))).sum())
         predictions = int((self.predictions * np.arange(len(self.predictions))).sum())
-        share = {
-            name: count / max(predictions, 1)
-            for name, count in (("mask", self.masked), ("kept", self.kept), ("random", self.replaced))
-        }
         return {
             "examples": examples,
             "tokens": tokens,
@@ -71,7 +68,9 @@ class Statistics:
             "padding_share": 1 - tokens / max(examples * (len(self.lengths) - 1), 1),
             "predictions": predictions,
             "mask_rate": predictions / max(tokens, 1),
-            **{f"{name}_share": value for name, value in share.items()},
+            "mask_share": self.masked / max(predictions, 1),
+            "kept_share": self.kept / max(predictions, 1),
+            "random_share": self.replaced / max(predictions, 1),
             "pair_share": self.pairs / max(examples, 1),
             "label_1_share": self.labels / max(examples, 1),
             "run_shares": (self.runs[1:] / max(self.runs.sum(), 1)).tolist(),
@@ -104,7 +103,7 @@ def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text
     """Share of unknown tokens in a sample of the corpus, 0 to 1."""
     tokens = unknown = 0
     for section in _places(paths):
-        for chunk in _first(sections.read_chunks(section, _BYTES)):
+        for chunk in itertools.islice(sections.read_chunks(section, _BYTES), 1):
             texts = [text.decode() for text in corpus.read_texts(chunk, text_field) if isinstance(text, bytes)]
             ids, _ = tokenizer.encode_batch(texts)
             tokens += len(ids)
@@ -135,9 +134,3 @@ def _places(paths: Sequence[str | os.PathLike]) -> list[sections.Section]:
         if start < size:
             places[path, start] = sections.Section(path, start, min(start + _BYTES, size))
     return list(places.values())
-
-
-def _first(chunks: Iterator[sections.Chunk]) -> Iterator[sections.Chunk]:
-    for chunk in chunks:
-        yield chunk
-        return

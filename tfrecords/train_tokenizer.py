@@ -89,9 +89,9 @@ def main(settings: TokenizerSettings) -> None:
 
 def _train(settings: TokenizerSettings, prefix: Path) -> None:
     lines = _lines(settings.input, settings.text_field, settings.max_lines)
-    is_bpe = settings.kind == "bpe"
-    if is_bpe:
+    if settings.kind == "bpe":
         vocabulary = train_bpe(lines, settings.vocab_size, settings.hard_vocab_limit)
+        path, listing = Path(f"{prefix}.json"), bpe_listing(vocabulary)
     else:
         vocabulary = train_tokenizer(
             lines,
@@ -101,12 +101,9 @@ def _train(settings: TokenizerSettings, prefix: Path) -> None:
             settings.hard_vocab_limit,
             settings.keep_accents,
         )
-    path = Path(f"{prefix}.json" if is_bpe else f"{prefix}.model")
-    listing = bpe_listing(vocabulary) if is_bpe else vocabulary_listing(vocabulary)
-    with files.replacing(f"{prefix}.vocab") as temporary:
-        temporary.write_text(listing, encoding="utf-8")
-    with files.replacing(path) as temporary:
-        temporary.write_bytes(vocabulary)
+        path, listing = Path(f"{prefix}.model"), vocabulary_listing(vocabulary)
+    files.write(f"{prefix}.vocab", listing)
+    files.write(path, vocabulary)
     print(f"wrote {path} and {prefix}.vocab: {listing.count(chr(10)):,} pieces, sha256 {files.sha256(path)}")
     say_next(
         f"python -m tfrecords.create_pretraining_data --input='{settings.input}' --output_dir=data --tokenizer={path}"

@@ -1,11 +1,10 @@
 """Tasks of a build's worker processes: assigning documents to shards, and writing each shard's file."""
 
-import dataclasses
 import hashlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +15,10 @@ from tfrecords.build_settings import BuildSettings
 from tfrecords.deal import (
     Deal,
     Documents,
-    append_keys,
     batches,
     hash_texts,
     occurrences,
     read_shard,
-    read_spill,
     write_spill,
 )
 from tfrecords.duplicates import loose_hashes, split_hashes
@@ -73,9 +70,8 @@ class Worker:
             keys = loose_hashes(batch) if deal.threshold > 0 else np.zeros(len(batch), np.int64)
             shards, chance = deal.shard_of(hashes, of_split), deal.chance(of_split)
             held_out = chance < deal.threshold
-            path = spill_path(self.parts, "piece", number, report["blocks"])
-            write_spill(path, shards // deal.group_size, Documents(hashes, shards, batch), deal.groups)
-            append_keys(path, keys[held_out], keys[~held_out])
+            path = spill_path(self.parts, number, report["blocks"])
+            write_spill(path, Documents(hashes, batch), shards, deal.shards, keys[held_out], keys[~held_out])
             report["blocks"] += 1
             report["block_bytes"].append(path.stat().st_size)
             report["documents"] += len(batch)
@@ -104,38 +100,12 @@ class Worker:
                     if len(bad_lines) > max_bad_lines:
                         raise too_many(bad_lines, max_bad_lines)
 
-    def regroup(self, deal: Deal, group: int, blocks: list[Path], piece_bytes: int, key: str) -> dict[str, Any]:
-        """Divides the spilled documents of a group of shards into spill files by shard."""
-        hashes, shards = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-
-        def texts() -> Iterator[bytes]:
-            for path in blocks:
-                documents = read_spill(path, group)
-                hashes.append(documents.hashes)
-                shards.append(documents.shards)
-                yield from documents.texts
-
-        report: dict[str, Any] = {"key": key, "blocks": 0, "block_bytes": []}
-        for batch in batches(texts(), piece_bytes):
-            (of_batch, later), (to_shards, later_shards) = (
-                np.split(np.concatenate(column), [len(batch)]) for column in (hashes, shards)
-            )
-            path = spill_path(self.parts, "group", group, report["blocks"])
-            documents = Documents(of_batch, to_shards, batch)
-            write_spill(path, to_shards - group * deal.group_size, documents, deal.group_size)
-            hashes[:], shards[:] = [later], [later_shards]
-            report["blocks"] += 1
-            report["block_bytes"].append(path.stat().st_size)
-        files.write_json(report_path(self.parts, "group", group), report, durable=False)
-        return report
-
-    def build(self, deal: Deal, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
+    def build(self, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
         """Writes a shard and returns its manifest entry, or `earlier` if that is of the same documents."""
-        group = shard % deal.group_size if deal.group_size > 1 else shard
-        if earlier and earlier["source"] == _source(read_shard(blocks, group, shard, hashes_only=True)):
+        if earlier and earlier["source"] == _source(read_shard(blocks, shard, hashes_only=True)):
             return earlier
         self._warm_up()
-        documents = read_shard(blocks, group, shard)
+        documents = read_shard(blocks, shard)
         report = {"source": _source(documents), "text_bytes": sum(map(len, documents.texts))}
         report |= self._write(part_path(self.parts, shard, self.settings.gzip), self._tokenize(documents))
         files.write_json(report_path(self.parts, "shard", shard), report)
@@ -146,47 +116,48 @@ class Worker:
         if self._is_warm:
             return
         with compiled.in_turn():
-            hashes = np.arange(2)
-            documents = Documents(hashes, hashes, [b"a b c d\ne f g h\ni"] * 2)
-            settings = dataclasses.replace(self.settings, dupe_factor=1)
-            for _, block in self._encode(settings, self._tokenize(documents)):
+            documents = Documents(np.arange(2), [b"a b c d\ne f g h\ni"] * 2)
+            for _, block in self._encode(self._tokenize(documents), copies=1):
                 self._count_masks(block)
         self._is_warm = True
 
     # A few documents at a time: text is larger than ids.
     def _tokenize(self, documents: Documents) -> "_Tokenized":
-        tokenized = _Tokenized()
+        tokenized = _Tokenized(self.tokenizer)
         keys = derive(self.settings.seed, _ORDER, documents.hashes)
         order = np.lexsort([documents.hashes, keys])
         hashes = documents.hashes[order]
         tokenized.numbers = derive(hashes, occurrences(hashes)).astype(np.int64)
         for index in order.tolist():
             text, documents.texts[index] = documents.texts[index], b""
-            tokenized.add(text.decode().split("\n") if text else [], self.tokenizer)
-        tokenized.flush(self.tokenizer)
+            tokenized.add(text.decode().split("\n") if text else [])
+        tokenized.flush()
         return tokenized
 
     def _write(self, path: Path, documents: "_Tokenized") -> dict[str, Any]:
         counts = {"documents": len(documents.numbers), "examples": 0, "tokens": 0, "label_1": 0}
-        with files.replacing(path) as temporary, open(temporary, "wb") as file:
-            writer = _HashingWriter(file, self.settings.gzip)
-            for records, block in self._encode(self.settings, documents):
-                writer.write(records)
-                if not counts["examples"]:
-                    counts |= self._count_masks(block)
-                counts["examples"] += len(block.lengths)
-                counts["tokens"] += int(block.lengths.sum())
-                counts["label_1"] += int(block.labels.sum())
-            writer.finish()
-            file.flush()
-        return counts | {"bytes": writer.bytes, "sha256": writer.sha256}
+        compressor = zlib.compressobj(6, wbits=31) if self.settings.gzip else None
+        with files.replacing(path) as temporary:
+            with open(temporary, "wb") as file:
+                for records, block in self._encode(documents, self.settings.dupe_factor):
+                    file.write(compressor.compress(records) if compressor else records)
+                    if not counts["examples"]:
+                        counts |= self._count_masks(block)
+                    counts["examples"] += len(block.lengths)
+                    counts["tokens"] += int(block.lengths.sum())
+                    counts["label_1"] += int(block.labels.sum())
+                if compressor:
+                    file.write(compressor.flush())
+            # Just written, the file is still in memory.
+            return counts | {"bytes": temporary.stat().st_size, "sha256": files.sha256(temporary)}
 
     def _count_masks(self, block: Any) -> dict[str, int]:
         is_masked = self.settings.objective == "masked" and len(block.lengths) > 0
         return count_masks(self.settings, self.vocabulary, block) if is_masked else {}
 
-    def _encode(self, settings: BuildSettings, documents: "_Tokenized") -> Iterator[tuple[bytes, Any]]:
-        for copy in range(settings.dupe_factor if len(documents.numbers) else 0):
+    def _encode(self, documents: "_Tokenized", copies: int) -> Iterator[tuple[bytes, Any]]:
+        settings = self.settings
+        for copy in range(copies if len(documents.numbers) else 0):
             if settings.objective == "permutation":
                 yield from encode_streams(settings, self.vocabulary, self.end_id, *documents.arrays(), copy)
                 continue
@@ -198,23 +169,23 @@ class Worker:
 
 
 class _Tokenized:
-    def __init__(self):
-        self.numbers = np.zeros(0, np.int64)
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer, self.numbers = tokenizer, np.zeros(0, np.int64)
         self._sizes: list[int] = []
         self._ids: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
         self._waiting: list[str] = []
         self._characters = 0
 
-    def add(self, sentences: list[str], tokenizer: Tokenizer) -> None:
+    def add(self, sentences: list[str]) -> None:
         self._sizes.append(len(sentences))
         self._waiting += sentences
         self._characters += sum(map(len, sentences))
         if self._characters > _CHARACTERS:
-            self.flush(tokenizer)
+            self.flush()
 
-    def flush(self, tokenizer: Tokenizer) -> None:
-        ids, splits = tokenizer.encode_batch(self._waiting)
+    def flush(self) -> None:
+        ids, splits = self._tokenizer.encode_batch(self._waiting)
         self._ids.append(ids)
         self._lengths.append(np.diff(splits))
         self._waiting, self._characters = [], 0
@@ -223,27 +194,6 @@ class _Tokenized:
         self._ids, self._lengths = [np.concatenate(self._ids)], [np.concatenate(self._lengths)]
         sentence_splits = np.concatenate([[0], np.cumsum(self._lengths[0])]).astype(np.int64)
         return self._ids[0], sentence_splits, np.cumsum([0, *self._sizes]), self.numbers
-
-
-class _HashingWriter:
-    def __init__(self, file: BinaryIO, gzip: bool):
-        self._file, self._hash, self.bytes = file, hashlib.sha256(), 0
-        self._compressor = zlib.compressobj(6, wbits=31) if gzip else None
-
-    def write(self, data: bytes) -> None:
-        self._put(self._compressor.compress(data) if self._compressor else data)
-
-    def finish(self) -> None:
-        self._put(self._compressor.flush() if self._compressor else b"")
-
-    def _put(self, data: bytes) -> None:
-        self._file.write(data)
-        self._hash.update(data)
-        self.bytes += len(data)
-
-    @property
-    def sha256(self) -> str:
-        return self._hash.hexdigest()
 
 
 def _source(documents: Documents) -> str:
@@ -262,9 +212,9 @@ def part_path(parts: Path, shard: int, gzip: bool) -> Path:
     return parts / f"shard-{shard:06d}.tfrecord{'.gz' if gzip else ''}"
 
 
-def spill_path(parts: Path, kind: str, number: int, block: int) -> Path:
+def spill_path(parts: Path, piece: int, block: int) -> Path:
     """Path of a spill file."""
-    return parts / f"{kind}-{number:06d}-{block:04d}.spill"
+    return parts / f"piece-{piece:06d}-{block:04d}.spill"
 
 
 def report_path(parts: Path, kind: str, number: int) -> Path:

@@ -101,7 +101,3 @@ def build_text(folder, text, tokenizer, name="data", workers=1, max_bad_lines=0,
 def contents(folder: Path) -> dict[str, bytes]:
     """The files of a folder by their names."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
-def records_in(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in contents(folder).items() if ".tfrecord" in name}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.tfrecords.conftest import SMALL, SMALL_CHUNKS, build_text, contents, records_in
+from tests.tfrecords.conftest import SMALL, SMALL_CHUNKS, build_text, contents
 from tests.tfrecords.test_permutation import PERMUTATION
-from tfrecords import builder, deal
+from tfrecords import builder
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.build_settings import BuildSettings
@@ -165,7 +165,7 @@ def test_a_lost_file_is_built_again_alone(one_worker, build_corpus, cut_off, tmp
         (folder / ".parts/shard-000005.json").write_bytes(b"")
         del before["train-00005-of-" + next(iter(before)).split("-of-")[1]]
     built, make = [], Worker.build
-    monkeypatch.setattr(Worker, "build", lambda *task: built.append(task[2]) or make(*task))
+    monkeypatch.setattr(Worker, "build", lambda *task: built.append(task[1]) or make(*task))
     build_corpus(folder)
     assert built == ([1, 5] if kill else [1])
     assert contents(folder) == contents(one_worker)
@@ -241,18 +241,12 @@ def test_a_part_that_was_cut_off_is_built_again(build, build_corpus, cut_off, tm
 
 
 @pytest.mark.parametrize("what, size", [("*.spill", 0.5), ("*.spill", 0), ("*.json", 0.5), ("*.json", 0)])
-def test_what_was_cut_off_between_the_passes_is_made_again(
-    one_worker, build_corpus, cut_off, tmp_path, monkeypatch, what, size
-):
+def test_what_was_cut_off_between_the_passes_is_made_again(one_worker, build_corpus, cut_off, tmp_path, what, size):
     """As a power cut leaves files that nobody waited for."""
-    monkeypatch.setattr(deal, "FAN_OUT", 3)
     cut_off(tmp_path, owner=Worker, method="build")
-    cut = [path for kind in ("piece", "group") for path in (tmp_path / ".parts").glob(kind + what)]
-    assert len(cut) > 1
+    cut = list((tmp_path / ".parts").glob(f"piece{what}"))
+    assert cut
     for path in cut:
         path.write_bytes(path.read_bytes()[: int(path.stat().st_size * size)])
     build_corpus(tmp_path)
-    # The pieces are larger in the list of inputs only.
-    assert records_in(tmp_path) == records_in(one_worker)
-    ours, theirs = (files.read_json(folder / "manifest.json")["splits"] for folder in (tmp_path, one_worker))
-    assert ours == theirs
+    assert contents(tmp_path) == contents(one_worker)

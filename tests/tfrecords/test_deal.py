@@ -67,4 +67,3 @@ def test_the_size_of_a_shard_grows_with_the_corpus():
     assert list(sizes.values()) == [8, 8, 8, 16, 160, 160]
     large = Deal.of(config.for_corpus(10**12), 10**12)
     assert 5500 < large.train < 6000 and 600 < large.eval < 650
-    assert large.groups <= 256

@@ -96,10 +96,15 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
+def write(path: str | os.PathLike, content: str | bytes, durable: bool = True) -> None:
+    """Writes a file atomically, text as UTF-8."""
+    with replacing(path, durable) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def write_json(path: str | os.PathLike, value: Any, durable: bool = True) -> None:
     """Writes an indented JSON file atomically."""
-    with replacing(path, durable) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", durable)
 
 
 # Of vocabularies, settings and descriptions; the largest vocabulary that is read here has 17 MB. Parsed, JSON of this

@@ -10,6 +10,7 @@
 
 import dataclasses
 import difflib
+import operator
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,12 +94,7 @@ class CheckedSettings:
         raise UserError(f"--{flag_name(field)}={value} must be {_range(**said)}{also}")
 
 
-_HOLDS = {
-    "at_least": lambda value, bound: value >= bound,
-    "above": lambda value, bound: value > bound,
-    "at_most": lambda value, bound: value <= bound,
-    "below": lambda value, bound: value < bound,
-}
+_HOLDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
 def _plain(number: float) -> str:

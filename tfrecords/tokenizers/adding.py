@@ -51,7 +51,6 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     lengths = _lengths(tokenizer, words)
     new = [word for word, length in zip(words, lengths) if length != 1 and len(word.split()) == 1]
     larger = _ADDERS[tokenizer.kind](tokenizer, new)
-    larger = larger.with_lowers_first() if tokenizer.lowers_first else larger
     parted = [word for word, length in zip(words, _lengths(larger, words)) if length != 1]
     if parted:
         raise UserError(
@@ -95,8 +94,7 @@ def _add_to_sentencepiece(tokenizer: Any, words: list[str]) -> Tokenizer:
         former = sum(scores[number] for number in processor.encode(word))
         known[name].score = former + _MARGIN * len(name)
     proto.trainer_spec.vocab_size = len(proto.pieces)
-    vocabulary = proto.SerializeToString(deterministic=True)
-    return type(tokenizer)(vocabulary, tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+    return tokenizer.with_vocabulary(proto.SerializeToString(deterministic=True))
 
 
 def _add_to_bytes(tokenizer: Any, words: list[str]) -> Tokenizer:
@@ -115,8 +113,7 @@ def _add_to_bytes(tokenizer: Any, words: list[str]) -> Tokenizer:
             if first not in ids:
                 last += 1
                 ids[first] = last
-    file = as_tokenizer_json(dataclasses.replace(rules, ids=ids, merges=merges))
-    return type(tokenizer)(file, roles=rules.roles, special_in_text=tokenizer.special_in_text)
+    return tokenizer.with_vocabulary(as_tokenizer_json(dataclasses.replace(rules, ids=ids, merges=merges)))
 
 
 _ADDERS: dict[str, Callable[[Any, list[str]], Tokenizer]] = {
@@ -134,13 +131,9 @@ def frequent_words(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> li
     letters = np.array([_is_of_letters(tokenizer, number) for number in range(tokenizer.vocab_size)])
     letters[tokenizer.special_ids] = False
     found = collections.Counter[bytes]()
-    batch = list[str]()
-    for line in lines:
-        batch.append(line)
-        if len(batch) == _BATCH:
-            found.update(_cut_words(tokenizer, batch, letters))
-            batch.clear()
-    found.update(_cut_words(tokenizer, batch, letters))
+    lines = iter(lines)
+    while batch := list(itertools.islice(lines, _BATCH)):
+        found.update(_cut_words(tokenizer, batch, letters))
     saved = collections.Counter[str]()
     for key, times in found.items():
         ids = np.frombuffer(key, np.int32)
@@ -159,8 +152,6 @@ def _is_of_letters(tokenizer: Any, number: int) -> bool:
 
 
 def _cut_words(tokenizer: Tokenizer, lines: Sequence[str], letters: np.ndarray) -> Iterable[bytes]:
-    if not lines:
-        return
     ids, splits = tokenizer.encode_batch(lines)
     ids = ids.astype(np.int32)
     is_start = np.append(tokenizer.word_starts[ids], True)

@@ -4,10 +4,10 @@ Only SentencePiece segmentations of equal score can differ (see `unigram`).
 """
 
 import abc
+import functools
 import hashlib
 import os
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,9 +72,18 @@ class Tokenizer(abc.ABC):
         self.vocabulary = vocabulary
         self.lower_case, self.keep_accents = lower_case, keep_accents
 
+    def options(self) -> dict[str, Any]:
+        """Returns the arguments that make this tokenizer of its vocabulary."""
+        return {"lower_case": self.lower_case, "keep_accents": self.keep_accents}
+
     def __reduce__(self):
-        made_of = (self.vocabulary, self.lower_case, type(self).file_name, self.keep_accents)
-        return type(self), made_of, {name: getattr(self, name) for name in ("cls_last", "lowers_first", "table_rows")}
+        state = {name: getattr(self, name) for name in ("cls_last", "lowers_first", "table_rows")}
+        return functools.partial(type(self), **self.options()), (self.vocabulary,), state
+
+    def with_vocabulary(self, vocabulary: bytes, **changes: Any) -> Self:
+        """Returns a tokenizer of another vocabulary, with the options of this one except for `changes`."""
+        other = type(self)(vocabulary, **self.options() | changes)
+        return other.with_lowers_first() if self.lowers_first else other
 
     def with_cls_last(self, cls_last: bool) -> Self:
         return self if cls_last == self.cls_last else self._with(cls_last=cls_last)
@@ -125,7 +134,12 @@ class Tokenizer(abc.ABC):
     def vocab_size(self) -> int:
         return len(self.pieces)
 
-    @cached_property
+    @functools.cached_property
+    def piece_ids(self) -> dict[str, int]:
+        """Id of each piece; of equal pieces, the last one's."""
+        return {piece: number for number, piece in enumerate(self.pieces)}
+
+    @functools.cached_property
     def sha256(self) -> str:
         """Digest of kind, case and accent rules and vocabulary; equal exactly for tokenizers with equal ids."""
         # Digests from before `keep_accents` existed stay valid.
@@ -138,12 +152,12 @@ class Tokenizer(abc.ABC):
     def word_starts(self) -> np.ndarray:
         """Whether each piece begins a word by the rule "published" of `words`, bool [vocab_size]."""
 
-    @cached_property
+    @functools.cached_property
     def script_word_starts(self) -> np.ndarray:
         """Like `word_starts`, for scripts with white space between words; see `words` for others."""
         return self.word_starts
 
-    @cached_property
+    @functools.cached_property
     def piece_bytes(self) -> list[bytes]:
         """Each piece in UTF-8, possibly with partial characters; the name of each non-text token."""
         return [piece.encode() for piece in self.pieces]
@@ -210,8 +224,7 @@ class Tokenizer(abc.ABC):
         """Writes the files that `load_tokenizer(folder)` reads."""
         folder = files.make_output_dir(folder)
         former = description_in(folder)
-        with files.replacing(folder / self.file_name) as temporary:
-            temporary.write_bytes(self.vocabulary)
+        files.write(folder / self.file_name, self.vocabulary)
         files.write_json(folder / DESCRIPTION_FILE, {"format_version": DESCRIPTION_FORMAT} | self.description())
         if former not in (None, folder / DESCRIPTION_FILE, folder / self.file_name):
             former.unlink()
@@ -221,6 +234,13 @@ def check_last_id(last: int, pieces: int, where: str | os.PathLike) -> None:
     """Raises UserError if the last id is far above the number of pieces."""
     if last >= pieces + _MOST_UNUSED:
         raise UserError(f"'{where}' has the id {last:,} but {pieces:,} pieces; copy or download it again")
+
+
+def pieces_by_id(ids: dict[str, int], unused: str, where: str | os.PathLike) -> list[str]:
+    """Pieces in the order of their ids. An id without a piece, which must not shift later ones, gets `unused`."""
+    pieces = {number: piece for piece, number in ids.items()}
+    check_last_id(max(pieces), len(pieces), where)
+    return [pieces.get(number, unused.format(number)) for number in range(max(pieces) + 1)]
 
 
 def description_in(folder: str | os.PathLike) -> Path | None:

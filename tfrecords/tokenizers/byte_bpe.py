@@ -9,13 +9,13 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from tfrecords.base.files import parse_json
 from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.base import Tokenizer, check_last_id
+from tfrecords.tokenizers.base import Tokenizer, pieces_by_id
 from tfrecords.tokenizers.byte_bpe_file import ROLES, as_tokenizer_json, parse_rules, piece_bytes
 from tfrecords.tokenizers.byte_segmenter import ByteSegmenter
 from tfrecords.tokenizers.byte_text import TextReader, check_cut_tokens
@@ -41,13 +41,11 @@ class ByteBPETokenizer(Tokenizer):
     def __init__(
         self,
         vocabulary: bytes,
-        lower_case: bool = False,
         path: str | os.PathLike = "tokenizer.json",
-        keep_accents: bool = False,
         roles: dict[str, str] | None = None,
         special_in_text: bool = False,
     ):
-        super().__init__(vocabulary, False, False)
+        super().__init__(vocabulary, lower_case=False)
         values = parse_json(vocabulary, path)
         self.rules = parse_rules(values, roles or {}, str(path))
         self.special_in_text = special_in_text
@@ -57,18 +55,13 @@ class ByteBPETokenizer(Tokenizer):
             ids[self.rules.roles[role]] for role in ROLES
         )
         self.separators_between, self.second_segment_id = self.rules.separators_between, self.rules.second_segment_id
-        names = {number: piece for piece, number in ids.items()}
-        check_last_id(max(names), len(names), path)
-        # An unused id must not shift later ones.
-        self.pieces = [names.get(number, f"[unused{number}]") for number in range(max(names) + 1)]
+        self.pieces = pieces_by_id(ids, "[unused{}]", path)
 
-    def __reduce__(self):
-        made_of = type(self), self.vocabulary, self.rules.roles, self.special_in_text
-        return _made_again, made_of, super().__reduce__()[2]
+    def options(self) -> dict[str, Any]:
+        return {"roles": self.rules.roles, "special_in_text": self.special_in_text}
 
-    def reading_special_strings(self) -> "ByteBPETokenizer":
-        other = _made_again(type(self), self.vocabulary, self.rules.roles, True)
-        return other.with_lowers_first() if self.lowers_first else other
+    def reading_special_strings(self) -> Self:
+        return self.with_vocabulary(self.vocabulary, special_in_text=True)
 
     @cached_property
     def sha256(self) -> str:
@@ -208,9 +201,3 @@ class ByteBPETokenizer(Tokenizer):
         from tfrecords.tokenizers.byte_bpe_in_graph import ByteBPEInGraph
 
         return ByteBPEInGraph(self)
-
-
-def _made_again(
-    kind: type[ByteBPETokenizer], vocabulary: bytes, roles: dict[str, str], special_in_text: bool
-) -> ByteBPETokenizer:
-    return kind(vocabulary, roles=roles, special_in_text=special_in_text)

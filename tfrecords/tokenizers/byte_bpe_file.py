@@ -11,7 +11,7 @@ from tfrecords.tokenizers import other_files
 from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
 from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.folder_files import added_token
-from tfrecords.tokenizers.row_template import as_template, framing, pair_rules
+from tfrecords.tokenizers.row_template import as_template, framing, usual_pair
 
 # The names of the special tokens in the order of search: RoBERTa's, BERT's, GPT-NeoX's.
 ROLES = {
@@ -131,12 +131,8 @@ def _parse(values: dict[str, Any], parting: list[dict[str, Any]], roles: dict[st
         any(step["trim_offsets"] for step in trimming),
         any(step.get("add_prefix_space", True) for step in trimming),
         compose=bool(other_files.steps_of(values, "normalizer")),
-        **(pair or _usual_pair(roles)),
+        **(pair or usual_pair(roles["cls"])),
     )
-
-
-def _usual_pair(roles: dict[str, str]) -> dict[str, int]:
-    return pair_rules(2, 0) if roles["cls"] == ROLES["cls"][0] else pair_rules(1, 1)
 
 
 def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> str:
@@ -193,7 +189,7 @@ def rules_of_files(
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(f"'{where}' and its merges.txt are no byte-level BPE's; copy them again") from error
     tokens = tuple(sorted((special | listed).values(), key=lambda token: token.id))
-    return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **_usual_pair(names)), where)
+    return _checked(ByteBPERules(ids, pairs, tokens, names, **settings, **usual_pair(names["cls"])), where)
 
 
 def as_tokenizer_json(rules: ByteBPERules) -> bytes:

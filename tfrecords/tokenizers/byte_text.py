@@ -10,9 +10,9 @@ import numpy as np
 from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.base import UnknownTokenizer
 from tfrecords.tokenizers.byte_words import FIRST_TOKEN
-from tfrecords.tokenizers.unicode_classes import SPACE, ranges
+from tfrecords.tokenizers.unicode_classes import SPACE, characters
 
-_SPACES = "".join(chr(code) for first, last in ranges(SPACE) for code in range(first, last + 1))
+_SPACES = "".join(characters(SPACE))
 # The content of a character class of Python's regular expressions.
 SPACES = re.escape(_SPACES)
 

@@ -60,25 +60,22 @@ def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
             f"a vocabulary of kind {tokenizer.kind} cannot take over the pieces of one of kind {former.kind}; "
             "use one of the same kind"
         )
-    known = {piece: number for number, piece in enumerate(former.pieces)}
     roles = {getattr(tokenizer, f"{role}_id"): getattr(former, f"{role}_id") for role in SPECIAL}
     parts_of = _PARTS[tokenizer.kind](former)
-    found, new = list[Sequence[int]](), 0
+    found, kept_ids, new, unknown = list[Sequence[int]](), set[int](), 0, 0
     for number, piece in enumerate(tokenizer.pieces):
-        same = roles.get(number, known.get(piece))
-        new += same is None
-        found.append([same] if same is not None else parts_of(tokenizer, number) or [former.unk_id])
+        same = roles.get(number, former.piece_ids.get(piece))
+        if same is None:
+            parts = parts_of(tokenizer, number) or [former.unk_id]
+            new += 1
+            unknown += list(parts) == [former.unk_id]
+        else:
+            parts = [same]
+            kept_ids.add(same)
+        found.append(parts)
     ids = np.array([one for parts in found for one in parts], np.int64)
     splits = np.cumsum([0, *map(len, found)], dtype=np.int64)
-    kept = len(found) - new
-    same_ids = {
-        int(parts[0]) for number, parts in enumerate(found) if number in roles or tokenizer.pieces[number] in known
-    }
-    unknown = sum(
-        list(parts) == [former.unk_id] and number not in roles and tokenizer.pieces[number] not in known
-        for number, parts in enumerate(found)
-    )
-    return Carried(ids, splits, kept, new, former.vocab_size - len(same_ids), unknown)
+    return Carried(ids, splits, len(found) - new, new, former.vocab_size - len(kept_ids), unknown)
 
 
 # What each makes takes the new tokenizer and the id of a piece there, and gives the piece's former ids.
@@ -86,7 +83,7 @@ _Parts = Callable[[Any, int], Sequence[int]]
 
 
 def _of_wordpiece(former: Any) -> _Parts:
-    known = {piece: number for number, piece in enumerate(former.pieces)}
+    known = former.piece_ids
 
     def parts(tokenizer: Any, number: int) -> Sequence[int]:
         piece = tokenizer.pieces[number]

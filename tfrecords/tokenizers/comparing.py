@@ -50,7 +50,7 @@ def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
 def _other_rules(given: Any, own: Any) -> str:
     if given.kind == "bpe":
         names = (name for name in _RULES_OF_BYTES if getattr(given.rules, name) != getattr(own.rules, name))
-        return "".join(f"other {name.replace('_', ' ')}" for name in [*names][:1])
+        return next((f"other {name.replace('_', ' ')}" for name in names), "")
     if given.kind == "wordpiece" and given.rules.digest_text() != own.rules.digest_text():
         return "other rules of WordPiece"
     if given.kind == "sentencepiece" and given.vocabulary != own.vocabulary:

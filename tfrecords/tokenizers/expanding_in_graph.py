@@ -33,7 +33,7 @@ def characters_and_tokens(
     if first:
         texts = tf.strings.regex_replace(texts, _pattern(first), rf"{_BEFORE}{_OPEN}\0{_CLOSE}")
     codes = tf.strings.unicode_decode(texts, "UTF-8")
-    of_text = ~_is_in(codes.flat_values, _BEFORE + _OPEN + _CLOSE)
+    of_text = ~is_in(codes.flat_values, _BEFORE + _OPEN + _CLOSE)
     ends = tf.math.cumsum(tf.cast(of_text, tf.int64))
     before = tf.gather(tf.concat([[0], ends], axis=0), codes.row_starts())
     ends -= tf.gather(before, codes.value_rowids())
@@ -46,14 +46,14 @@ def characters_and_tokens(
             texts = tf.strings.regex_replace(texts, pattern, rf"\1{_LATER_BEFORE}{_LATER_OPEN}\2{_LATER_CLOSE}")
             texts = tf.strings.regex_replace(texts, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE, "")
             codes = tf.strings.unicode_decode(texts, "UTF-8")
-            is_old = ~_is_in(codes.flat_values, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE)
+            is_old = ~is_in(codes.flat_values, _LATER_BEFORE + _LATER_OPEN + _LATER_CLOSE)
             # A mark has the span of the character after it.
             former = tf.math.cumsum(tf.cast(is_old, tf.int64), exclusive=True)
             former = tf.minimum(former, tf.size(places[0], out_type=tf.int64) - 1)
             places = tuple(tf.gather(place, former) for place in places)
         codes, begins, ends = _expand_around_tokens(codes, table)
         places = tf.gather(places[0], begins), tf.gather(places[1], ends - 1)
-    is_mark = _is_in(codes.flat_values, _BEFORE + _CLOSE + _LATER_BEFORE + _LATER_CLOSE)
+    is_mark = is_in(codes.flat_values, _BEFORE + _CLOSE + _LATER_BEFORE + _LATER_CLOSE)
     codes = codes.with_flat_values(tf.where(is_mark, ord(" "), codes.flat_values))
     return codes, *(tf.cast(place, tf.int32) for place in places)
 
@@ -64,14 +64,15 @@ def _pattern(tokens: Sequence[AddedToken]) -> str:
 
 def _expand_around_tokens(codes: tf.RaggedTensor, table: tuple[tf.Tensor, ...]) -> tuple:
     flat = codes.flat_values
-    depth = tf.cumsum(tf.cast(_is_in(flat, _OPEN + _LATER_OPEN), tf.int32))
-    depth -= tf.cumsum(tf.cast(_is_in(flat, _CLOSE + _LATER_CLOSE), tf.int32))
+    depth = tf.cumsum(tf.cast(is_in(flat, _OPEN + _LATER_OPEN), tf.int32))
+    depth -= tf.cumsum(tf.cast(is_in(flat, _CLOSE + _LATER_CLOSE), tf.int32))
     inside = depth > 0
     codes = codes.with_flat_values(tf.where(inside & (flat == ord(" ")), ord(_BLANK), flat))
     return expand(codes, table, inside)
 
 
-def _is_in(codes: tf.Tensor, characters: str) -> tf.Tensor:
+def is_in(codes: tf.Tensor, characters: str) -> tf.Tensor:
+    """Whether each code point is one of the characters, bool [codes]."""
     return tf.reduce_any(codes[:, tf.newaxis] == tf.constant([*map(ord, characters)], codes.dtype), axis=1)
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as text
 
-from tfrecords.tokenizers.expanding_in_graph import characters_and_tokens, expand, word_of
+from tfrecords.tokenizers.expanding_in_graph import characters_and_tokens, expand, is_in, word_of
 from tfrecords.tokenizers.normalization import Blanks
 
 # White space of str.split and str.strip.
-_SPACES = [code for code in range(0x3001) if chr(code).isspace()]
-_SPACE = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACES) + "]"
+_SPACES = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
+_SPACE = "[" + "".join(rf"\x{{{ord(character):x}}}" for character in _SPACES) + "]"
 
 
 class SentencePieceInGraph(tf.Module):
@@ -23,8 +23,8 @@ class SentencePieceInGraph(tf.Module):
         model: bytes,
         expansion_values: np.ndarray,
         expansion_splits: np.ndarray,
-        blanks: Blanks | None = None,
-        blank_id: int = 0,
+        blanks: Blanks | None,
+        blank_id: int,
     ):
         super().__init__()
         self._blanks, self._blank_id = blanks or Blanks("", ""), blank_id
@@ -190,7 +190,7 @@ def valid(texts: tf.Tensor) -> tf.Tensor:
 def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
     """Splits string [batch] like `str.split`; returns words, their starts and ends, int32 [batch, words]."""
     codes = tf.strings.unicode_decode(texts, "UTF-8")
-    inside = tf.logical_not(_is_in(codes.flat_values, _SPACES))
+    inside = tf.logical_not(is_in(codes.flat_values, _SPACES))
     columns = _columns(codes)
     first = columns == 0
     begins = inside & (first | tf.logical_not(tf.roll(inside, 1, axis=0)))
@@ -211,13 +211,11 @@ class Characters:
         self._row_sizes = tf.cast(tf.strings.length(texts), tf.int64)
         self._row_bytes = tf.math.cumsum(self._row_sizes, exclusive=True)
         self._bytes = offsets.values + tf.gather(self._row_bytes, offsets.value_rowids())
-        self._visible = tf.where(tf.logical_not(_is_in(self.codes.values, _SPACES)))[:, 0]
+        self._visible = tf.where(tf.logical_not(is_in(self.codes.values, _SPACES)))[:, 0]
 
     def places(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Converts byte spans to spans of the characters that they touch; all int64 [n]."""
-        starts, ends = self._touched(rows, begins, ends)
-        first = tf.gather(self.codes.row_starts(), rows)
-        return starts - first, ends - first
+        return self._in_rows(rows, *self._touched(rows, begins, ends))
 
     def widened(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Widens byte spans to whole characters; all int64 [n]."""
@@ -242,12 +240,11 @@ class Characters:
         some = before > after
         starts = tf.where(some, tf.gather(padded, after), starts)
         ends = tf.where(some, tf.gather(padded, tf.maximum(before - 1, 0)) + 1, ends)
+        return self._in_rows(rows, starts, ends)
+
+    def _in_rows(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first = tf.gather(self.codes.row_starts(), rows)
         return starts - first, ends - first
-
-
-def _is_in(codes: tf.Tensor, listed: list[int]) -> tf.Tensor:
-    return tf.reduce_any(codes[:, tf.newaxis] == tf.constant(listed, codes.dtype), axis=1)
 
 
 def _columns(ragged: tf.RaggedTensor) -> tf.Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
-from tfrecords.tokenizers.unicode_classes import SPACE, ranges
+from tfrecords.tokenizers import unicode_classes
 
 # A separator that no step changes or produces.
 BETWEEN = "\u4dc0"
@@ -62,4 +62,4 @@ def split_by_bert() -> dict[str, str]:
     signs = [one for one in characters(chinese=False) if not one.isalpha()]
     parts = pre_tokenizers.BertPreTokenizer().pre_tokenize_str("a".join(signs))
     words = {part: f" {part} " for part, _ in parts if len(part) == 1 and part != "a"}
-    return words | {chr(code): " " for first, last in ranges(SPACE) for code in range(first, last + 1)}
+    return words | dict.fromkeys(unicode_classes.characters(unicode_classes.SPACE), " ")

@@ -49,23 +49,13 @@ def load_tokenizer(
             stored ones.
     """
     path = check_tokenizer(path)
-    if path.is_dir():
-        if description_in(path) is None:
-            return read_tokenizer(path, lower_case, keep_accents)
-        tokenizer = _load_folder(path)
-        for name, asked in (("lower_case", lower_case), ("keep_accents", keep_accents)):
-            if asked not in (None, getattr(tokenizer, name)):
-                raise UserError(
-                    f"the tokenizer in '{path}' was saved with {name}={getattr(tokenizer, name)}; leave out --{name}"
-                )
-        return tokenizer
-    if path.suffix == ".json":
+    if path.is_dir() or path.suffix == ".json":
         return read_tokenizer(path, lower_case, keep_accents)
     kind = "wordpiece" if path.suffix == ".txt" else "sentencepiece"
     return make_tokenizer(kind, read_file(path), lower_case, keep_accents, path)
 
 
-def _load_folder(folder: Path) -> Tokenizer:
+def _saved_in(folder: Path, lower_case: bool | None, keep_accents: bool | None) -> Tokenizer:
     described = description_in(folder)
     description = files.read_json(described)
     try:
@@ -91,6 +81,11 @@ def _load_folder(folder: Path) -> Tokenizer:
         tokenizer = tokenizer.with_lowers_first()
     if tokenizer.sha256 != expected:
         raise UserError(f"'{path}' is not the vocabulary that '{described}' describes; save it again")
+    for name, asked in (("lower_case", lower_case), ("keep_accents", keep_accents)):
+        if asked not in (None, getattr(tokenizer, name)):
+            raise UserError(
+                f"the tokenizer in '{folder}' was saved with {name}={getattr(tokenizer, name)}; leave out --{name}"
+            )
     return tokenizer
 
 
@@ -110,8 +105,8 @@ def read_tokenizer(
         if found is None:
             raise UserError(f"'{path}' holds no tokenizer; give the .model, vocab .txt or vocab.json itself")
         return found
-    if path.suffix == ".json" and path.is_file() and description_in(path.parent) == path:
-        return load_tokenizer(path.parent, lower_case, keep_accents)
+    if path.suffix == ".json" and description_in(path.parent) == path:
+        return _saved_in(path.parent, lower_case, keep_accents)
     return _read_file(path, lower_case, keep_accents)
 
 
@@ -121,7 +116,7 @@ def tokenizer_in(
     """Reads a folder's tokenizer like `read_tokenizer`, or returns None."""
     folder = Path(folder)
     if description_in(folder) is not None:
-        return load_tokenizer(folder, lower_case, keep_accents)
+        return _saved_in(folder, lower_case, keep_accents)
     described = folder / TOKENIZERS_FILE
     is_described = described.is_file() and "model" in files.read_json(described)
     names = (*_VOCABULARIES, *[TOKENIZERS_FILE] * is_described, *_BPE_VOCABULARIES)

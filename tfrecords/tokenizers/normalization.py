@@ -28,12 +28,18 @@ def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
 
 def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
     """Whether the rules that this library gave a serialized model lower-case, and keep accents; else (None, None)."""
-    name = model_pb2.ModelProto.FromString(model).normalizer_spec.name
-    first, *flags = name.split() or [""]
-    if first == LIBRARY_RULES:
+    spec = model_pb2.ModelProto.FromString(model).normalizer_spec
+    flags = library_flags(spec)
+    if flags is not None:
         return "lower" in flags, "accents" in flags
     known = {rule_name(*rules): rules for rules in itertools.product((True, False), repeat=2)}
-    return known.get(name, (None, None))
+    return known.get(spec.name, (None, None))
+
+
+def library_flags(spec: model_pb2.NormalizerSpec) -> list[str] | None:
+    """What the name says of rules that are those of a tokenizer.json; None for other rules."""
+    first, *flags = spec.name.split() or [""]
+    return flags if first == LIBRARY_RULES else None
 
 
 def decompile(charsmap: bytes) -> list[tuple[str, str]]:
@@ -63,12 +69,11 @@ def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool
     """Returns a serialized model with ALBERT's normalization; unchanged if it has these rules or a tokenizer.json's."""
     proto = model_pb2.ModelProto.FromString(model)
     name = rule_name(lower_case, keep_accents)
-    if proto.normalizer_spec.name == name or proto.normalizer_spec.name.split()[:1] == [LIBRARY_RULES]:
+    spec = proto.normalizer_spec
+    if spec.name == name or library_flags(spec) is not None:
         return model
-    proto.normalizer_spec.precompiled_charsmap = _with_albert_first(
-        proto.normalizer_spec.precompiled_charsmap, lower_case, keep_accents
-    )
-    proto.normalizer_spec.name = name
+    spec.precompiled_charsmap = _with_albert_first(spec.precompiled_charsmap, lower_case, keep_accents)
+    spec.name = name
     return proto.SerializeToString(deterministic=True)
 
 
@@ -86,8 +91,8 @@ class Blanks(NamedTuple):
 def blanks_of(model: bytes) -> Blanks | None:
     """How a serialized model handles blanks; None unless its rules are a tokenizer.json's."""
     spec = model_pb2.ModelProto.FromString(model).normalizer_spec
-    first, *flags = spec.name.split() or [""]
-    if first != LIBRARY_RULES:
+    flags = library_flags(spec)
+    if flags is None:
         return None
     if not {"all_blanks", "last_blank"} & set(flags):
         return Blanks("", "")
@@ -104,10 +109,13 @@ def blanks_of(model: bytes) -> Blanks | None:
 @functools.cache
 def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentencePieceNormalizer:
     """ALBERT's normalization followed by nmt_nfkc, as an object with `normalize`."""
-    published = model_pb2.NormalizerSpec.FromString(
-        SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_normalizer_spec()
-    )
-    return normalizer_of(_with_albert_first(published.precompiled_charsmap, lower_case, keep_accents))
+    published = charsmap_of(SentencePieceNormalizer(rule_name="nmt_nfkc"))
+    return normalizer_of(_with_albert_first(published, lower_case, keep_accents))
+
+
+def charsmap_of(normalizer: SentencePieceNormalizer) -> bytes:
+    """The `precompiled_charsmap` of a normalizer."""
+    return model_pb2.NormalizerSpec.FromString(normalizer.serialized_normalizer_spec()).precompiled_charsmap
 
 
 def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> SentencePieceNormalizer:
@@ -123,8 +131,7 @@ def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> Sen
 # Takes 0.8 s for each published model; a process reads few.
 @functools.lru_cache(maxsize=8)
 def _with_albert_first(charsmap: bytes, lower_case: bool, keep_accents: bool) -> bytes:
-    compiled = SentencePieceNormalizer(norm_map=normalization_rules(charsmap, lower_case, keep_accents))
-    return model_pb2.NormalizerSpec.FromString(compiled.serialized_normalizer_spec()).precompiled_charsmap
+    return charsmap_of(SentencePieceNormalizer(norm_map=normalization_rules(charsmap, lower_case, keep_accents)))
 
 
 @functools.cache

@@ -61,8 +61,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
             break
         taken |= more
     kept = np.array(sorted(taken), np.int64)
-    small = _PRUNERS[tokenizer.kind](tokenizer, kept)
-    return small.with_lowers_first() if tokenizer.lowers_first else small, kept
+    return _PRUNERS[tokenizer.kind](tokenizer, kept), kept
 
 
 def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
@@ -140,8 +139,7 @@ def _prune_sentencepiece(tokenizer: Tokenizer, kept: np.ndarray) -> Tokenizer:
         before = getattr(proto.trainer_spec, name)
         setattr(proto.trainer_spec, name, places.get(before, -1))
     proto.trainer_spec.vocab_size = len(pieces)
-    vocabulary = proto.SerializeToString(deterministic=True)
-    return type(tokenizer)(vocabulary, tokenizer.lower_case, keep_accents=tokenizer.keep_accents)
+    return tokenizer.with_vocabulary(proto.SerializeToString(deterministic=True))
 
 
 def _prune_bytes(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
@@ -154,8 +152,7 @@ def _prune_bytes(tokenizer: Any, kept: np.ndarray) -> Tokenizer:
         merges=[(left, right) for left, right in rules.merges if {left, right, left + right} <= ids.keys()],
         added=tuple(dataclasses.replace(token, id=ids[token.content]) for token in rules.added if token.content in ids),
     )
-    file = as_tokenizer_json(rules)
-    return type(tokenizer)(file, roles=rules.roles, special_in_text=tokenizer.special_in_text)
+    return tokenizer.with_vocabulary(as_tokenizer_json(rules))
 
 
 _PRUNERS = {"wordpiece": _prune_wordpiece, "sentencepiece": _prune_sentencepiece, "bpe": _prune_bytes}

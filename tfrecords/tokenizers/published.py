@@ -8,11 +8,11 @@ from absl import logging
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers import other_files
-from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer, check_last_id
+from tfrecords.tokenizers.base import BY_IDS, Tokenizer, UnknownTokenizer, check_last_id, pieces_by_id
 from tfrecords.tokenizers.byte_bpe import ByteBPETokenizer
 from tfrecords.tokenizers.byte_bpe_file import ROBERTA, as_tokenizer_json, rules_of_files
 from tfrecords.tokenizers.folder_files import ROLES, FolderFiles, read_file
-from tfrecords.tokenizers.row_template import framing, pair_rules
+from tfrecords.tokenizers.row_template import framing, pair_rules, usual_pair
 from tfrecords.tokenizers.sentencepiece import SentencePieceTokenizer
 from tfrecords.tokenizers.unigram_file import as_model, is_step_of_blanks, is_step_of_quotes, shifted
 from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
@@ -56,10 +56,7 @@ def from_tokenizers(path: Path, lower_case: bool | None, keep_accents: bool | No
         return _unigram(near, lower_case, keep_accents, path)
     if kind != "WordPiece":
         other_files.check_file(values, str(path))
-    ids = {number: piece for piece, number in values["model"]["vocab"].items()}
-    check_last_id(max(ids), len(ids), path)
-    # An unused id must not shift later ones.
-    pieces = [ids.get(number, f"[unused_{number}]") for number in range(max(ids) + 1)]
+    pieces = pieces_by_id(values["model"]["vocab"], "[unused_{}]", path)
     return wordpiece("".join(f"{piece}\n" for piece in pieces).encode(), near, lower_case, keep_accents, path)
 
 
@@ -121,7 +118,7 @@ def wordpiece(
         _warn_of_case(near, lower, plain)
     described = near.described["model"]["vocab"] if near.described else {}
     _check_same_pieces(near, plain.pieces, described, path)
-    ids = described or {piece: number for number, piece in enumerate(plain.pieces)}
+    ids = described or plain.piece_ids
     own = other_files.CONTROL_TOKENS | {plain.pieces[getattr(plain, f"{role}_id")] for role in ROLES}
     listed = near.added_tokens(ids)
     pieces = list(plain.pieces)
@@ -199,9 +196,8 @@ def sentencepiece(
     if keep_accents is None and (near.described or "keep_accents" in near.settings):
         keep_accents = not near.strips_accents()
     tokenizer = make_tokenizer("sentencepiece", vocabulary, lower_case, keep_accents, path)
-    ids = dict(_numbered(near.described["model"]["vocab"])) if near.described else {}
-    _check_same_pieces(near, tokenizer.pieces, ids, path)
-    _refuse_added(near, tokenizer.pieces)
+    _check_same_pieces(near, tokenizer.pieces, _ids_in(near) if near.described else {}, path)
+    _refuse_added(near, tokenizer.piece_ids)
     if lower_case is not None or (tokenizer.knows_case and "do_lower_case" not in near.settings):
         return tokenizer
     said = near.said("do_lower_case")
@@ -221,7 +217,7 @@ def _unigram(near: FolderFiles, lower_case: bool | None, keep_accents: bool | No
         keep_accents = not near.strips_accents()
     special = {token["content"] for token in values.get("added_tokens") or [] if token.get("special")}
     model = as_model(values["model"], steps, splits, special, lower, keep_accents)
-    _refuse_added(near, [piece for piece, _ in values["model"]["vocab"]])
+    _refuse_added(near, _ids_in(near))
     return make_tokenizer("sentencepiece", model, None, None, path)
 
 
@@ -236,10 +232,8 @@ def _check_unigram(near: FolderFiles) -> bool:
     pre = [step["type"] for step in near.steps("pre_tokenizer")]
     if pre not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         other_files.refuse(near.where, f"has the pre_tokenizer {', '.join(pre) or 'none'}")
-    ids = dict(_numbered(near.described["model"]["vocab"]))
-    ends, pair = framing(near.steps("post_processor"), ids, near.where, True)
-    usual = pair_rules(2, 0) if ends.get("cls", near.roles().get("cls")) == "<s>" else pair_rules(1, 1)
-    if pair not in ({}, usual):
+    ends, pair = framing(near.steps("post_processor"), _ids_in(near), near.where, True)
+    if pair not in ({}, usual_pair(ends.get("cls", near.roles().get("cls")))):
         other_files.refuse(near.where, f"frames pairs with {pair['separators_between']} separators (post_processor)")
     return near.choose("pre_tokenizer WhitespaceSplit", len(pre) > 1, True)
 
@@ -250,12 +244,11 @@ def _check_same_pieces(near: FolderFiles, pieces: list[str], ids: dict[str, int]
             other_files.refuse(near.where, f"has the piece {piece!r} as {number}, not so '{path.name}'")
 
 
-def _numbered(vocabulary: list) -> list[tuple[str, int]]:
-    return [(piece, number) for number, (piece, _) in enumerate(vocabulary)]
+def _ids_in(near: FolderFiles) -> dict[str, int]:
+    return {piece: number for number, (piece, _) in enumerate(near.described["model"]["vocab"])}
 
 
-def _refuse_added(near: FolderFiles, pieces: list[str]) -> None:
-    ids = {piece: number for number, piece in enumerate(pieces)}
+def _refuse_added(near: FolderFiles, ids: dict[str, int]) -> None:
     own = other_files.CONTROL_TOKENS | set(near.roles().values())
     added = [token.content for token in near.added_tokens(ids) if token.content not in own]
     if added:

@@ -12,6 +12,11 @@ def pair_rules(separators: int, segment: int) -> dict[str, int]:
     return {"separators_between": separators, "second_segment_id": segment}
 
 
+def usual_pair(cls: str | None) -> dict[str, int]:
+    """The `pair_rules` where no file says any, by the string of "cls"."""
+    return pair_rules(2, 0) if cls == "<s>" else pair_rules(1, 1)
+
+
 def framing(
     steps: Sequence[dict[str, Any]], ids: dict[str, int], where: str, may_end_with_cls: bool = False
 ) -> tuple[dict[str, str], dict[str, int]]:

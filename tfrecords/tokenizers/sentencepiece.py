@@ -147,8 +147,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _encode_by_library(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         texts = self._with_first_blanks(texts)
         rows = self._processor.encode_as_numpy(list(texts)) if len(texts) else []
-        splits = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=splits[1:])
+        splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         ids = np.concatenate(rows) if rows else np.zeros(0, np.int32)
         return expand(ids, splits, *self._digit_comma_table)
 

@@ -10,7 +10,7 @@ import tokenizers
 
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.added_tokens import AddedToken
-from tfrecords.tokenizers.byte_bpe_file import ByteBPERules, as_tokenizer_json, byte_characters
+from tfrecords.tokenizers.byte_bpe_file import ROLES, ByteBPERules, as_tokenizer_json, byte_characters
 from tfrecords.tokenizers.normalization import albert_normalizer, with_albert_normalization
 
 # google-research/albert's own: ids 0 to 4, and pieces that always stand alone (README, "training a vocabulary").
@@ -18,7 +18,6 @@ CONTROL_PIECES = ["[CLS]", "[SEP]", "[MASK]"]
 USER_PIECES = ["(", ")", '"', "-", ".", "–", "£", "€"]  # noqa: RUF001
 # In the order of the ids, as in HuggingFace's recipes for a RoBERTa of one's own.
 BPE_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-_ROLES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
 # A pair must occur at least so often to be a piece.
 _LEAST_FREQUENCY = 2
 # SentencePiece leaves out lines of more bytes. Allowing longer ones would take memory for them as wholes.
@@ -108,7 +107,8 @@ def train_bpe(lines: Iterable[str], vocab_size: int, hard_vocab_limit: bool = Tr
     values = json.loads(tokenizer.to_str())["model"]
     added = tuple(AddedToken(name, number, True, lstrip=name == "<mask>") for number, name in enumerate(BPE_SPECIAL))
     merges = [tuple(merge) for merge in values["merges"]]
-    return as_tokenizer_json(ByteBPERules(values["vocab"], merges, added, _ROLES))
+    roles = {role: names[0] for role, names in ROLES.items()}
+    return as_tokenizer_json(ByteBPERules(values["vocab"], merges, added, roles))
 
 
 def _cut(line: str) -> list[str]:

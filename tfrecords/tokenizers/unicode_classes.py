@@ -91,8 +91,18 @@ _TEXTS = {LETTER: _LETTERS, NUMBER: _NUMBERS, SPACE: _SPACES}
 @functools.cache
 def ranges(kind: int) -> list[tuple[int, int]]:
     """First and last code points of all runs of characters of a kind such as LETTER, ascending."""
-    parts = (part.partition("-") for part in _TEXTS[kind].split())
+    return parse_ranges(_TEXTS[kind])
+
+
+def parse_ranges(text: str) -> list[tuple[int, int]]:
+    """First and last code points of runs that are written as "9-d 20", in hexadecimal."""
+    parts = (part.partition("-") for part in text.split())
     return [(int(first, 16), int(last or first, 16)) for first, _, last in parts]
+
+
+def characters(kind: int) -> list[str]:
+    """All characters of a kind, ascending."""
+    return [chr(code) for first, last in ranges(kind) for code in range(first, last + 1)]
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.base.compiled import compiled
 from tfrecords.tokenizers.characters import build_trie, child
-from tfrecords.tokenizers.normalization import LIBRARY_RULES, decompile, normalizer_of
+from tfrecords.tokenizers.normalization import decompile, library_flags, normalizer_of
 from tfrecords.tokenizers.word_cache import (
     FIRST_DIGEST,
     digest_with,
@@ -51,7 +51,7 @@ class UnigramSegmenter:
         # 0, above every piece's log-probability, has user-defined symbols chosen wherever they stand.
         scores[[number for number, piece in enumerate(proto.pieces) if piece.type == _PIECE.USER_DEFINED]] = 0
         scores[unknown] = min(normal) - _UNKNOWN_PENALTY
-        is_single = proto.normalizer_spec.name.split()[:1] != [LIBRARY_RULES]
+        is_single = library_flags(proto.normalizer_spec) is None
         if is_single:
             scores = scores.astype(np.float32).astype(np.float64)
         edges, ids, _ = build_trie(segmentable)

@@ -12,9 +12,9 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from tfrecords.tokenizers import library_characters as library
 from tfrecords.tokenizers.added_tokens import AddedToken, tokenizer_json
-from tfrecords.tokenizers.normalization import LIBRARY_RULES, decompile, normalizer_of
+from tfrecords.tokenizers.normalization import LIBRARY_RULES, charsmap_of, decompile, normalizer_of
 from tfrecords.tokenizers.row_template import as_template
-from tfrecords.tokenizers.unicode_classes import SPACE, ranges
+from tfrecords.tokenizers.unicode_classes import SPACE, characters
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 if TYPE_CHECKING:
@@ -74,9 +74,7 @@ def as_model(
         spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
     rules = _rules(steps, splits_at_white_space)
     if rules:
-        compiled = SentencePieceNormalizer(norm_map=rules)
-        found = model_pb2.NormalizerSpec.FromString(compiled.serialized_normalizer_spec())
-        spec.precompiled_charsmap = found.precompiled_charsmap
+        spec.precompiled_charsmap = charsmap_of(SentencePieceNormalizer(norm_map=rules))
     return proto.SerializeToString(deterministic=True)
 
 
@@ -89,10 +87,14 @@ def shifted(model: bytes, first: Sequence[str]) -> bytes:
     proto = model_pb2.ModelProto.FromString(model)
     pieces = [(piece.piece, piece.score) for piece in proto.pieces if piece.piece not in first]
     vocab = [*((name, _SCORES.get(name, 0.0)) for name in first), *pieces, ("<mask>", 0.0)]
-    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
-    steps = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] * bool(charsmap)
+    steps = [step] if (step := _precompiled(proto)) else []
     special = {*first, "<s>", "</s>", "<mask>"}
     return as_model({"vocab": vocab, "unk_id": first.index("<unk>")}, steps, True, special, None, None)
+
+
+def _precompiled(proto: model_pb2.ModelProto) -> dict[str, str] | None:
+    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+    return {"type": "Precompiled", "precompiled_charsmap": charsmap} if charsmap else None
 
 
 def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
@@ -101,11 +103,10 @@ def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     numbers = (number for number, piece in enumerate(proto.pieces) if piece.type in (_KINDS.CONTROL, _KINDS.UNKNOWN))
     special = [AddedToken(tokenizer.pieces[one], one, True, lstrip=one == tokenizer.mask_id) for one in numbers]
-    charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
     vocab = [[piece.piece, piece.score] for piece in proto.pieces]
     return tokenizer_json(
         special,
-        normalizer={"type": "Precompiled", "precompiled_charsmap": charsmap} if charsmap else None,
+        normalizer=_precompiled(proto),
         pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, _WORDS]},
         post_processor=as_template(cls, sep, tokenizer.separators_between, tokenizer.second_segment_id),
         decoder=_WORDS,
@@ -132,14 +133,14 @@ def _rules(steps: list[dict[str, Any]], splits_at_white_space: bool) -> list[tup
         library.normalizing([step["type"] for step in part if step["type"] not in ("Replace", "Strip")])
         for part in (steps[:at], steps[at + 1 :])
     )
-    white = {code: " " for first, last in ranges(SPACE) for code in range(first, last + 1)} | {ord(WORD_BOUNDARY): " "}
+    white = str.maketrans(dict.fromkeys([*characters(SPACE), WORD_BOUNDARY], " "))
 
     def end(text: str) -> str:
         return after(text).translate(white if splits_at_white_space else {})
 
     # Of single characters, all together: that is fast. No step looks over the signs between them.
-    characters = library.characters()
-    changed = dict(zip(characters, before(library.BETWEEN.join(characters)).split(library.BETWEEN)))
+    single = library.characters()
+    changed = dict(zip(single, before(library.BETWEEN.join(single)).split(library.BETWEEN)))
     mapped = [one for one, new in changed.items() if charsmap and (new != one or new in base_rules)]
     rules = changed | dict(zip(mapped, base.normalize([changed[one] for one in mapped]) if mapped else []))
     rules = dict(zip(rules, end(library.BETWEEN.join(rules.values())).split(library.BETWEEN)))

@@ -1,14 +1,13 @@
 """WordPiece as in BERT and the Chinese ALBERTs (google-research/bert tokenization.py)."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,33 +52,30 @@ class WordPieceTokenizer(Tokenizer):
         except UnicodeDecodeError as error:
             raise UserError(f"tokenizer '{path}' is not UTF-8 text; SentencePiece models end in .model") from error
         self.pieces = [line.rstrip("\r") for line in (lines[:-1] if not lines[-1] else lines)]
-        self._ids = {piece: token_id for token_id, piece in enumerate(self.pieces)}
         self.separators_between, self.second_segment_id = rules.separators_between, rules.second_segment_id
         names = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")} | dict(rules.names)
         for role, piece in names.items():
-            if piece not in self._ids:
+            if piece not in self.piece_ids:
                 raise UnknownTokenizer(
                     f"tokenizer '{path}' has no line {piece}, it is not a WordPiece vocabulary; give one, or {BY_IDS}"
                 )
-            setattr(self, f"{role}_id", self._ids[piece])
+            setattr(self, f"{role}_id", self.piece_ids[piece])
         self._characters = CharacterRules(
             lower_case,
             (lower_case and not keep_accents) or rules.strip_accents,
             *(rules.clean, rules.chinese, rules.of_library),
         )
-        added = [token for token in rules.added if token.content in self._ids]
-        self.cut_tokens = [dataclasses.replace(token, id=self._ids[token.content]) for token in added]
+        added = [token for token in rules.added if token.content in self.piece_ids]
+        self.cut_tokens = [dataclasses.replace(token, id=self.piece_ids[token.content]) for token in added]
         self._cutter = TokenCutter(self.cut_tokens, self._characters, str(path)) if added else None
         if any(len(token.content) >= rules.longest_word for token in self.cut_tokens):
             raise UnknownTokenizer(f"'{path}' adds a token of {rules.longest_word} or more characters")
 
-    def __reduce__(self):
-        made, values, state = super().__reduce__()
-        return functools.partial(made, rules=self.rules), values, state
+    def options(self) -> dict[str, Any]:
+        return super().options() | {"rules": self.rules}
 
-    def with_pieces(self, pieces: Sequence[str]) -> "WordPieceTokenizer":
-        lines = "".join(f"{piece}\n" for piece in pieces).encode()
-        return type(self)(lines, self.lower_case, keep_accents=self.keep_accents, rules=self.rules)
+    def with_pieces(self, pieces: Sequence[str]) -> Self:
+        return self.with_vocabulary("".join(f"{piece}\n" for piece in pieces).encode())
 
     @cached_property
     def sha256(self) -> str:
@@ -118,16 +114,16 @@ class WordPieceTokenizer(Tokenizer):
     def special_ids(self) -> np.ndarray:
         special = {token.id for token in self.cut_tokens if token.special}
         special |= {token_id for token_id, piece in enumerate(self.pieces) if _SPECIAL.fullmatch(piece)}
-        return np.array(sorted(special | {self._ids[piece] for _, piece in self.rules.names}), np.int32)
+        return np.array(sorted(special | {self.piece_ids[piece] for _, piece in self.rules.names}), np.int32)
 
     @property
     def added_ids(self) -> set[int]:
-        named = {self._ids[piece] for piece in self.rules.outside if piece in self._ids}
+        named = {self.piece_ids[piece] for piece in self.rules.outside if piece in self.piece_ids}
         return named | {number for number, piece in enumerate(self.pieces) if piece.startswith("[unused")}
 
     @property
     def _model_ids(self) -> dict[str, int]:
-        return {piece: number for piece, number in self._ids.items() if piece not in self.rules.outside}
+        return {piece: number for piece, number in self.piece_ids.items() if piece not in self.rules.outside}
 
     @cached_property
     def _trie(self) -> tuple[np.ndarray, np.ndarray, int]:

@@ -11,6 +11,7 @@ import unicodedata
 import numpy as np
 
 from tfrecords.base.compiled import compiled
+from tfrecords.tokenizers.unicode_classes import parse_ranges
 
 SCRIPT, PUBLISHED = RULES = ("script", "published")
 
@@ -28,9 +29,8 @@ _JOINERS = "\u200c\u200d"
 def unspaced_table() -> np.ndarray:
     """Whether each code point is of a script without white space between words: bool [0x110000]."""
     table = np.zeros(0x110000, bool)
-    for item in _UNSPACED.split():
-        first, _, last = item.partition("-")
-        table[int(first, 16) : int(last or first, 16) + 1] = True
+    for first, last in parse_ranges(_UNSPACED):
+        table[first : last + 1] = True
     return table
 
 
