@@ -4,6 +4,7 @@ import re
 import tempfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -82,6 +83,11 @@ def numbers(value, name: str = "") -> dict[str, np.ndarray]:
     if isinstance(value, list | tuple):
         return {key: found for i, part in enumerate(value) for key, found in numbers(part, f"{name}/{i}").items()}
     return {name.strip("/"): np.asarray(keras.ops.convert_to_numpy(value))}
+
+
+def prefixed(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values by their names below `prefix`."""
+    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def short(path: str) -> str:
