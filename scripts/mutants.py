@@ -23,7 +23,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from scripts.imports import ROOT
+
 TABLE = ROOT / "tests" / "mutants.toml"
 # pytest's own statuses.
 PASSED, FAILED = 0, 1

@@ -21,10 +21,10 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from scripts.imports import ROOT
 from scripts.sbom import add_sbom
 from tfrecords.base.errors import UserError
 
-_ROOT = Path(__file__).parents[1]
 _SMOKE = Path(__file__).with_name("smoke.py")
 
 
@@ -40,7 +40,7 @@ def build(output_dir: Path) -> list[Path]:
     Raises:
         UserError: where the two builds differ.
     """
-    commit_time = _run("git", "log", "-1", "--format=%ct", cwd=_ROOT).strip()
+    commit_time = _run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     with tempfile.TemporaryDirectory() as folder:
         first, second = (_build_once(Path(folder) / name, int(commit_time)) for name in ("first", "second"))
         names = sorted(path.name for path in first.iterdir())
@@ -57,7 +57,7 @@ def _build_once(folder: Path, commit_time: int) -> Path:
     """Builds from a fresh copy of the commit: what a build leaves in a tree changes the next one."""
     source, output = folder / "source", folder / "dist"
     source.mkdir(parents=True)
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=_ROOT, check=True, capture_output=True).stdout
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(source, filter="data")
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(commit_time)}

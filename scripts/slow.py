@@ -16,13 +16,12 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+from scripts.imports import ROOT
 from serving.benchmark.report import environment
 from tests.slow_groups import GROUPS
 from tfrecords.base import files
 
-ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "tests" / "slow_runs.json"
 
 
