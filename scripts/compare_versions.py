@@ -82,17 +82,17 @@ def cache_key(group: str, wanted: str = "") -> str:
     return hashlib.sha256("\n".join([*cases, sys.version, _processor(), *versions]).encode()).hexdigest()[:16]
 
 
-def hash_of_cases(module: str, folder: Path = CASES) -> str:
+def hash_of_cases(module: str) -> str:
     """Returns a hash of the code of a group's cases: its module, all that this one imports, and what runs it."""
     left, reached = [module, "__main__"], set()
     while left:
         name = left.pop()
-        if name not in reached and (folder / f"{name}.py").is_file():
+        if name not in reached and (CASES / f"{name}.py").is_file():
             reached.add(name)
-            left += _IMPORTED.findall((folder / f"{name}.py").read_text())
+            left += _IMPORTED.findall((CASES / f"{name}.py").read_text())
     digest = hashlib.sha256()
     for name in sorted(reached - {"groups"}):
-        digest.update(name.encode() + (folder / f"{name}.py").read_bytes())
+        digest.update(name.encode() + (CASES / f"{name}.py").read_bytes())
     return digest.hexdigest()
 
 

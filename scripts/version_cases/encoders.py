@@ -159,7 +159,7 @@ def gradients(name: str, walk: str, dtype: str = "float32") -> dict[str, np.ndar
     return numbers(outputs, "outputs") | numbers(loss, "loss") | added | numbers(found, "gradients")
 
 
-def model_of(name: str, walk: str = "unrolled", dtype: str = "float32") -> tuple[Any, dict, Any]:
+def model_of(name: str, walk: str, dtype: str) -> tuple[Any, dict, Any]:
     """Returns a compiled model on the encoder with a batch of features, and labels where it has a loss of its own."""
     import keras
 

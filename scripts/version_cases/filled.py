@@ -32,11 +32,11 @@ PACKED = {
 LABELS = np.array([0, 1, 1])
 
 
-def memory_of(config, length: int = 5) -> dict[str, np.ndarray]:
+def memory_of(config) -> dict[str, np.ndarray]:
     """Returns what the rows before left, as a feature; {} of a configuration without memory."""
     if not config.memory_length:
         return {}
-    shape = (config.num_steps, 3, length, config.hidden_size)
+    shape = (config.num_steps, 3, 5, config.hidden_size)
     return {"memory": np.random.default_rng(2).normal(size=shape).astype("float32")}
 
 
