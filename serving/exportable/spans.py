@@ -21,10 +21,6 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
     """
 
     rows_are_answers = False
-    sample_words = Exportable.sample_words | {
-        "question": lambda size: max(size // 8, 1),
-        "context": lambda size: size - 2 * max(size // 8, 1),
-    }
 
     def add_head(self, model) -> None:
         self.joint, self.max_answer_length = model.joint, model.max_answer_length
