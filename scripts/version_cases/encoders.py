@@ -96,12 +96,12 @@ def forward(name: str) -> dict[str, np.ndarray]:
     found = {}
     for walk in walks_of(name):
         encoder = make(name, walk)
-        solves, windowed = encoder.config.equilibrium_solver != "none", encoder.config.attention_window
-        for kind, batch in inputs_of(name, encoder.config).items():
+        batches = inputs_of(name, encoder.config)
+        for kind, batch in batches.items():
             found |= numbers(encoder(batch), f"{walk}/{kind}")
-        if not solves:
-            options = {"output_hidden_states": True, "output_attentions": not windowed}
-            found |= numbers(encoder(inputs_of(name, encoder.config)["padded"], **options), f"{walk}/all states")
+        if encoder.config.equilibrium_solver == "none":
+            options = {"output_hidden_states": True, "output_attentions": not encoder.config.attention_window}
+            found |= numbers(encoder(batches["padded"], **options), f"{walk}/all states")
     return found | prefixed("weights", weights_of(encoder))
 
 

@@ -211,18 +211,13 @@ def resumed(kind: str, name: str, folders: Folders) -> dict[str, Any]:
 
 
 def _run_to_end(module: str, flags: list[str], folder: Path, folders: Folders, name: str) -> dict[str, Any]:
-    eagerly = name not in _IN_GRAPHS and keras_backend() == "tensorflow"
+    eagerly = name not in _IN_GRAPHS and os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow"
     found = run(module, *flags, f"--output_dir={folder}", folders=folders, eagerly=eagerly)
     if found["status"] != "0":
         raise RuntimeError(f"{module} ended with status {found['status']}: {found['stderr'][-2000:]}")
     # What is printed names speeds and memory.
     found = {"status": found["status"]}
     return found | history(folder) | weights_in(folder) | texts_in(folder)
-
-
-def keras_backend() -> str:
-    """Returns the backend of the group's process."""
-    return os.environ.get("KERAS_BACKEND", "tensorflow")
 
 
 _UNSTEADY = ("second", "wait", "per_s", "memory", "gib", "time", "hours", "mfu", "utilisation", "flops", "_ms")
