@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Rows, Step
+from albert_tf.layers.block import Attention, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop
 from serving.cpu import LoadCheck, content_of
 from serving.inference.kernels import ExportedExtension, FloatKernels, LowRank
@@ -129,8 +129,8 @@ def _width(mask: Tensor) -> Tensor:
     return tf.maximum(tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]) + 1, 1)), 1)
 
 
-class _TurnedRow(Rows):
-    """One row of vectors [units, tokens], with the methods that compiled steps call."""
+class _TurnedRow:
+    """One row of vectors [units, tokens], with the methods of `Rows` that compiled steps call."""
 
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
         self.config, self.attention, self.length = config, attention, tf.shape(mask)[1]
@@ -138,6 +138,8 @@ class _TurnedRow(Rows):
 
     def token_positions(self) -> Tensor:
         return tf.range(self.length)[tf.newaxis]
+
+    columns = token_positions
 
     def add_feature(self, name: str, values: Tensor) -> None:
         self.features[name] = values
@@ -147,6 +149,9 @@ class _TurnedRow(Rows):
         query, key, value = tf.unstack(tf.transpose(tf.reshape(projected, shape), [0, 1, 2, 4, 3]))
         contexts = attend_from_first(self, self.bias, query, key, value, step)
         return tf.reshape(tf.transpose(contexts, [0, 1, 3, 2]), [self.config.hidden_size, -1])
+
+    def attended(self, step: Step, inputs: Tensor) -> Tensor:
+        return inputs
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
         return hidden[:, :1]
