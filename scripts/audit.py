@@ -9,7 +9,8 @@ Needs requirements/audit.txt; pip-audit asks PyPI for advisories. A false alarm 
 import subprocess
 import sys
 
-from scripts.lock import LOCKED, ROOT
+from scripts.imports import ROOT
+from scripts.lock import LOCKED
 
 COMMANDS = (
     ("bandit", "--quiet", "-c", "pyproject.toml", "-r", "albert_tf", "serving", "tfrecords", "client"),

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +82,17 @@ def cache_key(group: str, wanted: str = "") -> str:
     return hashlib.sha256("\n".join([*cases, sys.version, _processor(), *versions]).encode()).hexdigest()[:16]
 
 
-def hash_of_cases(module: str, folder: Path = CASES) -> str:
+def hash_of_cases(module: str) -> str:
     """Returns a hash of the code of a group's cases: its module, all that this one imports, and what runs it."""
     left, reached = [module, "__main__"], set()
     while left:
         name = left.pop()
-        if name not in reached and (folder / f"{name}.py").is_file():
+        if name not in reached and (CASES / f"{name}.py").is_file():
             reached.add(name)
-            left += _IMPORTED.findall((folder / f"{name}.py").read_text())
+            left += _IMPORTED.findall((CASES / f"{name}.py").read_text())
     digest = hashlib.sha256()
     for name in sorted(reached - {"groups"}):
-        digest.update(name.encode() + (folder / f"{name}.py").read_bytes())
+        digest.update(name.encode() + (CASES / f"{name}.py").read_bytes())
     return digest.hexdigest()
 
 
@@ -137,10 +138,11 @@ class Processes:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+@dataclass
 class Side:
     """One version: its tree, and where its groups leave their results.
 
-    Args:
+    Attributes:
         name: "before" or "after".
         tree: the checkout; None where all that is asked for is in the cache.
         folder: for results and for files that the other version reads.
@@ -150,18 +152,13 @@ class Side:
         keys: of a folder that outlasts the command, what each group's results are kept under.
     """
 
-    def __init__(
-        self,
-        name: str,
-        tree: Path | None,
-        folder: Path,
-        cases: Path,
-        wanted: str,
-        processes: Processes,
-        keys: dict[str, str] | None = None,
-    ):
-        self.name, self.tree, self.folder, self.cases, self.wanted = name, tree, folder, cases, wanted
-        self.processes, self.keys = processes, keys or {}
+    name: str
+    tree: Path | None
+    folder: Path
+    cases: Path
+    wanted: str
+    processes: Processes
+    keys: dict[str, str] = field(default_factory=dict)
 
     def has(self, group: str) -> bool:
         """Returns whether the group has been run."""
@@ -228,24 +225,23 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         sys.exit(f"error: --only={unknown[0]} is no group; these are: {', '.join(GROUPS)}")
     commit = full_commit(options.before)
-    keys = {name: cache_key(name) for name in chosen}
-    kept = CACHE / commit[:12]
-    for name, key in keys.items():
-        # A part of the cases has results of its own, unless there are those of all.
-        if options.cases and not (kept / f"{name}-{key}" / "results.npz").is_file():
-            keys[name] = cache_key(name, options.cases)
-        if options.fresh:
-            shutil.rmtree(kept / f"{name}-{keys[name]}", ignore_errors=True)
     started, processes = time.monotonic(), Processes()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="compare_versions_")))
         shutil.copytree(CASES, work / "cases" / CASES.name, ignore=shutil.ignore_patterns("__pycache__"))
-        needs_tree = not all((kept / f"{name}-{keys[name]}" / "results.npz").is_file() for name in chosen)
-        tree = stack.enter_context(checked_out(commit)) if needs_tree else None
-        before = Side("before", tree, kept, work / "cases", options.cases, processes, keys)
+        keys = {name: cache_key(name) for name in chosen}
+        before = Side("before", None, CACHE / commit[:12], work / "cases", options.cases, processes, keys)
         after = Side("after", ROOT, work / "after", work / "cases", options.cases, processes)
-        print(f"before: {commit[:12]}{'' if needs_tree else ' (from the cache)'}, after: {ROOT}", flush=True)
+        for name in chosen:
+            # A part of the cases has results of its own, unless there are those of all.
+            if options.cases and not before.has(name):
+                keys[name] = cache_key(name, options.cases)
+            if options.fresh:
+                shutil.rmtree(before.place(name), ignore_errors=True)
+        if not all(map(before.has, chosen)):
+            before.tree = stack.enter_context(checked_out(commit))
+        print(f"before: {commit[:12]}{'' if before.tree else ' (from the cache)'}, after: {ROOT}", flush=True)
         pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
         stack.callback(pool.shutdown)
         stack.callback(processes.end)

@@ -11,7 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from scripts.imports import ROOT
+
 LOCKED = ROOT / "requirements" / "locked"
 # Environments of comparisons and of old versions, in which nothing is built or served.
 NOT_LOCKED = ("browser", "clients", "folders", "lowest", "peers", "ray")

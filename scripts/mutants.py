@@ -8,7 +8,6 @@ Each fault replaces a text that occurs once in its file. The tests near it run u
 marked `slow`. The status is 1 where a fault lives that the table does not expect to live.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import os
@@ -23,7 +22,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from scripts import command
+from scripts.imports import ROOT
+
 TABLE = ROOT / "tests" / "mutants.toml"
 # pytest's own statuses.
 PASSED, FAILED = 0, 1
@@ -69,7 +70,7 @@ def read_mutants(path: Path = TABLE) -> list[Mutant]:
 
 def main() -> int:
     """Returns the status of the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("--only", default="", help="a regular expression of files and promises")
     parser.add_argument("--table", type=Path, default=TABLE, help="the faults")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="faults at a time")
@@ -145,4 +146,4 @@ def _plant(mutant: Mutant, copies: queue.Queue) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main)

@@ -1,7 +1,6 @@
 """Serves a published model of sentences, and searches the documentation with it: `quickstart.sh --pretrained`."""
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -10,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from scripts.command import run
 from scripts.fetch import downloads, fetch
-from scripts.server import check_port, free_port
+from scripts.server import check_port, free_port, post
 from tfrecords.base.errors import UserError
 
 NAME = "sentence-transformers/all-MiniLM-L6-v2"
@@ -71,10 +71,8 @@ def embed(url: str, texts: list[str]) -> np.ndarray:
     """Returns the vectors of texts, float32 [texts, size] of length 1, by the route of OpenAI's API."""
     vectors = []
     for start in range(0, len(texts), BATCH):
-        body = json.dumps({"model": "minilm", "input": texts[start : start + BATCH]}).encode()
-        request = urllib.request.Request(f"{url}/v1/embeddings", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            vectors += [row["embedding"] for row in json.load(answer)["data"]]
+        answer = post(f"{url}/v1/embeddings", {"model": "minilm", "input": texts[start : start + BATCH]})
+        vectors += [row["embedding"] for row in answer["data"]]
     return np.array(vectors, "float32")
 
 
@@ -142,9 +140,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run(main)

@@ -8,16 +8,13 @@ python -m scripts.published_server ask --output_dir=servables --target=127.0.0.1
 The server is `tensorflow_model_server` where that is on the PATH, and the embedded one otherwise.
 """
 
-import argparse
-import json
-import sys
 import tempfile
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 
-from scripts.server import free_port, running_gateway, running_server
+from scripts import command
+from scripts.server import config_of, free_port, post, running_gateway, running_server
 from serving.client import Client
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json, write_json
@@ -34,10 +31,6 @@ CASES = {
 }
 TOLERANCES = {"float32": 1e-4, "int8": 0.05}
 EXPECTED = "expected.json"
-CONFIG = """model_config_list {{
-{models}
-}}
-"""
 
 
 def make_tokenizer(kind: str, folder: Path):
@@ -88,10 +81,7 @@ def export_all(output_dir: Path) -> None:
             "ids": [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in TEXTS],
         }
     write_json(output_dir / EXPECTED, expected)
-    models = "\n".join(
-        f'  config {{ name: "{n}" base_path: "/models/{n}" model_platform: "tensorflow" }}' for n in CASES
-    )
-    (output_dir / "models.config").write_text(CONFIG.format(models=models))
+    (output_dir / "models.config").write_text(config_of({name: f"/models/{name}" for name in CASES}))
 
 
 def ask_all(target: str, expected: dict, folder: Path) -> list[str]:
@@ -122,20 +112,13 @@ def ask_all(target: str, expected: dict, folder: Path) -> list[str]:
 
 
 def _by_gateway(url: str, text: str) -> list[float]:
-    body = json.dumps({"inputs": text}).encode()
-    request = urllib.request.Request(f"{url}/predict", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        scores = {one["label"]: one["score"] for one in json.load(answer)}
+    scores = {one["label"]: one["score"] for one in post(f"{url}/predict", {"inputs": text})}
     return [scores[label] for label in LABELS]
 
 
 def main() -> None:
     """Runs the command."""
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.published_server",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command.parser(__doc__, "scripts.published_server")
     parser.add_argument("step", nargs="?", choices=("export", "ask"), help="one step alone")
     parser.add_argument("--output_dir", type=Path, help="folder of the exports")
     parser.add_argument("--target", default="", help="HOST:PORT of a server that runs already")
@@ -158,7 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    command.run(main)

@@ -19,6 +19,7 @@ from tfrecords.corpus import find_files
 MODELS = ("ids", "text")
 LENGTHS = "16,32,64,128"
 DEFAULT_OUTPUT_DIR = Path("quickstart")
+_PYTHON = [sys.executable, "-m"]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -46,20 +47,32 @@ def parse_arguments() -> argparse.Namespace:
 
 def run_stages(arguments: argparse.Namespace, road: Road) -> str:
     """Walks the road up to the SavedModels; returns the file pattern of the corpus."""
-    work, python = arguments.output_dir, [sys.executable, "-m"]
+    work = arguments.output_dir
     corpus = _corpus(arguments, road)
     road.stage(
         "1. Train a SentencePiece vocabulary",
         work / "tokenizer",
-        [*python, "tfrecords.train_tokenizer", f"--input={corpus}", f"--output_prefix={work}/tokenizer/spm"]
-        + [f"--vocab_size={arguments.vocab_size}", "--nohard_vocab_limit"],
+        [
+            *_PYTHON,
+            "tfrecords.train_tokenizer",
+            f"--input={corpus}",
+            f"--output_prefix={work}/tokenizer/spm",
+            f"--vocab_size={arguments.vocab_size}",
+            "--nohard_vocab_limit",
+        ],
     )
     road.stage(
         "2. Write training and held-out examples: sentence order and masked n-grams",
         work / "data",
-        [*python, "tfrecords.create_pretraining_data", f"--input={corpus}", f"--output_dir={work}/data"]
-        + [f"--tokenizer={work}/tokenizer/spm.model", "--split_sentences", "--masking=dynamic", "--pair_task=sop"]
-        + [
+        [
+            *_PYTHON,
+            "tfrecords.create_pretraining_data",
+            f"--input={corpus}",
+            f"--output_dir={work}/data",
+            f"--tokenizer={work}/tokenizer/spm.model",
+            "--split_sentences",
+            "--masking=dynamic",
+            "--pair_task=sop",
             "--ngram=1",
             "--max_seq_length=64",
             "--max_predictions_per_seq=10",
@@ -72,25 +85,30 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> str:
     road.stage(
         "3. Pre-train a small ALBERT",
         work / "run",
-        [*python, "albert_tf.run_pretraining", "--config=scripts/quickstart_config.json", train, held_out]
-        + [
+        [
+            *_PYTHON,
+            "albert_tf.run_pretraining",
+            "--config=scripts/quickstart_config.json",
+            train,
+            held_out,
             f"--output_dir={work}/run",
             "--optimizer=muon",
             "--learning_rate=0.005",
             "--train_batch_size=32",
             # Fewer steps are over before compiling them has paid.
             "--jit_compile" if arguments.steps >= 300 else "--nojit_compile",
-        ]
-        + [f"--num_train_steps={arguments.steps}", f"--num_warmup_steps={arguments.steps // 10}"]
-        # Each look at the held-out documents costs as much as several steps.
-        + [f"--save_checkpoints_steps={max(arguments.steps // 10, 5)}"],
+            f"--num_train_steps={arguments.steps}",
+            f"--num_warmup_steps={arguments.steps // 10}",
+            # Each look at the held-out documents costs as much as several steps.
+            f"--save_checkpoints_steps={max(arguments.steps // 10, 5)}",
+        ],
         resumes=True,
     )
     road.stage(
         "4. Evaluate on the held-out documents",
         work / "evaluation.json",
         [
-            *python,
+            *_PYTHON,
             "albert_tf.run_evaluation",
             f"--model={work}/run",
             train,
@@ -104,7 +122,7 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> str:
             f"5. Export a SavedModel with {inputs} inputs",
             work / "models" / inputs,
             [
-                *python,
+                *_PYTHON,
                 "serving.export",
                 f"--model={work}/run",
                 f"--output_dir={work}/models/{inputs}",
@@ -116,18 +134,20 @@ def run_stages(arguments: argparse.Namespace, road: Road) -> str:
 
 def _corpus(arguments: argparse.Namespace, road: Road) -> str:
     """The file pattern of the corpus; what lies behind it becomes part of every stamp."""
-    work, python = arguments.output_dir, [sys.executable, "-m"]
+    work = arguments.output_dir
     if not arguments.corpus:
         corpus = work / "corpus.txt"
         road.mix(sys.version)
-        road.stage("0. Write Python's help topics as a corpus", corpus, [*python, "scripts.python_topics", str(corpus)])
+        road.stage(
+            "0. Write Python's help topics as a corpus", corpus, [*_PYTHON, "scripts.python_topics", str(corpus)]
+        )
         return str(corpus)
     pattern = corpus_pattern(arguments.corpus, arguments.caller)
     road.mix(*fingerprint(pattern))
     if not has_few_documents(pattern):
         return pattern
     corpus = work / "cut_corpus.txt"
-    command = [*python, "scripts.cut_corpus", pattern, str(corpus)]
+    command = [*_PYTHON, "scripts.cut_corpus", pattern, str(corpus)]
     road.stage("0. Cut the corpus's few documents, so that parts can be held out", corpus, command)
     return str(corpus)
 
@@ -154,8 +174,7 @@ def serve_and_measure(arguments: argparse.Namespace, road: Road, corpus: str) ->
         for name in MODELS
     }
     learned = [
-        sys.executable,
-        "-m",
+        *_PYTHON,
         "scripts.learned",
         f"--data={work}/data",
         f"--run={work}/run",
@@ -164,13 +183,13 @@ def serve_and_measure(arguments: argparse.Namespace, road: Road, corpus: str) ->
     server = server_command(models, work, arguments.port or 8500)
     road.commands.append(("6. Serve both models", shell_line(server)))
     for name, flags in benchmarks.items():
-        command = [sys.executable, "-m", "serving.benchmark", f"--target=127.0.0.1:{arguments.port or 8500}", *flags]
+        command = [*_PYTHON, "serving.benchmark", f"--target=127.0.0.1:{arguments.port or 8500}", *flags]
         road.commands.append((f"7. Benchmark the {name} model", shell_line(command)))
 
     def run() -> None:
         with running_server(models, work, arguments.port or free_port()) as target:
             for flags in benchmarks.values():
-                command = [sys.executable, "-m", "serving.benchmark", f"--target={target}", *flags]
+                command = [*_PYTHON, "serving.benchmark", f"--target={target}", *flags]
                 print(f"$ {shell_line(command)}", flush=True)
                 subprocess.run(command, check=True)
             print("Masking words of held-out text, and asking the server for them ...", flush=True)

@@ -9,7 +9,6 @@ checkout: times in the files are those of the last commit.
 `smoke` makes a virtual environment with --python, installs the wheel, and goes from text to answers with its commands.
 """
 
-import argparse
 import filecmp
 import gzip
 import hashlib
@@ -21,10 +20,11 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from scripts import command
+from scripts.imports import ROOT
 from scripts.sbom import add_sbom
 from tfrecords.base.errors import UserError
 
-_ROOT = Path(__file__).parents[1]
 _SMOKE = Path(__file__).with_name("smoke.py")
 
 
@@ -40,7 +40,7 @@ def build(output_dir: Path) -> list[Path]:
     Raises:
         UserError: where the two builds differ.
     """
-    commit_time = _run("git", "log", "-1", "--format=%ct", cwd=_ROOT).strip()
+    commit_time = _run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     with tempfile.TemporaryDirectory() as folder:
         first, second = (_build_once(Path(folder) / name, int(commit_time)) for name in ("first", "second"))
         names = sorted(path.name for path in first.iterdir())
@@ -57,7 +57,7 @@ def _build_once(folder: Path, commit_time: int) -> Path:
     """Builds from a fresh copy of the commit: what a build leaves in a tree changes the next one."""
     source, output = folder / "source", folder / "dist"
     source.mkdir(parents=True)
-    archive = subprocess.run(["git", "archive", "HEAD"], cwd=_ROOT, check=True, capture_output=True).stdout
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(source, filter="data")
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(commit_time)}
@@ -111,25 +111,20 @@ def _run(*command: str, **options) -> str:
 
 def main() -> None:
     """Runs one of the two commands."""
-    parser = argparse.ArgumentParser(
-        prog="python -m scripts.release", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command.parser(__doc__, "scripts.release")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build").add_argument("--output_dir", type=Path, default=Path("dist"))
     trial = commands.add_parser("smoke")
     trial.add_argument("--wheel", type=Path, required=True)
     trial.add_argument("--python", default=sys.executable)
     arguments = parser.parse_args()
-    try:
-        if arguments.command == "build":
-            for path in build(arguments.output_dir):
-                print(hashlib.sha256(path.read_bytes()).hexdigest(), path)
-        else:
-            smoke(arguments.wheel, arguments.python)
-            print(f"{arguments.wheel.name} works with {arguments.python}")
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    if arguments.command == "build":
+        for path in build(arguments.output_dir):
+            print(hashlib.sha256(path.read_bytes()).hexdigest(), path)
+    else:
+        smoke(arguments.wheel, arguments.python)
+        print(f"{arguments.wheel.name} works with {arguments.python}")
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -32,10 +32,10 @@ class Locked(NamedTuple):
     asked_by: list[str]
 
 
-def locked_packages(path: Path = LOCKED / "requirements.txt") -> dict[str, Locked]:
-    """Reads a locked file: the packages that Linux needs, by name."""
+def locked_packages() -> dict[str, Locked]:
+    """Reads the library's locked file: the packages that Linux needs, by name."""
     found: dict[str, Locked] = {}
-    for block in re.split(r"\n(?=\w)", path.read_text("utf-8")):
+    for block in re.split(r"\n(?=\w)", (LOCKED / "requirements.txt").read_text("utf-8")):
         requirement = Requirement(block.split("\\")[0].strip())
         hashes = re.findall(r"--hash=sha256:(\w+)", block)
         asked_by = [name for name in re.findall(r"#\s+(?:via )?([\w.-]+)$", block, re.MULTILINE) if name != "via"]

@@ -1,14 +1,16 @@
 """Servers for a `with` block: of models the real one if it is on the PATH, else the embedded one; and the gateway."""
 
 import contextlib
+import json
 import shutil
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from serving.client import Client, ServingError
 from tfrecords.base.errors import UserError
@@ -37,16 +39,28 @@ def free_port() -> int:
 def server_command(models: dict[str, Path], folder: Path, port: int, rest_api_port: int = 0) -> list[str]:
     """The command that serves `models` (name to base path); writes its model config file into `folder`."""
     config = folder / "models.config"
-    entries = [
-        f'  config {{ name: "{name}" base_path: "{path}" model_platform: "tensorflow" }}'
-        for name, path in models.items()
-    ]
     with replacing(config) as temporary:
-        temporary.write_text("\n".join(["model_config_list {", *entries, "}", ""]), encoding="utf-8")
+        temporary.write_text(config_of(models), encoding="utf-8")
     real = shutil.which("tensorflow_model_server")
     program = [real, "--xla_cpu_compilation_enabled=true"] if real else [sys.executable, "-m", "serving.model_server"]
     rest = [f"--rest_api_port={rest_api_port}"] if rest_api_port else []
     return [*program, f"--port={port}", *rest, f"--model_config_file={config}"]
+
+
+def config_of(models: Mapping[str, str | Path]) -> str:
+    """Returns the text of a model config file for models by name and base path."""
+    entries = [
+        f'  config {{ name: "{name}" base_path: "{path}" model_platform: "tensorflow" }}'
+        for name, path in models.items()
+    ]
+    return "\n".join(["model_config_list {", *entries, "}", ""])
+
+
+def post(url: str, body: Any) -> Any:
+    """Returns the JSON that a server answers to a body of JSON."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
 
 
 @contextlib.contextmanager

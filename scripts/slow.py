@@ -8,7 +8,6 @@ A group that passes is written to tests/slow_runs.json with the date, the commit
 which every test is skipped has not passed. What has passed before Ctrl-C stays written.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -16,19 +15,19 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+from scripts import command
+from scripts.imports import ROOT
 from serving.benchmark.report import environment
 from tests.slow_groups import GROUPS
 from tfrecords.base import files
 
-ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "tests" / "slow_runs.json"
 
 
 def main() -> int:
     """Returns the status of the command: 0 where every group passed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--list", action="store_true", help="print when each group last passed, and run none")
     arguments = parser.parse_args()
@@ -91,7 +90,4 @@ def _sentence(run: dict | None) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    command.run(main)

@@ -53,7 +53,21 @@ def has_vnni(cpu_info: Path = OWN_CPU_INFO) -> bool:
     return can_run("int8_vnni", cpu_info)
 
 
-class CpuCheck(tf.saved_model.experimental.TrackableResource):
+class LoadCheck(tf.saved_model.experimental.TrackableResource):
+    """Ops of `_initialize` that run when an export is loaded."""
+
+    def _create_resource(self):
+        # It stores nothing; a resource, because loaders initialize it.
+        return tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[])
+
+
+def content_of(path: str) -> tf.Tensor:
+    """Returns the content of a file, "" without such a file."""
+    is_there = tf.size(tf.io.matching_files(path)) > 0
+    return tf.cond(is_there, lambda: tf.io.read_file(path), lambda: tf.constant(""))
+
+
+class CpuCheck(LoadCheck):
     """Makes a SavedModel fail to load where it would crash or answer wrong.
 
     It fails if the CPU lacks flags (not checked without /proc/cpuinfo), or if `trial` of 0.0 is False: a kernel is
@@ -65,13 +79,8 @@ class CpuCheck(tf.saved_model.experimental.TrackableResource):
         # A closure holds the trial, since attributes of a resource are saved.
         self.compute, self.path, self._trial = compute, CPU_INFO, lambda zero: trial(zero)
 
-    def _create_resource(self):
-        # It stores nothing; a resource, because loaders initialize it.
-        return tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[])
-
     def _initialize(self):
-        is_there = tf.size(tf.io.matching_files(self.path)) > 0
-        text = tf.cond(is_there, lambda: tf.io.read_file(self.path), lambda: tf.constant(""))
+        text = content_of(self.path)
         found = [tf.reduce_all([_has(text, flag) for flag in flags]) for flags in NEEDS.get(self.compute, ())]
         message = (
             f"this servable was exported for CPUs with {describe_needs(self.compute)}, which this machine has not; "

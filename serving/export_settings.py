@@ -137,8 +137,8 @@ class ExportSettings(CheckedSettings):
 
 # Those that `albert_tf.load` has answered.
 _OF_LOADING = (
-    *("model", "output_dir", "depth", "tokenizer", "other_tokenizer", "allow_pickle", "lower_case", "keep_accents"),
-)
+    "model", "output_dir", "depth", "tokenizer", "other_tokenizer", "allow_pickle", "lower_case", "keep_accents",
+)  # fmt: skip
 
 
 def settings_of(

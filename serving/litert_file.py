@@ -10,15 +10,16 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import Tensor
+from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.config import AlbertConfig
 from albert_tf.extension import setting_of
-from albert_tf.layers.block import MASKED_SCORE, Step, TokenPairs
+from albert_tf.layers.block import MASKED_SCORE, Step
 from albert_tf.loading import load
 from serving.check import TOLERANCES, compare, expected_answers
 from serving.exportable import ExportOptions, make_exportable
 from serving.exportable.base import KINDS
 from serving.inference import InferenceEncoder, InferenceOptions
-from serving.inference.rows import BatchRows
+from serving.inference.rows import BatchRows, attend_from_first
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.framing import TokenBatch
@@ -44,10 +45,7 @@ class Rectangle(BatchRows):
         heads, size = self.config.num_attention_heads, self.config.head_size
         by_head = tf.reshape(projected, [self.batch.size, self.batch.length, 3 * heads, size])
         query, key, value = tf.split(tf.transpose(by_head, [0, 2, 1, 3]), 3, axis=1)
-        place = slice(0, 1) if step.only_summary else slice(None)
-        features = {name: (one[:, place], one) for name, one in self.features.items()}
-        pairs = TokenPairs(self.batch.bias, features, 0 if step.only_summary else None)
-        contexts = self.attention(query[:, :, place], key, value, pairs, step)
+        contexts = attend_from_first(self, self.batch.bias, query, key, value, step)
         return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, self.config.hidden_size])
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
@@ -98,12 +96,13 @@ def convert(model: keras.Model, compute: str = "float32", length: int | None = N
     if type(model) not in kinds:
         known = ", ".join(kind.__name__ for kind in kinds)
         raise UserError(f"a {type(model).__name__} cannot be written for LiteRT; these can: {known}")
-    config = getattr(model, "encoder", model).config
+    source = encoder_of(model)
+    config = source.config
     for extension in config.extensions:
         if not extension.for_litert:
             raise UserError(f"{setting_of(config, extension)} is not written for LiteRT; export it with serving.export")
-    encoder = LiteRtEncoder(getattr(model, "encoder", model), InferenceOptions())
-    exportable = make_exportable(model, ExportOptions(encoder.config.max_seq_length), encoder)
+    encoder = LiteRtEncoder(source, InferenceOptions())
+    exportable = make_exportable(model, ExportOptions(config.max_seq_length), encoder)
 
     def answer(input_ids, lengths, segment_ids=None):
         mask = tf.cast(real_tokens(input_ids, lengths), tf.int32)

@@ -8,14 +8,13 @@ Some faults need root (a small disk) or a package of the tests (certificates); a
 status is 1 where a row did not survive. --folder keeps the logs.
 """
 
-import argparse
 import contextlib
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from scripts import command
 from scripts.faults import disks, network, processes, versions  # noqa: F401
 from scripts.faults.rows import ROWS
 from scripts.faults.stage import Failed, Impossible, Patience, Stage, export
@@ -24,7 +23,7 @@ from tfrecords.base.errors import first_line
 
 def main() -> int:
     """Returns the status of the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command.parser(__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}")
     parser.add_argument("--list", action="store_true", help="print the rows, and run none")
     parser.add_argument("--folder", type=Path, help="where logs stay; left out: nowhere")
@@ -64,18 +63,14 @@ def run(names: list[str], folder: Path) -> dict[str, tuple[str, str, float]]:
                 survived, seen = "yes", ROWS[name].run(stage)
         except Impossible as error:
             survived, seen = "not done", str(error)
-        except (Failed, Exception) as error:
-            survived, seen = (
-                "no",
-                str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {first_line(error)}",
-            )
+        except Failed as error:
+            survived, seen = "no", str(error)
+        except Exception as error:
+            survived, seen = "no", f"{type(error).__name__}: {first_line(error)}"
         results[name] = survived, seen, time.monotonic() - begin
         print(f"{name}: {survived} ({results[name][2]:.0f} s): {seen}", flush=True)
     return results
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    command.run(main)

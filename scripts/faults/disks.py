@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.faults.rows import row
-from scripts.faults.stage import Impossible, Stage, answers, check, export, wait_for
+from scripts.faults.stage import Impossible, Stage, answers, check, ends_in_a_line, export, state_of, wait_for
 
 
 @contextlib.contextmanager
@@ -36,16 +36,11 @@ def _fill(folder: Path) -> Path:
 
 @row("disk-full-scoring", "scoring onto a disk of 200 kB", "one line, status not 0; with room the bytes of a whole job")
 def disk_full_scoring(stage: Stage) -> str:
-    server = stage.server()
-    whole = stage.scored(server, stage.folder / "whole")
     small = stage.enter(disk(stage.folder / "small", 200))
-    output = small / "scores"
-    process = stage.score(server, output)
-    status, said = process.wait(), process.last_line
-    check(status != 0 and "Traceback" not in process.log.read_text(), f"status {status}: {said}")
-    subprocess.run(["mount", "-o", "remount,size=20m", str(small)], check=True)
-    check(stage.scored(server, output) == whole, "the table differs")
-    return f"status {status}: {said[:100]}"
+    with stage.scoring(small / "scores") as server:
+        said = ends_in_a_line(stage.score(server, small / "scores"))
+        subprocess.run(["mount", "-o", "remount,size=20m", str(small)], check=True)
+    return said
 
 
 @row(
@@ -54,14 +49,9 @@ def disk_full_scoring(stage: Stage) -> str:
     "one line, status not 0; without the limit the bytes of a whole job",
 )
 def file_limit_scoring(stage: Stage) -> str:
-    server = stage.server()
-    whole = stage.scored(server, stage.folder / "whole")
     output = stage.folder / "limited"
-    process = stage.score(server, output, file_bytes=20_000)
-    status, said = process.wait(), process.last_line
-    check(status != 0 and "Traceback" not in process.log.read_text(), f"status {status}: {said}")
-    check(stage.scored(server, output) == whole, "the table differs")
-    return f"status {status}: {said[:100]}"
+    with stage.scoring(output) as server:
+        return ends_in_a_line(stage.score(server, output, file_bytes=20_000))
 
 
 @row("disk-full-servers", "access log and logs of server and gateway on a full disk", "all requests answered")
@@ -72,26 +62,19 @@ def disk_full_servers(stage: Stage) -> str:
     logged = Stage(small, base)
     stage.enter(logged)
     server = logged.server(f"--access_log={small}/access.log")
-    gateway = logged.gateway(f"127.0.0.1:{server.port}")
+    gateway = logged.gateway(server.target)
     filling = _fill(small)
-    ports = {"port": server.port, "rest": server.rest, "http": gateway.http}
+    ports = server.ports | gateway.ports
     for number in range(20):
-        check(answers(**ports), f"round {number} is not answered")
+        check(answers(ports), f"round {number} is not answered")
     # What happens now is logged, too.
     export(base, 2)
-    wait_for(lambda: _is_loaded(server, 2), "a new version is loaded")
+    wait_for(lambda: state_of(server, 2) == "AVAILABLE", "a new version is loaded")
     filling.unlink()
-    check(answers(**ports), "no answer once there is room")
+    check(answers(ports), "no answer once there is room")
     for process in (gateway, server):
         check((status := process.end(signal.SIGTERM)) == 0, f"status {status}")
     return "60 requests and a new version"
-
-
-def _is_loaded(server, version: int) -> bool:
-    from serving.client import Client
-
-    with Client(f"127.0.0.1:{server.port}", "m", timeout_s=10) as client:
-        return any(one.version == version and one.state == "AVAILABLE" for one in client.status())
 
 
 @row(
@@ -104,8 +87,5 @@ def read_only_disk(stage: Stage) -> str:
     export(fixed / "m", 1)
     subprocess.run(["mount", "-o", "remount,ro", str(fixed)], check=True)
     server = stage.server(base=fixed / "m")
-    check(answers(port=server.port, rest=server.rest), "no answer")
-    process = stage.score(server, fixed / "scores")
-    status, said = process.wait(), process.last_line
-    check(status != 0 and "Traceback" not in process.log.read_text(), f"status {status}: {said}")
-    return f"status {status}: {said[:100]}"
+    check(answers(server.ports), "no answer")
+    return ends_in_a_line(stage.score(server, fixed / "scores"))

@@ -8,10 +8,10 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from scripts.faults.rows import row
-from scripts.faults.stage import Failed, Impossible, Stage, answers, ask, check, load, wait_for
+from scripts.faults.stage import Failed, Impossible, Process, Stage, answers, ask, check, load, wait_for
 from scripts.server import free_port
 from serving.client import Client, Connection, ServingError
 
@@ -21,6 +21,11 @@ _HEAD = b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nC
 
 def _connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def _close(connections: Iterable[socket.socket]) -> None:
+    for connection in connections:
+        connection.close()
 
 
 def _is_closed(connection: socket.socket) -> bool:
@@ -36,33 +41,35 @@ def _is_closed(connection: socket.socket) -> bool:
     return True
 
 
+def _check_retry_later(gateway: Process) -> None:
+    status, headers, body = ask(gateway.http, "/embed", b'{"inputs": "a"}')
+    check(status == 503 and "retry-after" in headers, f"HTTP {status}: {body[:100]!r}")
+
+
 @row(
     "slow-clients",
     "180 clients that send a byte a second: heads, bodies and gRPC, to server and gateway, for 40 s",
     "others are answered all the time; slow heads are closed after 30 s",
 )
 def slow_clients(stage: Stage) -> str:
-    server = stage.server()
-    gateway = stage.gateway(f"127.0.0.1:{server.port}")
-    ports = {"port": server.port, "rest": server.rest, "http": gateway.http}
+    server, gateway, ports = stage.server_and_gateway()
     slow = [(_connect(port), _HEAD) for port in (server.rest, gateway.http, server.port) for _ in range(30)]
     bodies = [(_connect(port), b" " * 5000) for port in (server.rest, gateway.http) for _ in range(45)]
     for connection, _ in bodies:
         connection.sendall(_HEAD)
     begin = time.monotonic()
-    with load(["grpc", "rest", "gateway"], **ports) as counts:
+    with load(ports) as counts:
         for second in range(40):
             for connection, content in slow + bodies:
                 with contextlib.suppress(OSError):
                     connection.send(content[second : second + 1])
             time.sleep(max(0.0, begin + second + 1 - time.monotonic()))
-    check(not counts.lost and not counts.refused, str(counts))
+    said = counts.all_answered()
     left = sum(not _is_closed(connection) for connection, _ in slow[:60])
     check(not left, f"{left} of 60 slow heads are still connected")
-    for connection, _ in slow + bodies:
-        connection.close()
-    check(answers(**ports), "no answer afterwards")
-    return str(counts)
+    _close(connection for connection, _ in slow + bodies)
+    check(answers(ports), "no answer afterwards")
+    return said
 
 
 @row(
@@ -71,20 +78,17 @@ def slow_clients(stage: Stage) -> str:
     "closed within 35 s; others are answered",
 )
 def half_open(stage: Stage) -> str:
-    server = stage.server()
-    gateway = stage.gateway(f"127.0.0.1:{server.port}")
-    ports = {"port": server.port, "rest": server.rest, "http": gateway.http}
+    server, gateway, ports = stage.server_and_gateway()
     before = server.open_files, gateway.open_files
     silent = [_connect(port) for port in (server.rest, gateway.http) for _ in range(150)]
     for number, connection in enumerate(silent):
         connection.sendall(_HEAD[:40] if number % 2 else _HEAD + _BODY)
-    with load(["grpc", "rest", "gateway"], **ports) as counts:
+    with load(ports) as counts:
         wait_for(lambda: all(map(_is_closed, silent)), "silent connections are closed", 45)
-    for connection in silent:
-        connection.close()
-    check(not counts.lost and not counts.refused, str(counts))
+    _close(silent)
+    said = counts.all_answered()
     wait_for(lambda: server.open_files <= before[0] + 10 and gateway.open_files <= before[1] + 10, "files are closed")
-    return str(counts)
+    return said
 
 
 @row(
@@ -93,9 +97,7 @@ def half_open(stage: Stage) -> str:
     "others are answered; afterwards the files are closed",
 )
 def many_connections(stage: Stage) -> str:
-    server = stage.server()
-    gateway = stage.gateway(f"127.0.0.1:{server.port}")
-    ports = {"port": server.port, "rest": server.rest, "http": gateway.http}
+    server, gateway, ports = stage.server_and_gateway()
     seen = []
     for process, port in ((server, server.rest), (gateway, gateway.http), (server, server.port)):
         before = process.open_files
@@ -104,16 +106,14 @@ def many_connections(stage: Stage) -> str:
             for _ in range(10_000):
                 opened.append(_connect(port))
         except OSError as error:
-            for connection in opened:
-                connection.close()
+            _close(opened)
             raise Impossible(f"{len(opened):,} connections, then: {error.strerror} (ulimit -n)") from error
         begin = time.monotonic()
-        check(answers(**ports), "no answer beside 10,000 connections")
+        check(answers(ports), "no answer beside 10,000 connections")
         seconds = time.monotonic() - begin
-        for connection in opened:
-            connection.close()
+        _close(opened)
         wait_for(lambda: process.open_files < before + 100, "the files are closed")  # noqa: B023
-        check(answers(**ports), "no answer afterwards")
+        check(answers(ports), "no answer afterwards")
         seen.append(f"{seconds:.1f} s")
     return f"three answers beside them took {', '.join(seen)}"
 
@@ -124,9 +124,7 @@ def many_connections(stage: Stage) -> str:
     "no end, no busy loop; answers when connections go",
 )
 def files_exhausted(stage: Stage) -> str:
-    server = stage.server(files=256)
-    gateway = stage.gateway(f"127.0.0.1:{server.port}", files=256)
-    ports = {"port": server.port, "rest": server.rest, "http": gateway.http}
+    server, gateway, ports = stage.server_and_gateway(files=256)
     for process, port in ((server, server.rest), (gateway, gateway.http), (server, server.port)):
         opened = [_connect(port) for _ in range(400)]
         time.sleep(2)
@@ -135,9 +133,8 @@ def files_exhausted(stage: Stage) -> str:
         used = process.cpu_seconds() - begin
         check(process.runs, f"the process ended: {process.last_line}")
         check(used < 2.5, f"{used:.1f} s of the CPU in 5 s of waiting at port {port}")
-        for connection in opened:
-            connection.close()
-        wait_for(lambda: answers(**ports), "answers once the connections are gone", 40)
+        _close(opened)
+        wait_for(lambda: answers(ports), "answers once the connections are gone", 40)
     return "answers again after each"
 
 
@@ -159,18 +156,17 @@ def expired_certificate(stage: Stage) -> str:
     )
     server = stage.server(f"--ssl_config_file={_ssl(stage, short)}")
     flags = ["--tls", f"--root_certificates={stage.folder}/root.pem"]
-    gateway = stage.gateway(f"127.0.0.1:{server.port}", *flags)
-    check(answers(http=gateway.http), "no answer by a certificate that holds")
+    gateway = stage.gateway(server.target, *flags)
+    check(answers(gateway.ports), "no answer by a certificate that holds")
     time.sleep(max(0.0, 62 - (datetime.datetime.now(datetime.UTC) - now).total_seconds()))
     # New connections alone are checked.
     server.end()
     server = stage.server(f"--ssl_config_file={_ssl(stage, short)}", ports=server.ports)
     time.sleep(3)
-    status, headers, body = ask(gateway.http, "/embed", b'{"inputs": "a"}')
-    check(status == 503 and "retry-after" in headers, f"HTTP {status}: {body[:100]!r}")
+    _check_retry_later(gateway)
     server.end()
     stage.server(f"--ssl_config_file={_ssl(stage, authority.issue_cert('127.0.0.1'))}", ports=server.ports)
-    wait_for(lambda: answers(http=gateway.http), "the gateway answers by a new certificate")
+    wait_for(lambda: answers(gateway.ports), "the gateway answers by a new certificate")
     return "503 while it was over, then answers"
 
 
@@ -196,8 +192,7 @@ def dns_fails(stage: Stage) -> str:
     with _names() as (port, found):
         target = f"dns://127.0.0.1:{port}/model.test:{server.port}"
         gateway = stage.gateway(target, live=False)
-        status, headers, body = ask(gateway.http, "/embed", b'{"inputs": "a"}')
-        check(status == 503 and "retry-after" in headers, f"HTTP {status}: {body[:100]!r}")
+        _check_retry_later(gateway)
         with Client(Connection(target, attempts=1), "m", timeout_s=5) as client:
             try:
                 client.status()
@@ -206,12 +201,11 @@ def dns_fails(stage: Stage) -> str:
             else:
                 raise Failed("a name that is not found was found")
         found.set()
-        wait_for(lambda: answers(http=gateway.http), "the gateway answers once the name is found", 150)
+        wait_for(lambda: answers(gateway.ports), "the gateway answers once the name is found", 150)
         found.clear()
-        check(answers(http=gateway.http), "no answer by the connection that is there")
+        check(answers(gateway.ports), "no answer by the connection that is there")
         server.end(signal.SIGKILL)
-        status, headers, body = ask(gateway.http, "/embed", b'{"inputs": "a"}')
-        check(status == 503 and "retry-after" in headers, f"HTTP {status}: {body[:100]!r}")
+        _check_retry_later(gateway)
     return said[:120]
 
 

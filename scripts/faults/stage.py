@@ -1,6 +1,7 @@
 """Tiny models, the commands that serve and score them as processes, and clients that count what they get."""
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -17,11 +18,10 @@ from pathlib import Path
 import grpc
 import numpy as np
 
+from scripts.imports import ROOT
 from scripts.server import free_port
 from serving.client import Client, ServingError
 from tfrecords.base.processes import interrupts_deferred, interrupts_held_back
-
-ROOT = Path(__file__).parents[2]
 
 
 class Patience:
@@ -115,6 +115,10 @@ class Process:
             raise Failed(f"{self.command[2]} did not end within {seconds:.0f} s") from None
 
     @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
     def runs(self) -> bool:
         return self._process.poll() is None
 
@@ -162,7 +166,11 @@ class Stage:
         command += ["--file_system_poll_wait_seconds=1", "--max_num_load_retries=0"]
         command += [f"--rest_api_timeout_in_ms={Patience.seconds * 1000:.0f}", *flags]
         process = self.started(*command, log="server", **ports, **options)
-        wait_for(lambda: not process.runs or is_listening(process.rest), "the server starts", 3 * Patience.seconds)
+        wait_for(
+            lambda: not process.runs or status_of(process.rest, "/v1/models/m") == 200,
+            "the server starts",
+            3 * Patience.seconds,
+        )
         check(process.runs, f"the server ended: {process.last_line}")
         return process
 
@@ -173,15 +181,21 @@ class Stage:
         process = self.started(
             *command, "--check_s=1", f"--timeout_s={Patience.seconds}", *flags, log="gateway", http=port, **options
         )
-        wait_for(lambda: get(port, "/health")[0] in ((200,) if live else (200, 503)), "the gateway starts")
+        wait_for(lambda: status_of(port, "/health") in ((200,) if live else (200, 503)), "the gateway starts")
         return process
+
+    def server_and_gateway(self, base: Path | None = None, **options) -> tuple[Process, Process, dict[str, int]]:
+        """Both, and the ports of both, as `load` and `answers` take them."""
+        server = self.server(base=base, **options)
+        gateway = self.gateway(server.target, **options)
+        return server, gateway, server.ports | gateway.ports
 
     def score(self, server: Process, output: Path, rows: int = 20_000, **options) -> Process:
         """A scoring job of so many texts at the server."""
         texts = self.folder / "texts.txt"
         if not texts.exists():
             texts.write_text("".join(f"{'a word ' * (number % 50)}{number}\n" for number in range(rows)))
-        command = ["serving.score", f"--target=127.0.0.1:{server.port}", "--model=m", "--version=1"]
+        command = ["serving.score", f"--target={server.target}", "--model=m", "--version=1"]
         flags = [f"--input={texts}", f"--output_dir={output}", "--max_batch_tokens=1024", "--timeout_s=20"]
         return self.started(*command, *flags, log=f"score-{output.name}", **options)
 
@@ -191,14 +205,31 @@ class Stage:
         check(process.wait() == 0, f"scoring ended: {process.last_line}")
         return (output / "texts.jsonl").read_bytes()
 
+    @contextlib.contextmanager
+    def scoring(self, output: Path) -> Iterator[Process]:
+        """A server for a job that the block breaks off: continued, it must give the table of a whole job."""
+        server = self.server()
+        whole = self.scored(server, self.folder / "whole")
+        yield server
+        check(self.scored(server, output) == whole, "the table differs")
 
-def is_listening(port: int) -> bool:
-    return get(port, "/v1/models/m")[0] == 200
+
+def ends_in_a_line(job: Process) -> str:
+    """Waits for a job that cannot go on; returns its status and the line that it said."""
+    status = job.wait()
+    said = f"status {status}: {job.last_line[:100]}"
+    check(status != 0 and "Traceback" not in job.log.read_text(), said)
+    return said
 
 
-def get(port: int, path: str) -> tuple[int, bytes]:
-    status, _, body = ask(port, path, None)
-    return status, body
+def state_of(server: Process, version: int) -> str:
+    """Returns the state of a version of the model, "" if it has none."""
+    with Client(server.target, "m", timeout_s=10) as client:
+        return {one.version: one.state for one in client.status()}.get(version, "")
+
+
+def status_of(port: int, path: str) -> int:
+    return ask(port, path, None)[0]
 
 
 def ask(port: int, path: str, body: bytes | None) -> tuple[int, dict, bytes]:
@@ -225,16 +256,26 @@ class Counts:
         parts = [f"{self.good:,} good", f"{self.refused:,} refused", f"{self.lost:,} lost with the process"]
         return ", ".join(part for part in parts if not part.startswith("0 ")) + f"; slowest {self.slowest_s:.1f} s"
 
+    def wait_for_more(self, good: int, what: str) -> None:
+        """Waits until so many more answers are good."""
+        before = self.good
+        wait_for(lambda: self.good > before + good, what)
+
+    def all_answered(self) -> str:
+        """Returns the counts; raises Failed if a request was lost or refused."""
+        check(not self.lost and not self.refused, str(self))
+        return str(self)
+
 
 @contextlib.contextmanager
-def load(kinds: Sequence[str], *, port: int = 0, rest: int = 0, http: int = 0) -> Iterator[Counts]:
-    """Clients of the kinds "grpc", "rest" and "gateway", each on a thread, until the block ends.
+def load(ports: dict[str, int], clients: int = 1) -> Iterator[Counts]:
+    """So many clients at each of these ports, each on a thread, until the block ends.
 
     An answer counts as good if it is right, and as refused if it is a 429 or a 503 with Retry-After, or UNAVAILABLE or
     RESOURCE_EXHAUSTED. A wrong answer fails the row at the end of the block.
     """
     counts, stop, lock = Counts(), threading.Event(), threading.Lock()
-    askers = {"grpc": lambda: _ask_grpc(port), "rest": lambda: _ask_rest(rest), "gateway": lambda: _ask_gateway(http)}
+    askers = [functools.partial(_ASKERS[kind], port) for kind, port in ports.items()] * clients
 
     def repeat(asker: Callable[[], str]) -> None:
         while not stop.is_set():
@@ -252,7 +293,7 @@ def load(kinds: Sequence[str], *, port: int = 0, rest: int = 0, http: int = 0) -
                     counts.wrong.append(outcome[:200])
             stop.wait(0.005 if outcome == "good" else 0.1)
 
-    threads = [threading.Thread(target=repeat, args=(askers[kind],)) for kind in kinds]
+    threads = [threading.Thread(target=repeat, args=(asker,)) for asker in askers]
     for thread in threads:
         thread.start()
     try:
@@ -298,7 +339,7 @@ def _ask_gateway(port: int) -> str:
 def _ask_http(port: int, path: str, body: dict, is_right: Callable) -> str:
     try:
         status, headers, content = ask(port, path, json.dumps(body).encode())
-    except (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine):
+    except (ConnectionError, http.client.BadStatusLine):
         return "lost"
     if status == 200:
         return "good" if is_right(json.loads(content)) else f"wrong answer {content[:100]!r}"
@@ -307,7 +348,10 @@ def _ask_http(port: int, path: str, body: dict, is_right: Callable) -> str:
     return f"HTTP {status}: {content[:150]!r}"
 
 
-def answers(*, port: int = 0, rest: int = 0, http: int = 0) -> bool:
+# By the names of the ports: gRPC and REST of the server, and the gateway's.
+_ASKERS = {"port": _ask_grpc, "rest": _ask_rest, "http": _ask_gateway}
+
+
+def answers(ports: dict[str, int]) -> bool:
     """Whether a request at each of these ports is answered right, now."""
-    askers = [(port, _ask_grpc), (rest, _ask_rest), (http, _ask_gateway)]
-    return all(asker(number) == "good" for number, asker in askers if number)
+    return all(_ASKERS[kind](port) == "good" for kind, port in ports.items())

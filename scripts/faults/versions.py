@@ -5,13 +5,7 @@ import shutil
 import time
 
 from scripts.faults.rows import row
-from scripts.faults.stage import Stage, check, export, load, wait_for
-from serving.client import Client
-
-
-def _states(server) -> dict[int, str]:
-    with Client(f"127.0.0.1:{server.port}", "m", timeout_s=10) as client:
-        return {one.version: one.state for one in client.status()}
+from scripts.faults.stage import Stage, export, load, state_of, wait_for
 
 
 @row(
@@ -23,15 +17,14 @@ def deleted_while_loading(stage: Stage) -> str:
     base, chance = stage.folder / "m", random.Random(1)
     export(base, 1)
     server = stage.server(base=base)
-    with load(["grpc", "rest"], port=server.port, rest=server.rest) as counts:
+    with load(server.ports) as counts:
         for version in range(2, 22):
             path = export(base, version)
             time.sleep(chance.uniform(0, 1.2))
             shutil.rmtree(path)
         export(base, 30)
-        wait_for(lambda: _states(server).get(30) == "AVAILABLE", "the whole version is loaded")
-    check(not counts.lost and not counts.refused, str(counts))
-    return str(counts)
+        wait_for(lambda: state_of(server, 30) == "AVAILABLE", "the whole version is loaded")
+    return counts.all_answered()
 
 
 @row(
@@ -43,18 +36,17 @@ def corrupt_version(stage: Stage) -> str:
     base = stage.folder / "m"
     export(base, 1)
     server = stage.server(base=base)
-    with load(["grpc", "rest"], port=server.port, rest=server.rest) as counts:
+    with load(server.ports) as counts:
         for version, damage in ((2, _damaged), (3, _cut), (4, _emptied)):
             path = export(stage.folder / "made", version)
             damage(path)
             path.rename(base / str(version))
             if damage is not _emptied:
                 # A folder without a model is none of a version that ends: it may still be copied.
-                wait_for(lambda: _states(server).get(version) == "END", f"version {version} is given up")  # noqa: B023
+                wait_for(lambda: state_of(server, version) == "END", f"version {version} is given up")  # noqa: B023
         export(base, 5)
-        wait_for(lambda: _states(server).get(5) == "AVAILABLE", "the whole version is loaded")
-    check(not counts.lost and not counts.refused, str(counts))
-    return str(counts)
+        wait_for(lambda: state_of(server, 5) == "AVAILABLE", "the whole version is loaded")
+    return counts.all_answered()
 
 
 def _damaged(path) -> None:
@@ -77,12 +69,10 @@ def _emptied(path) -> None:
 def swaps(stage: Stage) -> str:
     base = stage.folder / "m"
     export(base, 1)
-    server = stage.server(base=base)
-    gateway = stage.gateway(f"127.0.0.1:{server.port}")
-    with load(["grpc", "rest", "gateway"], port=server.port, rest=server.rest, http=gateway.http) as counts:
+    server, _, ports = stage.server_and_gateway(base)
+    with load(ports) as counts:
         for version in range(2, 12):
             export(base, version)
-            wait_for(lambda: _states(server).get(version) == "AVAILABLE", f"version {version} is loaded")  # noqa: B023
+            wait_for(lambda: state_of(server, version) == "AVAILABLE", f"version {version} is loaded")  # noqa: B023
             shutil.rmtree(base / str(version - 1))
-    check(not counts.lost and not counts.refused, str(counts))
-    return str(counts)
+    return counts.all_answered()

@@ -8,7 +8,7 @@ FOLDER = ROOT / "docs" / "reference"
 
 
 def pages() -> dict[Path, str]:
-    """Returns the text of every generated page by its path; folders and clients are added by `all_pages`."""
+    """Returns the text of every generated page by its path; the command adds folders and clients."""
     from scripts.reference import api, commands, configuration, environment, servers
 
     found = {}

@@ -33,9 +33,13 @@ def public_names(package: str) -> list[str]:
 
 
 def _definition(package: str, name: str) -> ast.stmt | None:
+    return next((one for one in _beside(package, name) if getattr(one, "name", "") == name), None)
+
+
+def _beside(package: str, name: str) -> list[ast.stmt]:
+    """Returns all statements of the file that defines a name."""
     path = sources.all_sources().origin(package, name)
-    body = sources.all_sources().files[path].tree.body if path else []
-    return next((one for one in body if getattr(one, "name", "") == name), None)
+    return sources.all_sources().files[path].tree.body if path else []
 
 
 def _first_sentence(package: str, name: str) -> str:
@@ -70,10 +74,8 @@ def _base(package: str, name: str, node: ast.stmt) -> ast.ClassDef | None:
     made = _made(node)
     if not isinstance(node, ast.ClassDef) or made is None or made.args.vararg is None:
         return None
-    path = sources.all_sources().origin(package, name)
-    tree = sources.all_sources().files[path].tree if path else ast.Module([])
     names = [ast.unparse(one) for one in node.bases]
-    found = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name in names]
+    found = [one for one in _beside(package, name) if isinstance(one, ast.ClassDef) and one.name in names]
     return found[0] if found and _made(found[0]) else None
 
 

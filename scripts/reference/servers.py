@@ -1,21 +1,18 @@
 """Pages of the servers: the gateway's routes, errors of all APIs, and metrics, from the tables that the servers use."""
 
-import ast
 import typing
-from collections.abc import Callable, Iterable
 from typing import Any
 
-import grpc
 import msgspec
-from prometheus_client import CollectorRegistry
 
-from scripts.reference import sources
 from scripts.reference.markdown import code, table
 from serving.client.errors import HINTS
 from serving.gateway import bodies
 from serving.gateway.metrics import Metrics
 from serving.gateway.openapi import GETS, STATUSES
 from serving.gateway.routes import ROUTES, Route
+from serving.model_server import telemetry
+from serving.model_server.rest import HTTP_STATUS
 
 _FAMILIES = {"openai": "OpenAI", "cohere": "Cohere", "tei": "text-embeddings-inference"}
 _ROUTES = """# Routes of the gateway
@@ -87,9 +84,12 @@ def _type_name(hint: Any) -> str:
 
 
 def _errors() -> str:
-    rest = table(("gRPC status", "HTTP status"), [[code(name), number] for name, number in _http_statuses()])
+    statuses = sorted(HTTP_STATUS.items(), key=lambda pair: pair[0].value)
+    rest = table(("gRPC status", "HTTP status"), [[code(status.name), str(number)] for status, number in statuses])
     gateway = table(("HTTP status", "meaning"), [[str(status), text] for status, text in STATUSES.items()])
-    hints = table(("status", "message contains", "what to change"), [map(_hint_cell, one) for one in HINTS])
+    hints = table(
+        ("status", "message contains", "what to change"), [[" ".join(text.split()) for text in one] for one in HINTS]
+    )
     return "\n\n".join(
         [
             _ERRORS.strip(),
@@ -106,30 +106,15 @@ def _errors() -> str:
     )
 
 
-def _hint_cell(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _http_statuses() -> Iterable[tuple[str, str]]:
-    values = {one.name: one.value[0] for one in grpc.StatusCode}
-    for node in sources.tree("serving.model_server.rest").body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HTTP_STATUS":
-            assert isinstance(node.value, ast.Dict)
-            pairs = zip(node.value.keys, node.value.values, strict=True)
-            found = [(ast.unparse(key).split(".")[1], ast.unparse(value)) for key, value in pairs if key]
-            return sorted(found, key=lambda pair: values[pair[0]])
-    raise LookupError("serving.model_server.rest has no _HTTP_STATUS")
-
-
 def _metrics() -> str:
     metrics = Metrics()
     metrics.watch_queue(float, float, float)
     own = [
-        [code(family.name + "_total" * (family.type == "counter")), family.type, _labels(family.name, metrics.registry),
-         family.documentation]
+        [code(family.name + "_total" * (family.type == "counter")), family.type,
+         _labels(metrics.registry._names_to_collectors[family.name]), family.documentation]
         for family in metrics.registry.collect()
     ]  # fmt: skip
-    server = [[code(name), kind, labels] for name, kind, labels in _server_metrics()]
+    server = [[code(path.replace("/", ":")), one._type, _labels(one)] for path, one in telemetry.METRICS.items()]
     return "\n\n".join(
         [
             "# Metrics",
@@ -146,31 +131,5 @@ def _metrics() -> str:
     )
 
 
-def _labels(name: str, registry: CollectorRegistry) -> str:
-    collector: Any = registry._names_to_collectors[name]
-    return ", ".join(map(code, collector._labelnames))
-
-
-def _server_metrics() -> Iterable[tuple[str, str, str]]:
-    """Reads the calls of `_counter` and `_histogram`, since the module needs TensorFlow Serving's messages."""
-    prefixes: dict[str, Any] = {}
-    for node in sources.tree("serving.model_server.telemetry").body:
-        if not isinstance(node, ast.Assign):
-            continue
-        name, value = ast.unparse(node.targets[0]), node.value
-        if isinstance(value, ast.Constant | ast.JoinedStr) and name.startswith("_"):
-            prefixes[name] = _text(value, prefixes)
-        elif isinstance(value, ast.Call) and ast.unparse(value.func) in _KINDS:
-            kind, labels = _KINDS[ast.unparse(value.func)]
-            path = _text(value.args[0], prefixes).replace("/", ":")
-            yield path, kind, ", ".join(code(label) for label in labels(value))
-
-
-def _text(node: ast.expr, names: dict[str, Any]) -> str:
-    return str(eval(compile(ast.Expression(node), "telemetry", "eval"), {}, names))
-
-
-_KINDS: dict[str, tuple[str, Callable[[ast.Call], Iterable[str]]]] = {
-    "_counter": ("counter", lambda call: [ast.literal_eval(one) for one in call.args[1:]]),
-    "_histogram": ("histogram", lambda call: ast.literal_eval(call.args[1])),
-}
+def _labels(metric: Any) -> str:
+    return ", ".join(map(code, metric._labelnames))

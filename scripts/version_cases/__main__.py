@@ -7,7 +7,7 @@ import time
 import traceback
 from pathlib import Path
 
-from .groups import GROUPS, Folders, cases_of
+from .groups import Folders, cases_of
 from .results import save
 
 
@@ -25,12 +25,12 @@ def main(group: str, results: str, write: str, read: str, wanted: str = "") -> N
     for folder in (folders.write, folders.scratch):
         folder.mkdir(parents=True, exist_ok=True)
     found = {}
-    for name, case in cases_of(group, folders):
+    for name, case, *arguments in cases_of(group, folders):
         if not re.search(wanted, name):
             continue
         started = time.perf_counter()
         try:
-            found[name] = case()
+            found[name] = case(*arguments)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -43,8 +43,4 @@ def main(group: str, results: str, write: str, read: str, wanted: str = "") -> N
 
 if __name__ == "__main__":
     PROCESS = os.getpid()
-    if sys.argv[1] == "--list":
-        for group in GROUPS:
-            print(group)
-    else:
-        main(*sys.argv[1:])
+    main(*sys.argv[1:])

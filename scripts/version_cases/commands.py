@@ -35,7 +35,7 @@ def cases(folders: Folders) -> Iterator[Case]:
     # These import TensorFlow, and no process is forked from here on.
     yield "refused configurations", refused_configurations
     yield "refused models", refused_models
-    yield "configuration files", functools.partial(configuration_files, folders)
+    yield "configuration files", configuration_files, folders
 
 
 def preload() -> dict[str, Any]:
@@ -149,22 +149,23 @@ def refused_configurations() -> dict[str, str]:
     """The sentence that each impossible configuration gets."""
     config, found = take("AlbertConfig"), {}
     for fields in CONFIGURATIONS:
-        found[json.dumps(fields)] = _sentence(lambda fields=fields: config.from_dict(SIZES | fields))
-    found["named"] = _sentence(lambda: config.named("albert_base_v3"))
+        found[json.dumps(fields)] = _said(lambda fields=fields: config.from_dict(SIZES | fields))
+    found["named"] = _said(lambda: config.named("albert_base_v3"))
     return found
 
 
 def refused_models() -> dict[str, str]:
     """The sentence that each impossible model or call gets."""
-    return {name: _sentence(call) for name, call in MODELS.items()}
+    return {name: _said(call) for name, call in MODELS.items()}
 
 
-def _sentence(call: Any) -> str:
+def _said(call: Any) -> str:
+    """Returns the text that a call gives, "accepted" for anything else, or its error."""
     try:
-        call()
+        given = call()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return "accepted"
+    return given if isinstance(given, str) else "accepted"
 
 
 def configuration_files(folders: Folders) -> dict[str, str]:
@@ -182,12 +183,6 @@ def configuration_files(folders: Folders) -> dict[str, str]:
     for name, values in files.items():
         path = folders.scratch / f"{name}.json"
         path.write_text(json.dumps(values))
-
-        def read(path: Path = path) -> str:
-            return json.dumps(config.from_json(path).to_dict(), indent=1)
-
-        try:
-            found[name] = read()
-        except Exception as error:
-            found[name] = scrubbed(f"{type(error).__name__}: {error}", folders)
+        said = _said(lambda path=path: json.dumps(config.from_json(path).to_dict(), indent=1))
+        found[name] = scrubbed(said, folders)
     return found

@@ -1,5 +1,9 @@
 """Flat configurations: one for every option of depth, sharing, extension, position kind and norm."""
 
+from typing import Any
+
+from .places import take
+
 SIZES = dict(
     vocab_size=40, embedding_size=4, hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16,
     max_position_embeddings=16, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
@@ -87,12 +91,18 @@ XLNET = {
 CONFIGURATIONS = PLAIN | NORMS | EXTENSIONS | XLNET
 # One of every kind, for what takes longer: graphs, JAX, mixed precision.
 OF_EACH_KIND = (
-    *("albert", "bert", "roberta", "modern rotary", "random depth", "hyper-connections 2", "low rank", "halting act"),
-    *("window global", "six at once", "fixed point phantom", "anderson implicit", "relative uni clamped", "xlnet"),
+    "albert", "bert", "roberta", "modern rotary", "random depth", "hyper-connections 2", "low rank", "halting act",
+    "window global", "six at once", "fixed point phantom", "anderson implicit", "relative uni clamped", "xlnet",
     "mpnet",
-)
+)  # fmt: skip
 
 
 def fields_of(name: str, **changes) -> dict:
     """Returns the fields of a configuration as an `albert_config.json` says them."""
     return SIZES | CONFIGURATIONS[name] | changes
+
+
+def encoder_of(name: str, changes: dict | None = None, **options) -> Any:
+    """Returns a new encoder of a configuration."""
+    config = take("AlbertConfig").from_dict(fields_of(name, **(changes or {})))
+    return take("AlbertEncoder")(config, seed=1, **options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .configurations import CONFIGURATIONS, OF_EACH_KIND, XLNET, fields_of
+from .configurations import CONFIGURATIONS, OF_EACH_KIND, XLNET, encoder_of, fields_of
 from .filled import (
     BATCH,
     IDS,
@@ -18,6 +18,7 @@ from .filled import (
     fill,
     memory_of,
     numbers,
+    prefixed,
     random_like,
     short,
     weights_of,
@@ -34,32 +35,32 @@ def cases(folders: Folders, what: str) -> Iterator[Case]:
     """Returns the cases of encoders that a group runs."""
     if what == "gradients":
         for name in CONFIGURATIONS:
-            yield f"forward, {name}", functools.partial(forward, name)
+            yield f"forward, {name}", forward, name
             for walk in walks_of(name):
-                yield f"gradients, {name}, {walk}", functools.partial(gradients, name, walk)
-            yield f"mixed bfloat16, {name}", functools.partial(gradients, name, WALKS[0], "mixed_bfloat16")
-            yield f"initial weights, {name}", functools.partial(initial, name)
+                yield f"gradients, {name}, {walk}", gradients, name, walk
+            yield f"mixed bfloat16, {name}", gradients, name, WALKS[0], "mixed_bfloat16"
+            yield f"initial weights, {name}", initial, name
         for name in ("albert", "rms norm", "modern"):
             for dtype in ("float32", "mixed_bfloat16"):
-                yield f"small numbers, {name}, {dtype}", functools.partial(small_numbers, name, dtype)
+                yield f"small numbers, {name}, {dtype}", small_numbers, name, dtype
     if what == "steps":
         for name in CONFIGURATIONS:
             yield f"three steps, {name}", functools.partial(steps, name, eagerly=True)
     if what == "graphs":
         for name in OF_EACH_KIND:
             for walk in walks_of(name) if name in IN_EVERY_WALK else WALKS[:1]:
-                yield f"graph of three steps, {name}, {walk}", functools.partial(steps, name, walk)
+                yield f"graph of three steps, {name}, {walk}", steps, name, walk
             if name in IN_EVERY_WALK:
                 yield f"graph in mixed bfloat16, {name}", functools.partial(steps, name, dtype="mixed_bfloat16")
     if what == "jax":
         for name in OF_EACH_KIND:
-            yield f"jitted gradients, {name}", functools.partial(jax_gradients, name, WALKS[0])
+            yield f"jitted gradients, {name}", jax_gradients, name, WALKS[0]
         for name in ("albert", "halting act", "xlnet"):
             for walk in WALKS[1:]:
-                yield f"jitted gradients, {name}, {walk}", functools.partial(jax_gradients, name, walk)
+                yield f"jitted gradients, {name}, {walk}", jax_gradients, name, walk
         for name in ("albert", "modern rotary", "xlnet"):
-            yield f"jitted, mixed bfloat16, {name}", functools.partial(jax_gradients, name, WALKS[0], "mixed_bfloat16")
-            yield f"three steps, {name}", functools.partial(steps, name)
+            yield f"jitted, mixed bfloat16, {name}", jax_gradients, name, WALKS[0], "mixed_bfloat16"
+            yield f"three steps, {name}", steps, name
 
 
 def walks_of(name: str) -> tuple[str, ...]:
@@ -67,10 +68,9 @@ def walks_of(name: str) -> tuple[str, ...]:
     return WALKS if fields_of(name).get("equilibrium_solver", "none") == "none" else WALKS[:1]
 
 
-def make(name: str, walk: str = "unrolled", dtype: str = "float32", **changes) -> Any:
+def make(name: str, walk: str = "unrolled", dtype: str = "float32") -> Any:
     """Returns the encoder of a configuration, its weights filled."""
-    config = take("AlbertConfig").from_dict(fields_of(name, **changes))
-    return fill(take("AlbertEncoder")(config, walk=walk, seed=1, dtype=dtype))
+    return fill(encoder_of(name, walk=walk, dtype=dtype))
 
 
 def inputs_of(name: str, config: Any) -> dict[str, dict[str, np.ndarray]]:
@@ -96,14 +96,13 @@ def forward(name: str) -> dict[str, np.ndarray]:
     found = {}
     for walk in walks_of(name):
         encoder = make(name, walk)
-        solves, windowed = encoder.config.equilibrium_solver != "none", encoder.config.attention_window
-        for kind, batch in inputs_of(name, encoder.config).items():
-            outputs = encoder(batch)
-            found |= numbers(outputs, f"{walk}/{kind}")
-        if not solves:
-            options = {"output_hidden_states": True, "output_attentions": not windowed}
-            found |= numbers(encoder(inputs_of(name, encoder.config)["padded"], **options), f"{walk}/all states")
-    return found | {f"weights/{key}": value for key, value in weights_of(encoder).items()}
+        batches = inputs_of(name, encoder.config)
+        for kind, batch in batches.items():
+            found |= numbers(encoder(batch), f"{walk}/{kind}")
+        if encoder.config.equilibrium_solver == "none":
+            options = {"output_hidden_states": True, "output_attentions": not encoder.config.attention_window}
+            found |= numbers(encoder(batches["padded"], **options), f"{walk}/all states")
+    return found | prefixed("weights", weights_of(encoder))
 
 
 def initial(name: str) -> dict[str, np.ndarray]:
@@ -160,12 +159,12 @@ def gradients(name: str, walk: str, dtype: str = "float32") -> dict[str, np.ndar
     return numbers(outputs, "outputs") | numbers(loss, "loss") | added | numbers(found, "gradients")
 
 
-def model_of(name: str, walk: str = "unrolled", dtype: str = "float32") -> tuple[Any, dict, Any]:
+def model_of(name: str, walk: str, dtype: str) -> tuple[Any, dict, Any]:
     """Returns a compiled model on the encoder with a batch of features, and labels where it has a loss of its own."""
     import keras
 
-    config = take("AlbertConfig").from_dict(fields_of(name))
-    encoder = take("AlbertEncoder")(config, walk=walk, seed=1, dtype=dtype)
+    encoder = encoder_of(name, walk=walk, dtype=dtype)
+    config = encoder.config
     optimizer = take("create_optimizer")("lamb" if name != "xlnet" else "adamw", 0.01, 10, 2)
     if name in XLNET and config.equilibrium_solver == "none":
         model = fill(take("XlnetPretrainer")(encoder))
@@ -179,8 +178,7 @@ def model_of(name: str, walk: str = "unrolled", dtype: str = "float32") -> tuple
         return model, BATCH | WORDS, None
     model = fill(take("AlbertClassifier")(encoder, 2))
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    features = inputs_of(name, config)["padded"]
-    return model, features, LABELS
+    return model, inputs_of(name, config)["padded"], LABELS
 
 
 def steps(name: str, walk: str = "unrolled", dtype: str = "float32", eagerly: bool = False) -> dict[str, np.ndarray]:
@@ -193,13 +191,11 @@ def steps(name: str, walk: str = "unrolled", dtype: str = "float32", eagerly: bo
     found = {}
     for step in range(3):
         found |= numbers(model.train_on_batch(features, labels, return_dict=True), f"step {step}")
-    found |= {f"weights/{key}": value for key, value in weights_of(model).items()}
+    found |= prefixed("weights", weights_of(model))
     found |= {
         f"optimizer/{short(v.path)}": np.asarray(keras.ops.convert_to_numpy(v)) for v in model.optimizer.variables
     }
-    if eagerly:
-        return found | numbers(model(features), "answer")
-    return found | numbers(model.predict_on_batch(features), "answer")
+    return found | numbers(model(features) if eagerly else model.predict_on_batch(features), "answer")
 
 
 def jax_gradients(name: str, walk: str, dtype: str = "float32") -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import models
-from .configurations import fields_of
+from .configurations import encoder_of
 from .filled import fill
 from .groups import Case, Folders
 from .places import take
@@ -22,39 +22,22 @@ PADDING = ("skipped", "computed")
 LENGTH = 24
 # Heads that have a form for serving; by text those whose answers hang on strings most.
 HEADS = (
-    *("classifier", "exiting classifier", "learned classifier", "regressor", "token classifier", "spans"),
-    *("exiting regressor", "exiting token classifier", "joint spans", "multiple choice", "embedder", "cls embedder"),
-    *("encoder", "pretrainer"),
-)
+    "classifier", "exiting classifier", "learned classifier", "regressor", "token classifier", "spans",
+    "exiting regressor", "exiting token classifier", "joint spans", "multiple choice", "embedder", "cls embedder",
+    "encoder", "pretrainer",
+)  # fmt: skip
 BY_TEXT = ("classifier", "spans", "token classifier", "multiple choice", "pretrainer", "embedder", "regressor")
 CONFIGURATIONS = {
     "float32": (
-        *(
-            "bert",
-            "sharing ffn",
-            "inner groups",
-            "word factorization",
-            "roberta",
-            "modern rotary",
-            "no bias",
-            "glu",
-            "epsilon",
-        ),
-        *("plan", "step signal learned", "hyper-connections 2", "low rank", "halting act", "halting act_t2t"),
-        *("window global", "six at once", "fixed point tolerance", "anderson phantom", "relative uni clamped"),
-        *("relative untied", "xlnet", "random depth"),
+        "bert", "sharing ffn", "inner groups", "word factorization", "roberta", "modern rotary", "no bias", "glu",
+        "epsilon", "plan", "step signal learned", "hyper-connections 2", "low rank", "halting act", "halting act_t2t",
+        "window global", "six at once", "fixed point tolerance", "anderson phantom", "relative uni clamped",
+        "relative untied", "xlnet", "random depth",
     ),
     "int8": (
-        "bert",
-        "roberta",
-        "modern rotary",
-        "low rank",
-        "hyper-connections 2",
-        "window global",
-        "xlnet",
-        "epsilon",
+        "bert", "roberta", "modern rotary", "low rank", "hyper-connections 2", "window global", "xlnet", "epsilon",
     ),
-}
+}  # fmt: skip
 CONFIGURATIONS["bfloat16"] = CONFIGURATIONS["int8"]
 OTHER_HEADS = dict.fromkeys(("int8", "bfloat16"), ("classifier", "joint spans", "embedder"))
 # Of a manifest: the time, the folders, and digests of files that hold names of this run.
@@ -74,7 +57,7 @@ def cases(folders: Folders, compute: str) -> Iterator[Case]:
                     yield f"{compute}, {head}, padding {padding}", functools.partial(of, head, padding=padding)
     if only or compute != "float32":
         for name in CONFIGURATIONS[compute]:
-            yield f"{compute}, encoder of {name}", functools.partial(of, "encoder", name)
+            yield f"{compute}, encoder of {name}", of, "encoder", name
     if compute != "float32":
         yield f"{compute}, throughput", functools.partial(of, "classifier", performance_hint="throughput")
     elif only:
@@ -95,8 +78,7 @@ def exported(head: str, name: str = "albert", *, folders: Folders, **options: An
     place = folders.scratch / "model"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    fields = fields_of(name) | {"vocab_size": len(PIECES), "max_position_embeddings": 48}
-    encoder = take("AlbertEncoder")(take("AlbertConfig").from_dict(fields), seed=1)
+    encoder = encoder_of(name, {"vocab_size": len(PIECES), "max_position_embeddings": 48})
     fill(models.heads()[head][0](encoder)).save(place / "model.keras")
     wordpiece(place / "vocab.txt")
     if head in _TASKS:

@@ -4,6 +4,7 @@ import re
 import tempfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -31,11 +32,11 @@ PACKED = {
 LABELS = np.array([0, 1, 1])
 
 
-def memory_of(config, length: int = 5) -> dict[str, np.ndarray]:
+def memory_of(config) -> dict[str, np.ndarray]:
     """Returns what the rows before left, as a feature; {} of a configuration without memory."""
     if not config.memory_length:
         return {}
-    shape = (config.num_steps, 3, length, config.hidden_size)
+    shape = (config.num_steps, 3, 5, config.hidden_size)
     return {"memory": np.random.default_rng(2).normal(size=shape).astype("float32")}
 
 
@@ -82,6 +83,11 @@ def numbers(value, name: str = "") -> dict[str, np.ndarray]:
     if isinstance(value, list | tuple):
         return {key: found for i, part in enumerate(value) for key, found in numbers(part, f"{name}/{i}").items()}
     return {name.strip("/"): np.asarray(keras.ops.convert_to_numpy(value))}
+
+
+def prefixed(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values by their names below `prefix`."""
+    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def short(path: str) -> str:

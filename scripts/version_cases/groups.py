@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-Case = tuple[str, Callable[[], dict[str, Any]]]
+# A name, a function, and its arguments.
+Case = tuple[str, Callable[..., dict[str, Any]], *tuple[Any, ...]]
 
 
 class Folders(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .configurations import fields_of
-from .filled import BATCH, LABELS, LENGTH, WORDS, fill, numbers, random_like, short, weights_of
+from .configurations import encoder_of
+from .filled import BATCH, LABELS, LENGTH, WORDS, fill, numbers, prefixed, random_like, short, weights_of
 from .groups import Case, Folders
 from .places import take
 
@@ -60,10 +60,9 @@ UNTRAINED = ("encoder", "embedder", "cls embedder")
 
 def make(head: str, configuration: str = "albert", dtype: str = "float32", optimizer: str = "") -> Any:
     """Returns a head's model on the encoder of a configuration, filled; compiled where an optimizer is named."""
-    config = take("AlbertConfig").from_dict(fields_of(configuration))
     # Layers that draw random numbers of their own take their seeds from here.
     _seed()
-    encoder = take("AlbertEncoder")(config, seed=1, dtype=dtype)
+    encoder = encoder_of(configuration, dtype=dtype)
     build, _, _ = heads()[head]
     model = build(encoder) if dtype == "float32" else _of_dtype(build, encoder)
     fill(model)
@@ -102,15 +101,15 @@ def _loss(head: str) -> Any:
 def cases(folders: Folders) -> Iterator[Case]:
     """Returns the cases of heads."""
     for head in heads():
-        yield f"answers, {head}", functools.partial(answers, head)
+        yield f"answers, {head}", answers, head
         yield f"answers in mixed bfloat16, {head}", functools.partial(answers, head, dtype="mixed_bfloat16")
         if head not in UNTRAINED:
-            yield f"three steps, {head}", functools.partial(steps, head)
+            yield f"three steps, {head}", steps, head
     for optimizer in OPTIMIZERS:
-        yield f"five steps, {optimizer}", functools.partial(steps, "pretrainer", optimizer, 5)
-    yield "five steps of muon, six at once", functools.partial(steps, "classifier", "muon", 5, "six at once")
+        yield f"five steps, {optimizer}", steps, "pretrainer", optimizer, 5
+    yield "five steps of muon, six at once", steps, "classifier", "muon", 5, "six at once"
     for optimizer in OPTIMIZERS:
-        yield f"updates by given gradients, {optimizer}", functools.partial(updates, optimizer)
+        yield f"updates by given gradients, {optimizer}", updates, optimizer
     yield "words that hardly count", few_words
     yield "accumulated parts of uneven length", uneven_parts
     yield "early answers", early_answers
@@ -168,7 +167,7 @@ def state_of(model: Any) -> dict[str, np.ndarray]:
     """Returns a compiled model's weights and its optimizer's variables."""
     import keras
 
-    found = {f"weights/{key}": value for key, value in weights_of(model).items()}
+    found = prefixed("weights", weights_of(model))
     variables = {f"optimizer/{i} {short(v.path)}": v for i, v in enumerate(model.optimizer.variables)}
     return found | {key: np.asarray(keras.ops.convert_to_numpy(value)) for key, value in variables.items()}
 
@@ -205,7 +204,7 @@ def adapters() -> dict[str, np.ndarray]:
     model.encoder.enable_lora(2)
     model.compile(keras.optimizers.SGD(0.1), _loss("classifier"), run_eagerly=True)
     losses = [float(model.train_on_batch(BATCH, LABELS)) for _ in range(3)]
-    found = {"losses": np.array(losses)} | {f"adapted/{key}": value for key, value in weights_of(model).items()}
+    found = {"losses": np.array(losses)} | prefixed("adapted", weights_of(model))
     model.encoder.merge_lora()
     return found | weights_of(model) | numbers(model(BATCH), "answer")
 

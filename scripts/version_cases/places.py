@@ -3,21 +3,9 @@
 import importlib
 from typing import Any
 
-# The first place that exists counts: add one in front when a name moves, and keep the former for older versions.
+# The first place that exists counts: add one in front when a name moves, and keep the former for older versions. A name
+# that is not here is one of the package albert_tf.
 PLACES = {
-    "AlbertConfig": ("albert_tf:AlbertConfig",),
-    "AlbertEncoder": ("albert_tf:AlbertEncoder",),
-    "AlbertClassifier": ("albert_tf:AlbertClassifier",),
-    "AlbertMultipleChoice": ("albert_tf:AlbertMultipleChoice",),
-    "AlbertPretrainer": ("albert_tf:AlbertPretrainer",),
-    "AlbertRegressor": ("albert_tf:AlbertRegressor",),
-    "AlbertSentenceEmbedder": ("albert_tf:AlbertSentenceEmbedder",),
-    "AlbertSpanPredictor": ("albert_tf:AlbertSpanPredictor",),
-    "AlbertTokenClassifier": ("albert_tf:AlbertTokenClassifier",),
-    "LearnedExit": ("albert_tf:LearnedExit",),
-    "XlnetPretrainer": ("albert_tf:XlnetPretrainer",),
-    "Preprocessor": ("albert_tf:Preprocessor",),
-    "load": ("albert_tf:load",),
     "create_optimizer": ("albert_tf.optimizers:create_optimizer",),
     **{
         f"{verb}_{form}": (f"albert_tf.checkpoints:{verb}_{form}",)
@@ -34,12 +22,12 @@ PLACES = {
 }
 # Every command, by the module that `python -m` takes.
 COMMANDS = (
-    *("tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "tfrecords.inspect_examples"),
-    *("albert_tf.run_pretraining", "albert_tf.run_finetuning", "albert_tf.compress", "albert_tf.run_ensemble"),
-    *("albert_tf.score_squad", "albert_tf.convert_checkpoint", "albert_tf.analysis", "albert_tf.run_evaluation"),
-    *("albert_tf.analysis.layer_distances", "albert_tf.analysis.equilibrium", "serving.export", "serving.litert"),
-    *("serving.model_server", "serving.client", "serving.gateway", "serving.score", "serving.benchmark"),
-)
+    "tfrecords.train_tokenizer", "tfrecords.create_pretraining_data", "tfrecords.inspect_examples",
+    "albert_tf.run_pretraining", "albert_tf.run_finetuning", "albert_tf.compress", "albert_tf.run_ensemble",
+    "albert_tf.score_squad", "albert_tf.convert_checkpoint", "albert_tf.analysis", "albert_tf.run_evaluation",
+    "albert_tf.analysis.layer_distances", "albert_tf.analysis.equilibrium", "serving.export", "serving.litert",
+    "serving.model_server", "serving.client", "serving.gateway", "serving.score", "serving.benchmark",
+)  # fmt: skip
 
 
 def take(name: str) -> Any:
@@ -48,10 +36,11 @@ def take(name: str) -> Any:
     Raises:
         LookupError: none of its places exists.
     """
-    for place in PLACES[name]:
+    places = PLACES.get(name, (f"albert_tf:{name}",))
+    for place in places:
         module, _, attribute = place.partition(":")
         try:
             return getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError):
             continue
-    raise LookupError(f"'{name}' is at none of {', '.join(PLACES[name])}; add its place to scripts/version_cases")
+    raise LookupError(f"'{name}' is at none of {', '.join(places)}; add its place to scripts/version_cases")

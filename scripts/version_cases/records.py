@@ -1,6 +1,5 @@
 """Records to the byte, and the batches that are read of them."""
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,19 +40,19 @@ def cases(folders: Folders) -> Iterator[Case]:
     yield "libraries", preload
     place = folders.write
     for kind in ("sentencepiece", "bpe"):
-        yield f"a vocabulary, {kind}", functools.partial(vocabulary, kind, place, folders)
+        yield f"a vocabulary, {kind}", vocabulary, kind, place, folders
     for name in BUILDS:
-        yield f"records, {name}", functools.partial(build, name, "wordpiece", place, folders)
+        yield f"records, {name}", build, name, "wordpiece", place, folders
     for kind, names in OF_TOKENIZER.items():
         for name in names:
-            yield f"records, {name}, {kind}", functools.partial(build, name, kind, place, folders)
-    yield "what is said of records", functools.partial(inspected, place, folders)
+            yield f"records, {name}, {kind}", build, name, kind, place, folders
+    yield "what is said of records", inspected, place, folders
     # These start TensorFlow, and no process is forked from here on.
     for name in ("static", "dynamic", "full sentences"):
         for training in (True, False):
-            yield f"batches, {name}, training {training}", functools.partial(batches, name, training, folders)
+            yield f"batches, {name}, training {training}", batches, name, training, folders
     for training in (True, False):
-        yield f"batches, permutation, training {training}", functools.partial(permutations, training, folders)
+        yield f"batches, permutation, training {training}", permutations, training, folders
 
 
 def vocabulary(kind: str, place: Path, folders: Folders) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Names on disk, and files that one version writes and the other reads."""
 
-import functools
 import hashlib
 import json
 import shutil
@@ -13,9 +12,9 @@ import h5py
 import numpy as np
 
 from . import models
-from .configurations import CONFIGURATIONS, fields_of
+from .configurations import CONFIGURATIONS, encoder_of
 from .encoders import inputs_of, make
-from .filled import datasets, fill, numbers, short, weights_of
+from .filled import datasets, fill, numbers, prefixed, short, weights_of
 from .groups import Case, Folders
 from .places import take
 from .texts import wordpiece
@@ -29,16 +28,16 @@ _ADDED = ("shared_object_id", "format_version")
 def cases(folders: Folders) -> Iterator[Case]:
     """Returns the cases of files."""
     for name in CONFIGURATIONS:
-        yield f".keras of an encoder, {name}", functools.partial(encoder_file, name, folders)
+        yield f".keras of an encoder, {name}", encoder_file, name, folders
     for head in models.heads():
-        yield f".keras of a model, {head}", functools.partial(model_file, head, folders)
+        yield f".keras of a model, {head}", model_file, head, folders
     for optimizer in ("lamb", "adamw", "muon"):
-        yield f".keras of a model in training, {optimizer}", functools.partial(trained_file, optimizer, folders)
-    yield "weights alone", functools.partial(weights_file, folders)
+        yield f".keras of a model in training, {optimizer}", trained_file, optimizer, folders
+    yield "weights alone", weights_file, folders
     for form in ("official", "huggingface", "keras_hub"):
         for name in ("albert", "bert", "roberta", "mpnet", "xlnet published"):
-            yield f"{form}, {name}", functools.partial(other_format, form, name, folders)
-    yield "a folder and its texts", functools.partial(folder_of_texts, folders)
+            yield f"{form}, {name}", other_format, form, name, folders
+    yield "a folder and its texts", folder_of_texts, folders
 
 
 def layout(path: Path) -> dict[str, Any]:
@@ -81,11 +80,7 @@ def encoder_file(name: str, folders: Folders) -> dict[str, Any]:
     read = keras.saving.load_model(folders.read / path.name)
     batches = inputs_of(name, read.config)
     found |= numbers(read(batches.get("two streams", batches["padded"])), "read")
-    return found | {f"read/{key}": value for key, value in weights_of(read).items()} | _named("read", names_of(read))
-
-
-def _named(prefix: str, values: dict[str, Any]) -> dict[str, Any]:
-    return {f"{prefix}/{key}": value for key, value in values.items()}
+    return found | prefixed("read", weights_of(read) | names_of(read))
 
 
 def model_file(head: str, folders: Folders) -> dict[str, Any]:
@@ -97,7 +92,7 @@ def model_file(head: str, folders: Folders) -> dict[str, Any]:
     model.save(path)
     found = layout(path) | names_of(model)
     read = keras.saving.load_model(folders.read / path.name)
-    return found | numbers(read(models.heads()[head][1]), "read") | _named("read", names_of(read))
+    return found | numbers(read(models.heads()[head][1]), "read") | prefixed("read", names_of(read))
 
 
 def trained_file(optimizer: str, folders: Folders) -> dict[str, Any]:
@@ -137,8 +132,7 @@ def other_format(form: str, name: str, folders: Folders) -> dict[str, Any]:
     place = folders.write / f"{form}_{name}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    config = take("AlbertConfig").from_dict(fields_of(name))
-    encoder = take("AlbertEncoder")(config, seed=1)
+    encoder = encoder_of(name)
     if name.startswith("xlnet"):
         model = fill(take("XlnetPretrainer")(encoder))
     else:
@@ -149,7 +143,7 @@ def other_format(form: str, name: str, folders: Folders) -> dict[str, Any]:
         return {"refused": str(error)}
     found = contents(place)
     back = take(f"load_{form}")(folders.read / place.name)
-    return found | {f"read/{key}": value for key, value in weights_of(back).items()} | names_of(back)
+    return found | prefixed("read", weights_of(back)) | names_of(back)
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -179,10 +173,8 @@ def folder_of_texts(folders: Folders) -> dict[str, Any]:
         folder = place / head
         folder.mkdir()
         wordpiece(folder / "vocab.txt")
-        config = take("AlbertConfig").from_dict(
-            fields_of("albert") | {"vocab_size": 120, "max_position_embeddings": 48}
-        )
-        fill(models.heads()[head][0](take("AlbertEncoder")(config, seed=1))).save(folder / "model.keras")
+        encoder = encoder_of("albert", {"vocab_size": 120, "max_position_embeddings": 48})
+        fill(models.heads()[head][0](encoder)).save(folder / "model.keras")
         loaded = take("load")(folders.read / "answering" / head)
         answers = loaded.predict(*columns)
         found[head] = answers if isinstance(answers, np.ndarray) else json.dumps(answers, default=float)

@@ -8,8 +8,8 @@ from pathlib import Path
 WORDS = "the a of in who what where paris france capital is river runs film fine dull cat sat mat two thousand good bad"
 _LETTERS = [*string.ascii_lowercase, *string.digits, *",.?"]
 PIECES = [
-    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), *WORDS.split(), *_LETTERS, *(f"##{one}" for one in _LETTERS),
-    *("##s", "un", "##ed", "schon", "##o", "é", "中", "文"),
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), *_LETTERS, *(f"##{one}" for one in _LETTERS),
+    "##s", "un", "##ed", "schon", "##o", "é", "中", "文",
 ]  # fmt: skip
 # Of many scripts, with what tokenizers trip over.
 MULTILINGUAL = [

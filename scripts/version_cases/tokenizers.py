@@ -1,6 +1,5 @@
 """Ids, offsets and texts of every kind of tokenizer, by Python and by the graph."""
 
-import functools
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,12 +27,12 @@ def cases(folders: Folders) -> Iterator[Case]:
     """Returns the cases of tokenizers."""
     yield "libraries", preload
     for kind in ("sentencepiece", "bpe"):
-        yield f"a vocabulary, {kind}", functools.partial(vocabulary, kind, folders.write, folders)
+        yield f"a vocabulary, {kind}", vocabulary, kind, folders.write, folders
     for kind in KINDS:
-        yield f"Python, {kind}", functools.partial(by_python, kind, folders)
+        yield f"Python, {kind}", by_python, kind, folders
     for kind in KINDS:
-        yield f"graph, {kind}", functools.partial(by_graph, kind, folders)
-        yield f"features, {kind}", functools.partial(features, kind, folders)
+        yield f"graph, {kind}", by_graph, kind, folders
+        yield f"features, {kind}", features, kind, folders
 
 
 def load(kind: str, folder: Path) -> Any:

@@ -1,7 +1,6 @@
 """Runs of the commands that train, and runs that one version begins and the other ends."""
 
 import csv
-import functools
 import json
 import os
 import shutil
@@ -32,9 +31,9 @@ CONFIGS = {
     "wide": {"hidden_size": 64, "intermediate_size": 512},
 }
 _STEPS = (
-    *("--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--save_checkpoints_steps=2"),
-    *("--seed=3", "--eval_batch_size=8", "--max_eval_steps=2", "--log_steps=1", "--learning_rate=0.01"),
-)
+    "--train_batch_size=8", "--num_train_steps=4", "--num_warmup_steps=1", "--save_checkpoints_steps=2",
+    "--seed=3", "--eval_batch_size=8", "--max_eval_steps=2", "--log_steps=1", "--learning_rate=0.01",
+)  # fmt: skip
 PRETRAININGS = {
     "lamb": ("albert", "dynamic"),
     "adamw, parts": ("albert", "static", "--optimizer=adamw", "--gradient_accumulation_steps=2"),
@@ -57,7 +56,10 @@ FINETUNINGS = {
     "classes": ("classification", "classes"),
     "classes from pre-training": ("classification", "classes", "--init_from={write}/muon", "--early_stopping=1"),
     "classes in parts, weighted": (
-        *("classification", "classes", "--gradient_accumulation_steps=2", "--class_weights=balanced"),
+        "classification",
+        "classes",
+        "--gradient_accumulation_steps=2",
+        "--class_weights=balanced",
         "--nolength_buckets",
     ),
     "exits": ("classification", "classes", "--early_exit"),
@@ -70,10 +72,8 @@ FINETUNINGS = {
     "of a teacher": ("classification", "classes", "--teacher={write}/f_classes", "--distillation_weight=0.7"),
 }
 RESUMED_FINETUNINGS = ("classes", "exits", "squad2")
-# Those of SQuAD and RACE have names of their own.
-_SQUAD = {"squad1": "v1.1", "squad2": "v2.0"}
-
-
+# What the runs are given. It is relative to the group's own folder: a resumed run asks for the same paths.
+GIVEN = Path("given")
 # In graphs, as users run them; the others eagerly.
 _IN_GRAPHS = ("lamb", "permutation", "fused", "classes", "squad2")
 
@@ -81,48 +81,47 @@ _IN_GRAPHS = ("lamb", "permutation", "fused", "classes", "squad2")
 def cases(folders: Folders, what: str) -> Iterator[Case]:
     """Returns the cases of training that a group runs."""
     yield "libraries", preload
-    yield "what is given", functools.partial(prepare, folders)
+    yield "what is given", prepare, folders
     if what == "pretraining":
         for name in PRETRAININGS:
-            yield f"pre-training, {name}", functools.partial(pretraining, name, folders)
+            yield f"pre-training, {name}", whole, "pretraining", name, folders
         for name in RESUMED_PRETRAININGS:
-            yield f"resumed pre-training, {name}", functools.partial(resumed, what, name, folders)
-        yield "analysis", functools.partial(analysis, folders)
+            yield f"resumed pre-training, {name}", resumed, what, name, folders
+        yield "analysis", analysis, folders
     if what == "jax":
         for name in ("lamb", "adamw, parts", "permutation"):
-            yield f"pre-training under JAX, {name}", functools.partial(pretraining, name, folders)
+            yield f"pre-training under JAX, {name}", whole, "pretraining", name, folders
     if what == "finetuning":
-        yield "pre-training", functools.partial(pretraining, "muon", folders)
+        yield "pre-training", whole, "pretraining", "muon", folders
         for name in FINETUNINGS:
-            yield f"fine-tuning, {name}", functools.partial(finetuning, name, folders)
+            yield f"fine-tuning, {name}", whole, "finetuning", name, folders
         for name in RESUMED_FINETUNINGS:
-            yield f"resumed fine-tuning, {name}", functools.partial(resumed, what, name, folders)
+            yield f"resumed fine-tuning, {name}", resumed, what, name, folders
     if what == "compression":
-        yield "compression, encoder", functools.partial(compression, "encoder", folders)
-        yield "resumed compression", functools.partial(resumed, what, "encoder", folders)
+        yield "compression, encoder", whole, "compression", "encoder", folders
+        yield "resumed compression", resumed, what, "encoder", folders
 
 
 def prepare(folders: Folders) -> dict[str, Any]:
     """Writes what the runs are given."""
-    place = given(folders)
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    wordpiece(place / "vocab.txt")
-    corpus(place / "corpus.txt", 40)
-    tables(place)
-    (place / "text.txt").write_text("\n".join(sentences(60, 4)) + "\n")
+    shutil.rmtree(GIVEN, ignore_errors=True)
+    GIVEN.mkdir(parents=True)
+    wordpiece(GIVEN / "vocab.txt")
+    corpus(GIVEN / "corpus.txt", 40)
+    tables(GIVEN)
+    (GIVEN / "text.txt").write_text("\n".join(sentences(60, 4)) + "\n")
     for split in ("train", "dev"):
-        text = (place / "squad" / f"{split}-v2.0.json").read_text()
-        (place / "squad" / f"{split}-v1.1.json").write_text(_answerable(text))
+        text = (GIVEN / "squad" / f"{split}-v2.0.json").read_text()
+        (GIVEN / "squad" / f"{split}-v1.1.json").write_text(_answerable(text))
     for name, changes in CONFIGS.items():
-        (place / f"{name}.json").write_text(json.dumps(CONFIG | changes))
+        (GIVEN / f"{name}.json").write_text(json.dumps(CONFIG | changes))
     found = {}
     for kind in ("static", "dynamic", "permutation"):
         options = ("--objective=permutation",) if kind == "permutation" else (f"--masking={kind}",)
         arguments = (
-            *(f"--input={place}/corpus.txt", f"--output_dir={place}/{kind}", f"--tokenizer={place}/vocab.txt"),
-            *("--max_seq_length=32", "--held_out_fraction=0.2", "--seed=1", "--workers=1", *options),
-        )
+            f"--input={GIVEN}/corpus.txt", f"--output_dir={GIVEN}/{kind}", f"--tokenizer={GIVEN}/vocab.txt",
+            "--max_seq_length=32", "--held_out_fraction=0.2", "--seed=1", "--workers=1", *options,
+        )  # fmt: skip
         found[kind] = run("tfrecords.create_pretraining_data", *arguments, folders=folders)["status"]
     return found
 
@@ -134,52 +133,29 @@ def _answerable(text: str) -> str:
     return json.dumps(data)
 
 
-def given(folders: Folders) -> Path:
-    """Returns the folder with what the runs are given.
-
-    It is relative to the group's own folder: a resumed run asks for the same paths.
-    """
-    return Path("given")
-
-
 def pretraining_flags(name: str, folders: Folders) -> list[str]:
     """Returns the flags of a pre-training run but for its folder."""
     config, records, *more = PRETRAININGS[name]
-    place = given(folders)
-    data = [f"--train_data={place}/{records}", f"--eval_data={place}/{records}", f"--config={place}/{config}.json"]
-    return [*data, *_STEPS, *(flag.format(data=place, write=folders.write) for flag in more)]
-
-
-def pretraining(name: str, folders: Folders) -> dict[str, Any]:
-    """A run from its start to its end."""
-    folder = folders.write / name
-    return _run_to_end("albert_tf.run_pretraining", pretraining_flags(name, folders), folder, folders, name)
+    data = [f"--train_data={GIVEN}/{records}", f"--eval_data={GIVEN}/{records}", f"--config={GIVEN}/{config}.json"]
+    return [*data, *_STEPS, *(flag.format(data=GIVEN, write=folders.write) for flag in more)]
 
 
 def finetuning_flags(name: str, folders: Folders) -> list[str]:
     """Returns the flags of a fine-tuning run but for its folder."""
     task, data, *more = FINETUNINGS[name]
-    place = given(folders)
-    flags = [f"--task={task}", f"--data_dir={place}/{data}", *_FINE, f"--tokenizer={place}/vocab.txt"]
+    flags = [f"--task={task}", f"--data_dir={GIVEN}/{data}", *_FINE, f"--tokenizer={GIVEN}/vocab.txt"]
     flags += [flag.format(write=folders.write) for flag in more]
-    return flags if any(flag.startswith("--init_from") for flag in flags) else [*flags, f"--config={place}/albert.json"]
-
-
-def finetuning(name: str, folders: Folders) -> dict[str, Any]:
-    """A run from its start to its end, with the predictions that it writes."""
-    folder = folders.write / f"f_{name}"
-    return _run_to_end("albert_tf.run_finetuning", finetuning_flags(name, folders), folder, folders, name)
+    return flags if any(flag.startswith("--init_from") for flag in flags) else [*flags, f"--config={GIVEN}/albert.json"]
 
 
 def compression_flags(name: str, folders: Folders) -> list[str]:
     """Returns the flags of a compression but for its folder, and writes what it compresses."""
-    place = given(folders)
     model = folders.write / "bert"
     if not model.is_dir():
-        flags = [f"--train_data={place}/static", f"--config={place}/bert.json", *_STEPS, "--num_train_steps=2"]
+        flags = [f"--train_data={GIVEN}/static", f"--config={GIVEN}/bert.json", *_STEPS, "--num_train_steps=2"]
         run("albert_tf.run_pretraining", *flags, f"--output_dir={model}", folders=folders, eagerly=True)
         _without_dropout(model / "model.keras")
-    flags = [f"--model={model}", f"--text={place}/text.txt", "--embedding_size=4", "--held_out_rows=16"]
+    flags = [f"--model={model}", f"--text={GIVEN}/text.txt", "--embedding_size=4", "--held_out_rows=16"]
     flags += ["--max_seq_length=16", "--num_train_steps=6", "--train_batch_size=8", "--learning_rate=0.005"]
     flags += ["--save_checkpoints_steps=2", "--num_warmup_steps=1", "--seed=3"]
     return [*flags, "--plan=1x2", "--lora_rank=2"]
@@ -197,17 +173,19 @@ def _without_dropout(path: Path) -> None:
     other.replace(path)
 
 
-def compression(name: str, folders: Folders) -> dict[str, Any]:
-    """A compression from its start to its end."""
-    folder = folders.write / f"c_{name}"
-    return _run_to_end("albert_tf.compress", compression_flags(name, folders), folder, folders, name)
-
-
 _RUNS = {
     "pretraining": ("albert_tf.run_pretraining", pretraining_flags, "{}"),
     "finetuning": ("albert_tf.run_finetuning", finetuning_flags, "f_{}"),
     "compression": ("albert_tf.compress", compression_flags, "c_{}"),
 }
+
+
+def whole(kind: str, name: str, folders: Folders) -> dict[str, Any]:
+    """A run from its start to its end, with what it writes."""
+    module, flags_of, form = _RUNS[kind]
+    folder = folders.write / form.format(name)
+    shutil.rmtree(folder, ignore_errors=True)
+    return _run_to_end(module, flags_of(name, folders), folder, folders, name)
 
 
 def resumed(kind: str, name: str, folders: Folders) -> dict[str, Any]:
@@ -226,29 +204,20 @@ def resumed(kind: str, name: str, folders: Folders) -> dict[str, Any]:
     if source.is_dir():
         shutil.copytree(source, folder)
     found = {"begun/status": first["status"]}
-    found |= _run_to_end(module, flags, folder, folders, name, fresh=False)
+    found |= _run_to_end(module, flags, folder, folders, name)
     straight = weights_in(folders.write / form.format(name))
     same = straight.keys() <= found.keys() and all(np.array_equal(straight[key], found[key]) for key in straight)
     return found | {"as if nobody had stopped it": np.array(bool(straight) and same)}
 
 
-def _run_to_end(
-    module: str, flags: list[str], folder: Path, folders: Folders, name: str, fresh: bool = True
-) -> dict[str, Any]:
-    if fresh:
-        shutil.rmtree(folder, ignore_errors=True)
-    eagerly = name not in _IN_GRAPHS and keras_backend() == "tensorflow"
+def _run_to_end(module: str, flags: list[str], folder: Path, folders: Folders, name: str) -> dict[str, Any]:
+    eagerly = name not in _IN_GRAPHS and os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow"
     found = run(module, *flags, f"--output_dir={folder}", folders=folders, eagerly=eagerly)
     if found["status"] != "0":
         raise RuntimeError(f"{module} ended with status {found['status']}: {found['stderr'][-2000:]}")
     # What is printed names speeds and memory.
     found = {"status": found["status"]}
     return found | history(folder) | weights_in(folder) | texts_in(folder)
-
-
-def keras_backend() -> str:
-    """Returns the backend of the group's process."""
-    return os.environ.get("KERAS_BACKEND", "tensorflow")
 
 
 _UNSTEADY = ("second", "wait", "per_s", "memory", "gib", "time", "hours", "mfu", "utilisation", "flops", "_ms")
@@ -294,9 +263,9 @@ def analysis(folders: Folders) -> dict[str, Any]:
     """What the analyses print and count."""
     found = {}
     for name in CONFIGS:
-        config = given(folders) / f"{name}.json"
+        config = GIVEN / f"{name}.json"
         found |= run("albert_tf.analysis", f"--config={config}", folders=folders, where=name)
-    arguments = (f"--model={folders.write / 'lamb'}", f"--eval_data={given(folders) / 'static'}")
-    arguments += (f"--train_data={given(folders) / 'static'}", f"--output={folders.scratch / 'figures.json'}")
+    arguments = (f"--model={folders.write / 'lamb'}", f"--eval_data={GIVEN / 'static'}")
+    arguments += (f"--train_data={GIVEN / 'static'}", f"--output={folders.scratch / 'figures.json'}")
     found |= run("albert_tf.run_evaluation", *arguments, folders=folders, where="evaluation")
     return found | {"figures": (folders.scratch / "figures.json").read_text()}

@@ -80,19 +80,12 @@ class Exportable(tf.Module, abc.ABC):
         rows_are_answers: Whether each answer comes from one encoder row, not several windows or choices.
         has_dimensions: Whether an answer is a vector that may be shortened.
         for_litert: Whether LiteRT supports the kind.
-        sample_words: For each text input, a function from a row's token count to a sample's word count.
-        sample_numbers: For each numeric input, a function that returns sample values.
     """
 
     exit_kind: ClassVar[str] = "classification"
     rows_are_answers: ClassVar[bool] = True
     has_dimensions: ClassVar[bool] = False
     for_litert: ClassVar[bool] = False
-    sample_words: ClassVar[dict[str, Callable[[int], int]]] = {
-        "text": lambda size: size - 2,
-        "prompt_name": lambda _: 0,
-    }
-    sample_numbers: ClassVar[dict[str, Callable]] = {}
 
     def __init_subclass__(cls, model: type | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -27,12 +27,6 @@ class MultipleChoiceExportable(DenseHeadExportable, model=AlbertMultipleChoice):
     """
 
     rows_are_answers = False
-    # Questions and choices are short; the rest of the row is for the context.
-    sample_words = DenseHeadExportable.sample_words | {
-        "question": lambda size: max(size // 8, 1),
-        "choices": lambda size: max(size // 8, 1),
-        "context": lambda size: size - 2 * max(size // 8, 1),
-    }
 
     def ids_signatures(self):
         def by_mask(inputs):

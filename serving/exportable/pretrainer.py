@@ -18,8 +18,6 @@ from tfrecords.framing import TokenBatch, encode
 class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
     """Exports an AlbertPretrainer: `embedding` (mean over tokens), `pooled_output` float32 [batch, hidden_size]."""
 
-    sample_numbers = {"masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2)}
-
     def add_head(self, model) -> None:
         super().add_head(model)
         head = model.masked_lm_head

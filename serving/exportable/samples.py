@@ -28,6 +28,22 @@ _NUMBERS: dict[str, Callable[[tuple, tuple], np.ndarray]] = {
     "threshold": lambda rows, shape: np.full(shape, 0.9),
     "truncate_left": lambda rows, shape: np.ones(shape),
     "skip_special_tokens": lambda rows, shape: np.ones(shape),
+    "masked_lm_positions": lambda rows, shape: np.full((rows[0], 1), rows[-1] // 2),
+}
+
+
+def _few(size: int) -> int:
+    return max(size // 8, 1)
+
+
+# Words of a text by the tokens of its row; of inputs that are not here, the row has equal parts. Questions and choices
+# are short; the rest of the row is for the context.
+_WORDS: dict[str, Callable[[int], int]] = {
+    "text": lambda size: size - 2,
+    "prompt_name": lambda size: 0,
+    "question": _few,
+    "choices": _few,
+    "context": lambda size: size - 2 * _few(size),
 }
 
 
@@ -39,20 +55,19 @@ def sample_inputs(
     if signature.inputs == EXAMPLES:
         return {"inputs": _examples(exportable, length, batch, random)}
     strings = [name for name, spec in signature.inputs.items() if spec.dtype == tf.string]
-    sizes = dict.fromkeys(strings, max((length - 3) // max(len(strings), 1), 1))
-    sizes |= {name: words(length) for name, words in exportable.sample_words.items()}
-    numbers = _NUMBERS | exportable.sample_numbers
+    part = max((length - 3) // max(len(strings), 1), 1)
 
     def values(name: str, spec: tf.TensorSpec) -> np.ndarray:
         if name in strings:
-            return _texts(exportable, (batch, *spec.shape[1:]), sizes[name], random)
+            words = _WORDS[name](length) if name in _WORDS else part
+            return _texts(exportable, (batch, *spec.shape[1:]), words, random)
         rows, shape = (batch, *spec.shape[1:-1], length), (batch, *spec.shape[1:])
         if name in ("input_ids", "ids"):
             found = _ids(exportable, rows, random)
         elif name in exportable.encoder.specs:
             found = np.zeros(shape)  # For rows without predecessors.
         else:
-            found = numbers[name](rows, shape)
+            found = _NUMBERS[name](rows, shape)
         return found.astype(spec.dtype.as_numpy_dtype)
 
     return {name: values(name, spec) for name, spec in signature.inputs.items()}

@@ -21,10 +21,6 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
     """
 
     rows_are_answers = False
-    sample_words = Exportable.sample_words | {
-        "question": lambda size: max(size // 8, 1),
-        "context": lambda size: size - 2 * max(size // 8, 1),
-    }
 
     def add_head(self, model) -> None:
         self.joint, self.max_answer_length = model.joint, model.max_answer_length
@@ -77,7 +73,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         best = _with_texts(context, starts.values, ends.values, of_tokens)
         present = _is_legal(best["scores"])
         best["scores"] = tf.where(present, best["scores"], NO_ANSWER)
-        null_score = _least_by_row(found["null_score"], windows.question, tf.size(context))
+        null_score = tf.math.unsorted_segment_min(found["null_score"], windows.question, tf.size(context))
         probabilities = tf.nn.softmax(best["scores"]) * tf.cast(present, tf.float32)
         chosen = self._chosen(best, self._no_answer(null_score, best["scores"]), present[:, 0])
         return best | chosen | {"probabilities": probabilities}
@@ -155,10 +151,6 @@ def _filled_up(found: dict[str, tf.Tensor], count: int) -> dict[str, tf.Tensor]:
 def _by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
     rows = tf.RaggedTensor.from_value_rowids(values, row, tf.cast(count, row.dtype), validate=False)
     return rows.merge_dims(1, 2)
-
-
-def _least_by_row(values: tf.Tensor, row: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    return tf.math.unsorted_segment_min(values, row, count)
 
 
 def _with_texts(context: tf.Tensor, first: tf.Tensor, last: tf.Tensor, best: dict) -> dict[str, tf.Tensor]:

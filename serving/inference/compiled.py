@@ -8,10 +8,12 @@ import tensorflow as tf
 
 from albert_tf.base import Tensor
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.block import Attention, Step, TokenPairs
+from albert_tf.layers.block import Attention, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop
+from serving.cpu import LoadCheck, content_of
 from serving.inference.kernels import ExportedExtension, FloatKernels, LowRank
 from serving.inference.layers import ExportedDense, ExportedLayerNorm, ExportedRMSNorm, TransposedDense, act, variable
+from serving.inference.rows import attend_from_first
 from serving.inference.tables import MASKED_SCORE
 
 FLAG = "--xla_cpu_compilation_enabled=true"
@@ -96,20 +98,15 @@ class CompiledSteps(tf.Module):
         return tf.transpose(state) if only_summary else tf.transpose(state)[tf.newaxis]
 
 
-class _Compilation(tf.saved_model.experimental.TrackableResource):
+class _Compilation(LoadCheck):
     """Compiles all graphs when an export is loaded, which fails if tensorflow_model_server lacks FLAG."""
 
     def __init__(self, graphs: Callable, hidden_size: int, lengths: Sequence[int]):
         super().__init__()
         self._graphs, self._hidden_size, self._lengths = graphs, hidden_size, lengths
 
-    def _create_resource(self):
-        # It stores nothing; a resource, because loaders initialize it.
-        return tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[])
-
     def _initialize(self):
-        is_there = tf.size(tf.io.matching_files(_COMMAND_LINE)) > 0
-        command = tf.cond(is_there, lambda: tf.io.read_file(_COMMAND_LINE), lambda: tf.constant(""))
+        command = content_of(_COMMAND_LINE)
         is_off = tf.strings.regex_full_match(command, _REAL_SERVER)
         is_off &= ~tf.strings.regex_full_match(command, _WITH_FLAG)
         message = f"this servable was exported with --engine=xla; start tensorflow_model_server with {FLAG}"
@@ -150,10 +147,7 @@ class _TurnedRow:
     def attend(self, projected: Tensor, step: Step) -> Tensor:
         shape = [3, 1, self.config.num_attention_heads, self.config.head_size, tf.shape(projected)[1]]
         query, key, value = tf.unstack(tf.transpose(tf.reshape(projected, shape), [0, 1, 2, 4, 3]))
-        place = slice(0, 1) if step.only_summary else slice(None)
-        features = {name: (one[:, place], one) for name, one in self.features.items()}
-        pairs = TokenPairs(self.bias, features, 0 if step.only_summary else None)
-        contexts = self.attention(query[:, :, place], key, value, pairs, step)
+        contexts = attend_from_first(self, self.bias, query, key, value, step)
         return tf.reshape(tf.transpose(contexts, [0, 1, 3, 2]), [self.config.hidden_size, -1])
 
     def attended(self, step: Step, inputs: Tensor) -> Tensor:

@@ -89,6 +89,14 @@ class BatchRows(Rows):
         return self.batch.restore(of_rows)
 
 
+def attend_from_first(rows: Any, bias: Tensor, query: Tensor, key: Tensor, value: Tensor, step: Step) -> Tensor:
+    """Attends from all tokens, or in a step of summaries from each row's first token alone."""
+    place = slice(0, 1) if step.only_summary else slice(None)
+    features = {name: (one[:, place], one) for name, one in rows.features.items()}
+    pairs = TokenPairs(bias, features, 0 if step.only_summary else None)
+    return rows.attention(query[:, :, place], key, value, pairs, step)
+
+
 class OneRow(BatchRows):
     """A batch of one row, computed without index tables; values equal those of FlatRows."""
 

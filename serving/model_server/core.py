@@ -59,10 +59,7 @@ class ServerCore:
         self._labels = self._checked_labels(models)
         self._configure(models)
         while (failed := self._wait_for_all()) is None:
-            try:
-                self.reread()
-            except Exception as error:
-                _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
+            self.reread()
         _raise_failed(failed, "servable(s)")
         self._manager.end_initial_load()
 
@@ -91,6 +88,13 @@ class ServerCore:
                 _raise_failed(failed, "model(s)")
 
     def reread(self) -> None:
+        """Loads what the config file now says; if it cannot, logs the error."""
+        try:
+            self._reread()
+        except Exception as error:
+            _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
+
+    def _reread(self) -> None:
         config = configuration.server_config(self.options)
         with self._reloading:
             models = configuration.checked_models(config, self._models)

@@ -65,7 +65,11 @@ class GrpcServer:
         self._pool = ThreadPoolExecutor(options.grpc_max_threads + _REFUSING_THREADS, "grpc")
         self._server = grpc.server(self._pool, options=_channel_arguments(options.grpc_channel_arguments))
         for service in sorted({method.service for method in METHODS}):
-            handlers = {m.name: self._handler(m) for m in METHODS if m.service == service}
+            handlers = {
+                method.name: grpc.unary_unary_rpc_method_handler(functools.partial(self._handle, method))
+                for method in METHODS
+                if method.service == service
+            }
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         self._health = _Health() if options.enable_grpc_healthcheck_service else None
         if self._health:
@@ -95,9 +99,6 @@ class GrpcServer:
             bound = 0
         if not bound:
             raise StatusError(StatusCode.UNAVAILABLE, f"Cannot listen on {address}: it is in use or may not be opened")
-
-    def _handler(self, method: Method) -> grpc.RpcMethodHandler:
-        return grpc.unary_unary_rpc_method_handler(functools.partial(self._handle, method))
 
     def _handle(self, method: Method, payload: bytes, context: grpc.ServicerContext) -> bytes:
         if not self._slots.acquire(blocking=False):

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import tensorflow as tf
 from grpc import StatusCode
@@ -20,22 +19,17 @@ from serving.wire.tensors import MAX_RANK
 
 TensorInfos = Mapping[str, meta_graph_pb2.TensorInfo]
 _INT32, _UINT32, _INT64, _UINT64 = (-(2**31), 2**31 - 1), (0, 2**32 - 1), (-(2**63), 2**63 - 1), (0, 2**64 - 1)
-# dtype -> (NumPy dtype, range a JSON integer must fit into); the narrow types wrap around as in the real server.
+# dtype -> range a JSON integer must fit into; the narrow types wrap around as in the real server.
 _INTEGERS = {
-    types_pb2.DT_INT32: (np.int32, _INT32),
-    types_pb2.DT_INT16: (np.int16, _INT32),
-    types_pb2.DT_INT8: (np.int8, _INT32),
-    types_pb2.DT_UINT8: (np.uint8, _INT32),
-    types_pb2.DT_INT64: (np.int64, _INT64),
-    types_pb2.DT_UINT32: (np.uint32, _UINT32),
-    types_pb2.DT_UINT64: (np.uint64, _UINT64),
+    types_pb2.DT_INT32: _INT32,
+    types_pb2.DT_INT16: _INT32,
+    types_pb2.DT_INT8: _INT32,
+    types_pb2.DT_UINT8: _INT32,
+    types_pb2.DT_INT64: _INT64,
+    types_pb2.DT_UINT32: _UINT32,
+    types_pb2.DT_UINT64: _UINT64,
 }
-_FLOATS = {
-    types_pb2.DT_FLOAT: np.float32,
-    types_pb2.DT_DOUBLE: np.float64,
-    types_pb2.DT_HALF: np.float16,
-    types_pb2.DT_BFLOAT16: ml_dtypes.bfloat16,
-}
+_FLOATS = (types_pb2.DT_FLOAT, types_pb2.DT_DOUBLE, types_pb2.DT_HALF, types_pb2.DT_BFLOAT16)
 _SLICE = 2**15
 _NAMES = {types_pb2.DT_FLOAT: "float", types_pb2.DT_DOUBLE: "double", types_pb2.DT_HALF: "half"}
 
@@ -173,25 +167,25 @@ def _array(leaves: list, dtype: int) -> np.ndarray:
     for part in _slices(leaves):
         if not set(map(type, part)) <= allowed:
             raise _type_error(next(leaf for leaf in part if type(leaf) not in allowed), dtype)
-        result[filled : filled + len(part)] = convert(part, dtype)
+        with np.errstate(over="ignore", under="ignore"):
+            result[filled : filled + len(part)] = convert(part, dtype)
         filled += len(part)
     return result
 
 
 def _floats(leaves: list, dtype: int) -> np.ndarray:
-    with np.errstate(over="ignore", under="ignore"):
-        try:
-            return np.array(leaves, np.float64).astype(_FLOATS[dtype])
-        except OverflowError:
-            return np.array([_as_float(leaf) for leaf in leaves], np.float64).astype(_FLOATS[dtype])
+    try:
+        return np.array(leaves, np.float64)
+    except OverflowError:
+        return np.array([_as_float(leaf) for leaf in leaves], np.float64)
 
 
 def _integers(leaves: list, dtype: int) -> np.ndarray:
-    narrow, (low, high) = _INTEGERS[dtype]
+    low, high = _INTEGERS[dtype]
     try:
         wide = np.array(leaves, np.uint64 if dtype == types_pb2.DT_UINT64 else np.int64)
         if not len(wide) or (low <= wide.min() and wide.max() <= high):
-            return wide.astype(narrow)
+            return wide
     except OverflowError:
         pass
     raise _type_error(next(leaf for leaf in leaves if not low <= leaf <= high), dtype)

@@ -34,7 +34,7 @@ _INT64_MAX = 2**63 - 1
 _INT64_DIGITS = 19
 # Bodies from this size on are read one at a time: each takes many times its size in memory while it is.
 LARGE_BODY_BYTES = 2**20
-_HTTP_STATUS = {
+HTTP_STATUS = {
     StatusCode.OK: 200,
     StatusCode.CANCELLED: 499,
     StatusCode.INVALID_ARGUMENT: 400,
@@ -119,7 +119,7 @@ class RestApi:
             if error.code == StatusCode.INTERNAL:
                 _LOG.exception("%s %s failed", verb, path)
             code = error.code
-            status = getattr(failure, "http_status", None) or _HTTP_STATUS.get(code, 500)
+            status = getattr(failure, "http_status", None) or HTTP_STATUS.get(code, 500)
             answer = Response(status, json_response.error(error.message))
         seconds = time.monotonic() - begin
         if counted:

@@ -14,7 +14,7 @@ from serving.model_server.flags import ServerOptions
 from serving.model_server.grpc_server import GrpcServer
 from serving.model_server.rest import RestApi
 from serving.model_server.rest_server import RestServer
-from serving.model_server.status import StatusError, as_status_error, invalid_argument
+from serving.model_server.status import StatusError, invalid_argument
 from serving.model_server.telemetry import RequestLog
 from serving.wire.protos import MonitoringConfig
 from tfrecords.base.errors import UserError
@@ -102,10 +102,7 @@ class ModelServer:
     def _poll_config(self) -> None:
         wait = self.core.options.model_config_file_poll_wait_seconds
         while not self.core.interrupted.wait(wait):
-            try:
-                self.core.reread()
-            except Exception as error:
-                _LOG.error("Reloading the model config file failed: %s", as_status_error(error))
+            self.core.reread()
 
 
 def _check(options: ServerOptions) -> None:

@@ -147,9 +147,7 @@ def get_model_status(
     return response
 
 
-def _serialised(
-    answer: Callable[[ServerCore, Message], Message],
-) -> Callable[[ServerCore, Message, float | None], bytes]:
+def _serialised(answer: Callable[[ServerCore, Message], Message]) -> Call:
     return lambda core, request, timeout: answer(core, request).SerializeToString()
 
 

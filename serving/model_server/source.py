@@ -57,7 +57,8 @@ class StoragePathSource:
         self._aspire = aspire
         self._wait = poll_wait_seconds
         self._models: dict[str, model_server_config_pb2.ModelConfig] = {}
-        self._complaints = _Complaints()
+        # By model, what was last logged about it, and when.
+        self._complaints: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll_for_ever, name="file-system-poll", daemon=True)
@@ -93,7 +94,7 @@ class StoragePathSource:
                 versions = aspired_versions(model)
             except OSError as error:
                 # What is loaded goes on serving: a share that is away for a moment must not unload a model.
-                self._complaints.log(
+                self._complain(
                     logging.ERROR,
                     name,
                     "FileSystemStoragePathSource: could not find base path "
@@ -106,8 +107,16 @@ class StoragePathSource:
                 continue
             if not versions:
                 message = f"No versions of servable {name} found under base path {model.base_path}."
-                self._complaints.log(logging.WARNING, name, f"{message} {_advice(model.base_path)}")
+                self._complain(logging.WARNING, name, f"{message} {_advice(model.base_path)}")
             self._aspire(name, versions)
+
+    def _complain(self, level: int, name: str, message: str) -> None:
+        """Logs a message about a model when it changes, then once a minute."""
+        said, when = self._complaints.get(name, ("", 0.0))
+        now = time.monotonic()
+        if message != said or now - when >= _REPEAT_SECONDS:
+            _LOG.log(level, "%s", message)
+            self._complaints[name] = (message, now)
 
 
 def _advice(base_path: str) -> str:
@@ -120,17 +129,3 @@ def _advice(base_path: str) -> str:
         )
         return f"It is a model that is not exported: '{command}' writes what a server reads."
     return "Did you forget to name your leaf directory as a number (eg. '/1/')?"
-
-
-class _Complaints:
-    """Logs a message about a model when it changes, then once a minute."""
-
-    def __init__(self):
-        self._last: dict[str, tuple[str, float]] = {}
-
-    def log(self, level: int, name: str, message: str) -> None:
-        said, when = self._last.get(name, ("", 0.0))
-        now = time.monotonic()
-        if message != said or now - when >= _REPEAT_SECONDS:
-            _LOG.log(level, "%s", message)
-            self._last[name] = (message, now)

@@ -12,19 +12,19 @@ from serving.model_server.status import invalid_argument
 from tfrecords.base.errors import UserError
 
 # By path, as TensorFlow names it: "/tensorflow/serving/request_count".
-_METRICS: dict[str, Counter | Histogram] = {}
+METRICS: dict[str, Counter | Histogram] = {}
 # Parts of a family, by the suffixes that prometheus-client gives their samples, in the order they are printed.
 _PARTS = ("_total", "_bucket", "_sum", "_count")
 
 
 def _counter(path: str, *labels: str) -> Counter:
-    _METRICS[path] = Counter(_name(path), path, labels, registry=None)
-    return _METRICS[path]
+    METRICS[path] = Counter(_name(path), path, labels, registry=None)
+    return METRICS[path]
 
 
 def _histogram(path: str, labels: Sequence[str], limits: Sequence[float]) -> Histogram:
-    _METRICS[path] = Histogram(_name(path), path, labels, registry=None, buckets=limits)
-    return _METRICS[path]
+    METRICS[path] = Histogram(_name(path), path, labels, registry=None, buckets=limits)
+    return METRICS[path]
 
 
 def _name(path: str) -> str:
@@ -92,13 +92,13 @@ def record_tokens(model: str, counts: Mapping[str, np.ndarray]) -> None:
 
 def total(path: str) -> int:
     """Returns a counter's sum over all its labels; 0 without any."""
-    metric = _METRICS.get(path)
+    metric = METRICS.get(path)
     return int(sum(sample.value for sample in _samples(metric))) if isinstance(metric, Counter) else 0
 
 
 def exposition() -> str:
     """Returns all metrics in Prometheus' text format."""
-    return "".join(f"{line}\n" for path, metric in _METRICS.items() for line in _lines(_name(path), metric))
+    return "".join(f"{line}\n" for path, metric in METRICS.items() for line in _lines(_name(path), metric))
 
 
 def _samples(metric: Counter | Histogram) -> list:
