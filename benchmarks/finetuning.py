@@ -14,7 +14,6 @@ import dataclasses
 import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
@@ -27,6 +26,7 @@ from albert_tf.training.batches import columns, epoch_order, training_batches
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.preparation import prepare
 from benchmarks.inference import machine
+from benchmarks.timing import seconds_of
 
 LENGTH, BATCH = 128, 32
 SMALL = {
@@ -100,9 +100,7 @@ def compiled_model(config: AlbertConfig, task: Task, dtype_policy: str) -> Alber
 def fit(model, rows: FeatureRows, steps: int, first_batch: int, bucketed: bool) -> float:
     """Seconds of some steps, as run_finetuning makes them."""
     batches = training_batches(rows, BATCH, LENGTH, 0, first_batch, bucketed)
-    started = time.perf_counter()
-    model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
-    return time.perf_counter() - started
+    return seconds_of(lambda: model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0))
 
 
 def compare_accuracy(arguments) -> None:
@@ -117,9 +115,8 @@ def compare_accuracy(arguments) -> None:
             accuracies, seconds = [], []
             for seed in range(arguments.seeds):
                 output_dir = str(Path(folder) / f"{name}-{seed}")
-                started = time.perf_counter()
-                finetune(dataclasses.replace(settings, length_buckets=bucketed, seed=seed, output_dir=output_dir))
-                seconds.append(time.perf_counter() - started)
+                one = dataclasses.replace(settings, length_buckets=bucketed, seed=seed, output_dir=output_dir)
+                seconds.append(seconds_of(lambda one=one: finetune(one)))
                 accuracies.append(load_task(output_dir)["metrics"]["accuracy"])
             shown = ", ".join(f"{value:.4f}" for value in accuracies)
             print(f"{name:8s} dev accuracy: mean {statistics.mean(accuracies):.4f} of {shown}")
