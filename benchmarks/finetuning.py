@@ -46,6 +46,12 @@ def parser_of(text: str) -> argparse.ArgumentParser:
     return parser
 
 
+def settings_of(arguments, **others) -> FinetuningSettings:
+    """Of SST-2 in the folder and by the tokenizer of the arguments."""
+    paths = {"data_dir": arguments.data_dir, "tokenizer": arguments.tokenizer, "output_dir": ""}
+    return FinetuningSettings(task="sst2", **paths, **others)
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=8, help="of a turn with buckets; a quarter with fixed columns")
@@ -59,11 +65,7 @@ def main() -> None:
 
 
 def compare_time(arguments) -> None:
-    settings = FinetuningSettings(
-        task="sst2", data_dir=arguments.data_dir, output_dir="", config=arguments.config, tokenizer=arguments.tokenizer,
-        max_seq_length=LENGTH,
-    )  # fmt: skip
-    run = prepare(settings)
+    run = prepare(settings_of(arguments, config=arguments.config, max_seq_length=LENGTH))
     rows, steps = run.train, len(run.train) // BATCH
     counts = {name: epoch_columns(rows, bucketed) for name, bucketed in WAYS.items()}
     model = compiled_model(run.config, run.task, arguments.dtype_policy)
@@ -107,9 +109,9 @@ def compare_accuracy(arguments) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "small.json"
         config.write_text(json.dumps({"vocab_size": 30000} | SMALL))
-        settings = FinetuningSettings(
-            task="sst2", data_dir=arguments.data_dir, output_dir="", config=str(config), tokenizer=arguments.tokenizer,
-            max_seq_length=LENGTH, train_batch_size=BATCH, num_train_epochs=1.0, learning_rate=3e-4,
+        settings = settings_of(
+            arguments, config=str(config), max_seq_length=LENGTH, train_batch_size=BATCH, num_train_epochs=1.0,
+            learning_rate=3e-4,
         )  # fmt: skip
         for name, bucketed in WAYS.items():
             accuracies, seconds = [], []

@@ -20,13 +20,12 @@ import numpy as np
 
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.optimizers import create_optimizer
-from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.batches import epoch_order, signature, training_batches
 from albert_tf.training.devices import Devices
 from albert_tf.training.preparation import prepare
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
 from benchmarks import hub
-from benchmarks.finetuning import parser_of
+from benchmarks.finetuning import parser_of, settings_of
 from benchmarks.inference import cores, machine
 from benchmarks.timing import seconds_in_turns
 
@@ -40,12 +39,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=6, help="of an epoch, evenly by length")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    run = prepare(
-        FinetuningSettings(
-            task="sst2", data_dir=arguments.data_dir, output_dir="", config=arguments.config,
-            tokenizer=arguments.tokenizer, max_seq_length=arguments.max_seq_length,
-        )
-    )  # fmt: skip
+    run = prepare(settings_of(arguments, config=arguments.config, max_seq_length=arguments.max_seq_length))
     batches = sample(run.train, arguments)
     sides = {
         "ours": ours(run, arguments),

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder
 from benchmarks import hub, inference_accuracy, inference_data, inference_exits, inference_loading
+from benchmarks.inference_accuracy import IDS, LENGTHS
 from benchmarks.inference_peers import make_peers
 from benchmarks.timing import medians_ms, seconds_in_turns
 from serving.benchmark.report import environment
@@ -49,8 +50,6 @@ BASES = ("plain fp32", "fp32", *_PEERS)
 # Mean steps of a fine-tuned SST-2 classifier at no more than 0.5 points lost (docs/results/early_exit_speed.md).
 EXIT_STEPS = 3.3
 FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
-IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
-LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
 SEGMENTS = tf.TensorSpec([None, None], tf.int32, "segment_ids")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from benchmarks.latency.plot import latency_plot
 from benchmarks.latency.workload import BATCH, LENGTH
+from scripts.reference.markdown import table
 from tfrecords.base import files
 
 Figures = list[dict]
@@ -126,7 +127,7 @@ def _costs(figures: Figures) -> str:
         "`--padding=skipped`; fast int8 has `--compute=int8` and `--padding=skipped`. All three are classifiers, which "
         "compute their last step for [CLS] alone."
     )
-    return f"{_table(head, rows)}\n\n{note}"
+    return f"{table(head, rows)}\n\n{note}"
 
 
 def _by_length(figures: Figures, cell) -> str:
@@ -135,7 +136,7 @@ def _by_length(figures: Figures, cell) -> str:
     rows = [
         [entry["model"], entry["variant"], *(cell(entry["lengths"][length]) for length in lengths)] for entry in figures
     ]
-    return _table(["model", "export", *lengths], rows)
+    return table(["model", "export", *lengths], rows)
 
 
 def _share(point: dict) -> str:
@@ -164,12 +165,7 @@ def _mixed(figures: Figures) -> str:
         ]
         for entry in figures
     ]
-    return _table(["model", "export", "in process", "over gRPC"], rows)
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table(["model", "export", "in process", "over gRPC"], rows)
 
 
 def _number(value: float | None) -> str:

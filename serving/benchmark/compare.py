@@ -3,9 +3,7 @@
 python -m serving.benchmark compare A/report.json B/report.json
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -59,8 +57,8 @@ def compare(a: BenchmarkReport, b: BenchmarkReport) -> list[Difference]:
 
 def _key(point: Point) -> tuple:
     # Reports from before REST do not name their protocol.
-    values: Mapping[str, Any] = point
-    return tuple(values.get(name, "grpc") if name == "protocol" else values[name] for name in _KEY)
+    values = {"protocol": "grpc", **point}
+    return tuple(values[name] for name in _KEY)
 
 
 def _compare_points(a: Point, b: Point) -> list[Difference]:

@@ -48,18 +48,13 @@ def summarise(latencies: np.ndarray) -> dict[str, float | None]:
     return {**summary, "max": float(ordered[-1])}
 
 
-def histogram(latencies: np.ndarray) -> HdrHistogram:
-    """Returns an HDR histogram in microseconds."""
+def encode_histogram(latencies: np.ndarray) -> str:
+    """Returns an HdrHistogram of microseconds in its own compressed base64 form."""
     counts = HdrHistogram(1, _HIGHEST_MICROSECONDS, _SIGNIFICANT_DIGITS)
     values, times = np.unique(np.clip(np.rint(latencies * 1000), 1, _HIGHEST_MICROSECONDS), return_counts=True)
     for value, count in zip(values.tolist(), times.tolist(), strict=True):
         counts.record_value(int(value), count)
-    return counts
-
-
-def encode_histogram(latencies: np.ndarray) -> str:
-    """Returns HdrHistogram's own compressed base64 form."""
-    return histogram(latencies).encode().decode("ascii")
+    return counts.encode().decode("ascii")
 
 
 def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:

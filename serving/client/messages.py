@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
@@ -133,6 +134,15 @@ def count_rows(arrays: Arrays) -> int | None:
 def read_prediction(response: PredictResponse) -> Arrays:
     """Returns the answer's arrays by output name."""
     return {name: read_tensor(response.outputs[name]) for name in sorted(response.outputs)}
+
+
+def plain(value: Any) -> Any:
+    """Returns an output, or a row of it, as JSON has it: lists, numbers and strings."""
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist()) if value.dtype.kind in "OS" else value.tolist()
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _find(signature: Signature, names: Sequence[str]) -> str | None:

@@ -80,25 +80,6 @@ class ClientBase:
             inputs, self.model, self.version, self.label, signature or self.signature_name, outputs
         )
 
-    def _metadata_request(self) -> protos.GetModelMetadataRequest:
-        request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
-        messages.fill_model_spec(request.model_spec, self.model, self.version, self.label)
-        return request
-
-    def _status_request(self) -> protos.GetModelStatusRequest:
-        request = protos.GetModelStatusRequest()
-        # Without a version the server lists them all; labels it ignores here.
-        messages.fill_model_spec(request.model_spec, self.model, self.version)
-        return request
-
-    def _choose_signature(self, signatures: dict[str, Signature]) -> Signature:
-        if self.signature_name not in signatures:
-            raise UserError(
-                f"model '{self.model}' has no signature '{self.signature_name}'; it has {', '.join(signatures)}"
-            )
-        self._signature = signatures[self.signature_name]
-        return self._signature
-
     def _predict_steps(
         self,
         inputs: Mapping[str, Value],
@@ -172,7 +153,9 @@ class ClientBase:
         return True
 
     def _described_steps(self, timeout_s: float | None = None) -> Steps[tuple[int, dict[str, Signature]]]:
-        return read_metadata((yield self._metadata, self._metadata_request(), timeout_s))
+        request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
+        messages.fill_model_spec(request.model_spec, self.model, self.version, self.label)
+        return read_metadata((yield self._metadata, request, timeout_s))
 
     def _metadata_steps(self) -> Steps[dict[str, Signature]]:
         """Returns the model's signatures by name."""
@@ -184,11 +167,21 @@ class ClientBase:
 
     def _status_steps(self) -> Steps[list[VersionStatus]]:
         """Returns the model's versions, newest first, including ended and failed ones."""
-        return read_status((yield self._status, self._status_request(), None))
+        request = protos.GetModelStatusRequest()
+        # Without a version the server lists them all; labels it ignores here.
+        messages.fill_model_spec(request.model_spec, self.model, self.version)
+        return read_status((yield self._status, request, None))
 
     def _signature_steps(self) -> Steps[Signature]:
         """Returns the inputs and outputs of the client's signature; asks the server once."""
-        return self._signature or self._choose_signature((yield from self._metadata_steps()))
+        if self._signature is None:
+            signatures = yield from self._metadata_steps()
+            if self.signature_name not in signatures:
+                raise UserError(
+                    f"model '{self.model}' has no signature '{self.signature_name}'; it has {', '.join(signatures)}"
+                )
+            self._signature = signatures[self.signature_name]
+        return self._signature
 
     def _predict_ids_steps(
         self,

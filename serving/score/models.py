@@ -10,13 +10,11 @@ import grpc
 import numpy as np
 
 from serving.client import Client, ServingError
+from serving.client.messages import Arrays
 from serving.client.tasks import constant
+from serving.wire.tensors import DT_STRING
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-
-Arrays = dict[str, np.ndarray]
-# TensorFlow's numbers of types, as the wire has them.
-STRING = 7
 
 
 class Refused(Exception):
@@ -102,10 +100,8 @@ class _Loaded:
         specs = self._call.structured_input_signature[1]
         self.inputs = tuple(sorted(specs))
         self.wrong_inputs = tuple(n for n, s in specs.items() if s.dtype != tf.string or len(s.shape) != 1)
-        self.outputs = {
-            name: (spec.dtype.as_datatype_enum, -1 if spec.shape.rank is None else spec.shape.rank)
-            for name, spec in sorted(self._call.structured_outputs.items())
-        }
+        outputs = sorted(self._call.structured_outputs.items())
+        self.outputs = {n: (s.dtype.as_datatype_enum, -1 if s.shape.rank is None else s.shape.rank) for n, s in outputs}
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
         tf = self._tf
@@ -124,14 +120,10 @@ class _Served:
         signatures = self._client.metadata()
         if source.signature not in signatures:
             raise _no_signature(source, signatures)
-        signature = signatures[source.signature]
-        self.inputs = tuple(sorted(signature.inputs))
-        ranks = {name: -1 if spec.shape is None else len(spec.shape) for name, spec in signature.inputs.items()}
-        self.wrong_inputs = tuple(n for n, s in signature.inputs.items() if s.dtype != STRING or ranks[n] > 1)
-        self.outputs = {
-            name: (spec.dtype, -1 if spec.shape is None else len(spec.shape))
-            for name, spec in signature.outputs.items()
-        }
+        inputs, outputs = signatures[source.signature].inputs, signatures[source.signature].outputs
+        self.inputs = tuple(sorted(inputs))
+        self.wrong_inputs = tuple(n for n, s in inputs.items() if s.dtype != DT_STRING or len(s.shape or ()) > 1)
+        self.outputs = {n: (s.dtype, -1 if s.shape is None else len(s.shape)) for n, s in outputs.items()}
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
         try:

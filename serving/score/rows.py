@@ -37,6 +37,9 @@ class InputRow:
     error: str = ""
     line: bytes = b""
 
+    def refuse(self, error: str) -> None:
+        self.error, self.line = error, b"\t".join(self.texts)
+
 
 def find_files(patterns: str) -> list[Path]:
     """Returns the files of comma-separated globs, sorted; UserError if a file cannot be read as rows."""
