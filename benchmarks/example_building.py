@@ -191,10 +191,6 @@ def _reader(folder: Path) -> float:
     return count * tokens / seconds
 
 
-def run() -> None:
+if __name__ == "__main__":
     flags.mark_flags_as_required(["input", "tokenizer"])
     run_main(main)
-
-
-if __name__ == "__main__":
-    run()

@@ -20,7 +20,6 @@ import os
 import random
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -196,8 +195,7 @@ def _grpc_caller(target: str) -> Callable[[str | list[str]], object]:
 
 def _http_caller(port: int) -> Callable[[str], object]:
     http = HTTPConnection("127.0.0.1", port)
-    info = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/info"))
-    path = "/embed" if "embed" in info["models"][0]["can"] else "/predict"
+    path = "/embed" if "embed" in servers.info(port)["can"] else "/predict"
     return lambda text: post(http, path, json.dumps({"inputs": text}).encode())
 
 

@@ -94,7 +94,7 @@ def main(settings: Settings) -> None:
                     load.stop.set()
                 for client in clients:
                     client.result()
-            version = _version(port)
+            version = servers.info(port)["version"]
     tenth = memory[len(memory) // 10 :]
     print(f"{sum(load.statuses.values()):,} answers: {dict(load.statuses)}; the last by version {version}")
     first, last, most = tenth[0], memory[-1], max(memory)
@@ -125,12 +125,6 @@ def _publish(source: Path, base: Path, version: int) -> None:
     shutil.copytree(source, base / ".new")
     (base / ".new").rename(base / str(version))
     shutil.rmtree(base / str(version - _KEPT), ignore_errors=True)
-
-
-def _version(port: int) -> int:
-    http = HTTPConnection("127.0.0.1", port)
-    http.request("GET", "/info")
-    return json.load(http.getresponse())["models"][0]["version"]
 
 
 if __name__ == "__main__":

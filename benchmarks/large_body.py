@@ -85,9 +85,5 @@ def main() -> None:
                       f"beside it: p50 {p50:.1f}, p99 {p99:.1f}, max {max(small):.1f} ms")  # fmt: skip
 
 
-def run() -> None:
-    run_main(main)
-
-
 if __name__ == "__main__":
-    run()
+    run_main(main)

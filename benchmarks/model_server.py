@@ -202,9 +202,5 @@ def main() -> None:
         measures[FLAGS.what](case)
 
 
-def run() -> None:
-    run_main(main)
-
-
 if __name__ == "__main__":
-    run()
+    run_main(main)

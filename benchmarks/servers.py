@@ -1,6 +1,7 @@
 """The servers' commands in processes of their own, and requests over HTTP."""
 
 import contextlib
+import json
 import subprocess
 import sys
 import tempfile
@@ -66,3 +67,8 @@ def post(http: HTTPConnection, path: str, body: bytes) -> bytes:
     if answer.status != 200:
         raise RuntimeError(f"{answer.status}: {read[:200]!r}")
     return read
+
+
+def info(port: int) -> dict:
+    """What the gateway tells of its first model."""
+    return json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/info"))["models"][0]

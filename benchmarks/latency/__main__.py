@@ -101,9 +101,5 @@ def main(settings: LatencySettings) -> None:
     print(f"wrote {settings.page}")
 
 
-def run() -> None:
-    run_main(main, LatencySettings)
-
-
 if __name__ == "__main__":
-    run()
+    run_main(main, LatencySettings)

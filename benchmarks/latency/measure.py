@@ -7,7 +7,7 @@ from pathlib import Path
 from albert_tf import AlbertConfig
 from albert_tf.analysis.cost import flops, parameters
 from benchmarks import inference_loading
-from benchmarks.latency.workload import BATCH, LENGTH
+from benchmarks.latency.page import BATCH, LENGTH
 from scripts.server import free_port, running_server
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings

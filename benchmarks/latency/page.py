@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from benchmarks.latency.plot import latency_plot
-from benchmarks.latency.workload import BATCH, LENGTH
 from scripts.reference.markdown import table
 from tfrecords.base import files
 
 Figures = list[dict]
 
+# Tokens of the request that the summary quotes, and of the longest row of the mixed batches; rows of these.
+LENGTH, BATCH = 128, 32
 PLAIN, FAST, INT8 = "plain fp32", "fast", "fast int8"
 # The template's names of models.
 _NAMES = {"bert": "bert_base_uncased", "albert": "albert_base_v2", "tiny": "albert_tiny"}

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from serving.benchmark.schema import BenchmarkReport, Point
 from serving.benchmark.statistics import decode_histogram
@@ -141,10 +141,7 @@ def plot_distribution(report: BenchmarkReport, figure: Figure) -> bool:
         axes.plot(-np.log10(1 - below), values, dashes, color=colour, linewidth=1.4, label=point["name"])
     if not axes.lines:
         return False
-    ticks = {name: -np.log10(1 - fraction) for name, fraction in _TICKS.items()}
-    axes.xaxis.set_major_locator(FixedLocator(list(ticks.values())))
-    axes.xaxis.set_major_formatter(FixedFormatter(list(ticks)))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks([-np.log10(1 - fraction) for fraction in _TICKS.values()], list(_TICKS))
     axes.set(xlabel="percentile", ylabel="latency, ms", xlim=(0, deepest))
     _log_scale(axes)
     axes.set_title(_title(report, "Distribution"))

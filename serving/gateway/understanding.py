@@ -97,7 +97,11 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     _, work = await masks(service, texts, body, call)
     answers = [
         # What a batch is filled up with are masks of empty pieces.
-        [_flagged(work, number, _scored(*mask, "text")[: body.top_k]) for mask in zip(*row, strict=True) if mask[0][0]]
+        [
+            _flagged(work, number, _scored(pieces, scores, "text")[: body.top_k])
+            for pieces, scores in zip(*row, strict=True)
+            if pieces[0]
+        ]
         for number, row in enumerate(work.each("pieces", "probabilities"))
     ]
     return answers[0] if lone else answers
