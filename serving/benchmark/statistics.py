@@ -88,11 +88,9 @@ def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
     filled = [decode_histogram(encode_histogram(window)) for window in windows if len(window)]
     total = sum(map(len, windows))
     quotable = [percent for percent in PERCENTILES if total >= samples_needed(percent)]
-    result: dict[str, list[float] | None] = {percentile_name(percent): None for percent in PERCENTILES}
-    if quotable:
-        low, high = np.percentile(bootstrap_percentiles(filled, quotable), [2.5, 97.5], axis=0)
-        result.update({percentile_name(p): [float(a), float(b)] for p, a, b in zip(quotable, low, high, strict=True)})
-    return result
+    ends = np.percentile(bootstrap_percentiles(filled, quotable), [2.5, 97.5], axis=0).T.tolist() if quotable else []
+    known = dict(zip(quotable, ends, strict=True))
+    return {percentile_name(percent): known.get(percent) for percent in PERCENTILES}
 
 
 @dataclass(frozen=True)
