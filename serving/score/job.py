@@ -146,8 +146,7 @@ def _make_ready(parts: Path, record: Record) -> None:
 
 
 def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
-    found = {number: _report(parts, number) for number in range(len(pieces))}
-    reports = {number: report for number, report in found.items() if report}
+    reports = {number: report for number in range(len(pieces)) if (report := _report(parts, number))}
     asked = tuple(described["inputs"]), described["outputs"]
     tasks = [(n, "score", (n, piece, *asked)) for n, piece in enumerate(pieces) if n not in reports]
     begin, new = time.monotonic(), 0
