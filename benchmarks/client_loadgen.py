@@ -15,6 +15,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.machine import machine_line
+from benchmarks.timing import median_ms
 from serving.benchmark import statistics
 from serving.benchmark.load import Driver, LoadShare, poisson_arrivals
 from serving.benchmark.stand_in import StandIn, constant_answer
@@ -32,7 +33,8 @@ Figures = dict[str, float]
 
 def main() -> None:
     print(machine_line())
-    print(f"service {SERVICE_S * 1000:g} ms; own sleep {_own_sleep_ms():.3f} ms; {ROUNDS} turns of {SECONDS:g} s each")
+    own_sleep = median_ms(lambda: time.sleep(SERVICE_S), 100)
+    print(f"service {SERVICE_S * 1000:g} ms; own sleep {own_sleep:.3f} ms; {ROUNDS} turns of {SECONDS:g} s each")
     for scenario, (ours, theirs) in compare().items():
         for name in ours:
             ratio = ours[name] / theirs[name]
@@ -66,7 +68,7 @@ def _ours(connection: Connection, scenario: str, seed: int) -> Figures:
     driver.run(LoadShare([b""], [None], 10.0, time.perf_counter(), 0.5, clients=1))
     samples = driver.run(LoadShare([b""], [None], 10.0, time.perf_counter(), SECONDS, **load))
     driver.close()
-    ordered = np.sort((samples.done - samples.due) * 1000)
+    ordered = np.sort(samples.latencies_ms)
     return {f"p{p:g}": statistics.percentile(ordered, p) for p in PERCENTILES}
 
 
@@ -132,15 +134,6 @@ def _log_settings(loadgen, folder: str):
 def _summary_ns(summary: str, name: str) -> float:
     line = next(line for line in summary.splitlines() if line.startswith(name))
     return float(line.rsplit(":", 1)[1])
-
-
-def _own_sleep_ms() -> float:
-    times = []
-    for _ in range(100):
-        begin = time.perf_counter()
-        time.sleep(SERVICE_S)
-        times.append(time.perf_counter() - begin)
-    return median(times) * 1000
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ The server is the benchmark's stand-in, which does no work, in a process of its 
 import numpy as np
 
 from benchmarks.machine import machine_line
-from benchmarks.stand_in import median_ms, stand_in_process
+from benchmarks.stand_in import stand_in_process
+from benchmarks.timing import median_ms, medians_in_turns
 from serving.benchmark.load import LoadShare, constant_arrivals
 from serving.benchmark.point import generator_effort, generator_lag
 from serving.benchmark.workers import Workers
@@ -37,11 +38,7 @@ def client_over_stub(target: str) -> None:
         request = client.request(inputs).SerializeToString()
         stub = client.raw_stub(protos.PREDICT)
         turns = {"client": lambda: client.predict(inputs), "stub": lambda: stub(request)}
-        medians = {name: [] for name in turns}
-        for _ in range(ROUNDS):
-            for name, call in turns.items():
-                medians[name].append(median_ms(call, CALLS))
-    ours, bare = (float(np.median(medians[name])) for name in ("client", "stub"))
+        ours, bare = medians_in_turns(turns, ROUNDS, CALLS)
     print(f"1 x 128 tokens: client p50 {ours:.3f} ms, bare stub {bare:.3f} ms, added {ours - bare:.3f} ms")
 
 
@@ -51,16 +48,15 @@ def generator_rates(target: str) -> None:
             for rate in RATES:
                 share = LoadShare([b""], [None], 10.0, 0.0, SECONDS, due=constant_arrivals(rate, SECONDS))
                 samples = workers.run(share)
-                latencies = (samples.done - samples.due) * 1000
                 lag = generator_lag(samples)
-                late, latency = lag["lag_ms"], np.percentile(latencies, [50, 99])
-                effort = generator_effort(samples.effort)
+                late, latency = lag["lag_ms"], np.percentile(samples.latencies_ms, [50, 99])
+                cpu_share, waiting_share = generator_effort(samples.effort)
                 print(
                     f"open loop {rate}/s, {processes} generator processes: "
                     f"sent {rate * SECONDS / samples.sent.max():.0f}/s, "
-                    f"CPU {effort['cpu_share']:.0%}, waited for it {effort['waiting_share']:.0%}, "
+                    f"CPU {cpu_share:.0%}, waited for it {waiting_share:.0%}, "
                     f"lag p50 {late['p50']:.2f} p99 {late['p99']:.2f} max {late['max']:.2f} ms, "
-                    f"{late['late']} of {len(latencies)} later than {late['limit']:.2f} ms, "
+                    f"{late['late']} of {len(samples.due)} later than {late['limit']:.2f} ms, "
                     f"latency p50 {latency[0]:.2f} p99 {latency[1]:.2f} ms, "
                     f"{'valid' if lag['valid'] else 'FELL BEHIND'}"
                 )

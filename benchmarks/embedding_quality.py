@@ -15,7 +15,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -41,8 +41,6 @@ np.save(target, SentenceTransformer(sys.argv[1], device="cpu").encode(texts, bat
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QualitySettings(CheckedSettings):
     """What is judged, by which sets."""
-
-    groups: ClassVar[dict[str, str]] = {}
 
     data_dir: str = setting(help="folders of sets as run_evaluation --suite=embeddings reads them, comma-separated")
     models: str = setting(help="model folders, comma-separated; the others are compared with the first one")
@@ -151,10 +149,5 @@ def _ratios(data: Ranking, models: dict[str, Kept], whole: Kept, report: dict[st
             entry |= {"ratio": ends.tolist(), "of_first": float(values.mean() / first.mean())}
 
 
-def run() -> None:
-    """Runs the command."""
-    run_main(main, QualitySettings)
-
-
 if __name__ == "__main__":
-    run()
+    run_main(main, QualitySettings)

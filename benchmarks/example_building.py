@@ -18,13 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from absl import flags
 
 from benchmarks.machine import machine_line
+from benchmarks.timing import seconds_of
 from tfrecords import corpus
 from tfrecords.base.script import run_main
 from tfrecords.sections import Chunk, plan_pieces, read_chunks
@@ -89,7 +88,7 @@ def _tokenize(tokenizer: Tokenizer, path: Path) -> None:
 
     lines = [line for document in corpus.read_documents(str(path)) for line in document]
     tokenizer.encode_batch(lines[:100])
-    seconds = min(_seconds(lambda: tokenizer.encode_batch(lines)) for _ in range(3))
+    seconds = min(seconds_of(lambda: tokenizer.encode_batch(lines)) for _ in range(3))
     print(
         f"Python, one processor    {sum(len(line.encode()) for line in lines) / 1e6 / seconds:6.1f} MB of text a second"
     )
@@ -97,19 +96,13 @@ def _tokenize(tokenizer: Tokenizer, path: Path) -> None:
     function = tf.function(twin, input_signature=[tf.TensorSpec([None], tf.string)]).get_concrete_function()
     bulk = tf.constant(lines[:_PARAGRAPHS])
     tokens = int(tf.size(function(bulk).values))
-    seconds = statistics.median(_seconds(lambda: function(bulk)) for _ in range(5))
+    seconds = statistics.median(seconds_of(lambda: function(bulk)) for _ in range(5))
     each = seconds / tokens * 1e6
     print(f"graph, in bulk           {each:6.2f} us a token ({_PARAGRAPHS:,} paragraphs, {tokens:,} tokens)")
     words = next(words for line in lines if len(words := line.split()) >= _WORDS)[:_WORDS]
     short = tf.constant([" ".join(words)])
-    seconds = statistics.median(_seconds(lambda: function(short)) for _ in range(_CALLS))
+    seconds = statistics.median(seconds_of(lambda: function(short)) for _ in range(_CALLS))
     print(f"graph, one text          {seconds * 1e3:6.2f} ms for {_WORDS} words (median of {_CALLS})")
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def _library_alone(tokenizer: Path, path: Path) -> float:
@@ -198,10 +191,6 @@ def _reader(folder: Path) -> float:
     return count * tokens / seconds
 
 
-def run() -> None:
+if __name__ == "__main__":
     flags.mark_flags_as_required(["input", "tokenizer"])
     run_main(main)
-
-
-if __name__ == "__main__":
-    run()

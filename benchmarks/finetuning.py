@@ -14,7 +14,6 @@ import dataclasses
 import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
@@ -27,6 +26,7 @@ from albert_tf.training.batches import columns, epoch_order, training_batches
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.preparation import prepare
 from benchmarks.inference import machine
+from benchmarks.timing import seconds_of
 
 LENGTH, BATCH = 128, 32
 SMALL = {
@@ -46,6 +46,12 @@ def parser_of(text: str) -> argparse.ArgumentParser:
     return parser
 
 
+def settings_of(arguments, **others) -> FinetuningSettings:
+    """Of SST-2 in the folder and by the tokenizer of the arguments."""
+    paths = {"data_dir": arguments.data_dir, "tokenizer": arguments.tokenizer, "output_dir": ""}
+    return FinetuningSettings(task="sst2", **paths, **others)
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--steps", type=int, default=8, help="of a turn with buckets; a quarter with fixed columns")
@@ -59,11 +65,7 @@ def main() -> None:
 
 
 def compare_time(arguments) -> None:
-    settings = FinetuningSettings(
-        task="sst2", data_dir=arguments.data_dir, output_dir="", config=arguments.config, tokenizer=arguments.tokenizer,
-        max_seq_length=LENGTH,
-    )  # fmt: skip
-    run = prepare(settings)
+    run = prepare(settings_of(arguments, config=arguments.config, max_seq_length=LENGTH))
     rows, steps = run.train, len(run.train) // BATCH
     counts = {name: epoch_columns(rows, bucketed) for name, bucketed in WAYS.items()}
     model = compiled_model(run.config, run.task, arguments.dtype_policy)
@@ -100,26 +102,23 @@ def compiled_model(config: AlbertConfig, task: Task, dtype_policy: str) -> Alber
 def fit(model, rows: FeatureRows, steps: int, first_batch: int, bucketed: bool) -> float:
     """Seconds of some steps, as run_finetuning makes them."""
     batches = training_batches(rows, BATCH, LENGTH, 0, first_batch, bucketed)
-    started = time.perf_counter()
-    model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
-    return time.perf_counter() - started
+    return seconds_of(lambda: model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0))
 
 
 def compare_accuracy(arguments) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "small.json"
         config.write_text(json.dumps({"vocab_size": 30000} | SMALL))
-        settings = FinetuningSettings(
-            task="sst2", data_dir=arguments.data_dir, output_dir="", config=str(config), tokenizer=arguments.tokenizer,
-            max_seq_length=LENGTH, train_batch_size=BATCH, num_train_epochs=1.0, learning_rate=3e-4,
+        settings = settings_of(
+            arguments, config=str(config), max_seq_length=LENGTH, train_batch_size=BATCH, num_train_epochs=1.0,
+            learning_rate=3e-4,
         )  # fmt: skip
         for name, bucketed in WAYS.items():
             accuracies, seconds = [], []
             for seed in range(arguments.seeds):
                 output_dir = str(Path(folder) / f"{name}-{seed}")
-                started = time.perf_counter()
-                finetune(dataclasses.replace(settings, length_buckets=bucketed, seed=seed, output_dir=output_dir))
-                seconds.append(time.perf_counter() - started)
+                one = dataclasses.replace(settings, length_buckets=bucketed, seed=seed, output_dir=output_dir)
+                seconds.append(seconds_of(lambda one=one: finetune(one)))
                 accuracies.append(load_task(output_dir)["metrics"]["accuracy"])
             shown = ", ".join(f"{value:.4f}" for value in accuracies)
             print(f"{name:8s} dev accuracy: mean {statistics.mean(accuracies):.4f} of {shown}")

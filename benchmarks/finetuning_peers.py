@@ -13,7 +13,6 @@ import benchmarks.as_trained  # noqa: F401, I001  (first of all)
 import itertools
 import json
 import statistics
-import time
 from collections.abc import Callable
 
 import keras
@@ -21,13 +20,14 @@ import numpy as np
 
 from albert_tf import AlbertClassifier, AlbertEncoder
 from albert_tf.optimizers import create_optimizer
-from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.batches import epoch_order, signature, training_batches
 from albert_tf.training.devices import Devices
 from albert_tf.training.preparation import prepare
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
-from benchmarks.finetuning import parser_of
+from benchmarks import hub
+from benchmarks.finetuning import parser_of, settings_of
 from benchmarks.inference import cores, machine
+from benchmarks.timing import seconds_in_turns
 
 RATE = 1e-5
 
@@ -39,12 +39,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=6, help="of an epoch, evenly by length")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    run = prepare(
-        FinetuningSettings(
-            task="sst2", data_dir=arguments.data_dir, output_dir="", config=arguments.config,
-            tokenizer=arguments.tokenizer, max_seq_length=arguments.max_seq_length,
-        )
-    )  # fmt: skip
+    run = prepare(settings_of(arguments, config=arguments.config, max_seq_length=arguments.max_seq_length))
     batches = sample(run.train, arguments)
     sides = {
         "ours": ours(run, arguments),
@@ -52,14 +47,8 @@ def main() -> None:
         f"keras-hub, {arguments.max_seq_length} columns": keras_hub_side(run.config, arguments, padded=True),
         "PyTorch": pytorch(run.config, arguments),
     }
-    seconds = {name: [] for name in sides}
-    for turn in range(arguments.rounds + 1):
-        for name, step in sides.items():
-            started = time.perf_counter()
-            for batch in batches:
-                step(*batch)
-            if turn:
-                seconds[name].append(time.perf_counter() - started)
+    turns = {name: lambda step=step: [step(*batch) for batch in batches] for name, step in sides.items()}
+    seconds = seconds_in_turns(turns, arguments.rounds)
     print(json.dumps(machine()))
     tokens = sum(int(features["input_mask"].sum()) for features, _ in batches)
     rows, columns = len(batches) * arguments.batch_size, sum(features["input_ids"].size for features, _ in batches)
@@ -100,11 +89,7 @@ def keras_hub_side(config, arguments, padded: bool = False) -> Callable:
     """A step of keras-hub's classifier in Keras's own train_on_batch."""
     import keras_hub
 
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=config.vocab_size, num_layers=config.num_hidden_layers, num_heads=config.num_attention_heads,
-        embedding_dim=config.embedding_size, hidden_dim=config.hidden_size, intermediate_dim=config.intermediate_size,
-        dropout=0.0, dtype=arguments.dtype_policy,
-    )  # fmt: skip
+    backbone = hub.backbone(config, dropout=0.0, dtype=arguments.dtype_policy)
     model = keras_hub.models.AlbertTextClassifier(backbone, num_classes=2, dropout=0.0)
     model.compile(keras.optimizers.AdamW(RATE), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     names = {"token_ids": "input_ids", "segment_ids": "segment_ids", "padding_mask": "input_mask"}

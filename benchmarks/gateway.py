@@ -18,12 +18,9 @@ import functools
 import json
 import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -32,9 +29,11 @@ from pathlib import Path
 import numpy as np
 from google.protobuf import text_format
 
+from benchmarks import servers
 from benchmarks.machine import machine_line
-from benchmarks.stand_in import median_ms, stand_in_process
-from scripts.server import free_port
+from benchmarks.servers import post
+from benchmarks.stand_in import stand_in_process
+from benchmarks.timing import medians_in_turns
 from serving.benchmark.stand_in import TEXT, StandIn
 from serving.client import Client
 from serving.wire import protos
@@ -93,33 +92,20 @@ def overhead() -> None:
     text, body = "a fine film, all in all", json.dumps({"inputs": "a fine film, all in all"}).encode()
     with (
         stand_in_process(_embedder) as target,
-        gateway_process(target, "default") as (port, process),
+        servers.gateway(target, "default") as (port, process),
         Client(target, "default") as client,
     ):
         inputs = {"text": np.array([text.encode()], object)}
         http = HTTPConnection("127.0.0.1", port)
         turns: dict[str, Callable[[], object]] = {
             "gRPC": lambda: client.predict(inputs),
-            "gateway": lambda: _post(http, "/embed", body),
+            "gateway": lambda: post(http, "/embed", body),
         }
-        medians: dict[str, list[float]] = {name: [] for name in turns}
         before = _cpu_seconds(process)
-        for _ in range(ROUNDS):
-            for name, call in turns.items():
-                medians[name].append(median_ms(call, CALLS))
+        direct, through = medians_in_turns(turns, ROUNDS, CALLS)
         computed = (_cpu_seconds(process) - before) / (ROUNDS * CALLS) * 1000
-    direct, through = (float(np.median(medians[name])) for name in turns)
     print(f"1 text, {SIZE} numbers back: gRPC p50 {direct:.3f} ms, gateway p50 {through:.3f} ms")
     print(f"added {through - direct:.3f} ms (asked: at most 1.0); the gateway computed {computed:.2f} ms a request")
-
-
-def _post(http: HTTPConnection, path: str, body: bytes) -> bytes:
-    http.request("POST", path, body)
-    answer = http.getresponse()
-    read = answer.read()
-    if answer.status != 200:
-        raise RuntimeError(f"{answer.status}: {read[:200]!r}")
-    return read
 
 
 def _embedder() -> StandIn:
@@ -134,8 +120,10 @@ def batching(settings: Settings, texts: list[str]) -> None:
     rows = ["--enable_batching", f"--batching_parameters_file={_BATCHING}"]
     options = [f"--max_batch_tokens={settings.max_batch_tokens}", f"--max_in_flight={settings.max_in_flight}"]
     with contextlib.ExitStack() as stack:
-        plain, by_rows = (stack.enter_context(model_server(settings.model_base_path, flags)) for flags in ([], rows))
-        port, _ = stack.enter_context(gateway_process(plain, "m", *options))
+        plain, by_rows = (
+            stack.enter_context(servers.model_server(settings.model_base_path, *flags)) for flags in ([], rows)
+        )
+        port, _ = stack.enter_context(servers.gateway(plain, "m", *options))
         ways: dict[str, Callable] = {
             "no batching": lambda: _grpc_caller(plain),
             "by rows": lambda: _grpc_caller(by_rows),
@@ -166,7 +154,7 @@ def batching_config(settings: Settings, texts: list[str]) -> None:
         targets = {}
         for number, (name, changes) in enumerate(CANDIDATES.items()):
             flags = [] if changes is None else _batching_flags(folder / str(number), changes)
-            targets[name] = stack.enter_context(model_server(settings.model_base_path, flags))
+            targets[name] = stack.enter_context(servers.model_server(settings.model_base_path, *flags))
         times: dict[tuple[str, int], list[np.ndarray]] = {(name, n): [] for name in targets for n in CLIENTS}
         for _ in range(CONFIG_TURNS):
             for (name, clients), found in times.items():
@@ -207,9 +195,8 @@ def _grpc_caller(target: str) -> Callable[[str | list[str]], object]:
 
 def _http_caller(port: int) -> Callable[[str], object]:
     http = HTTPConnection("127.0.0.1", port)
-    info = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/info"))
-    path = "/embed" if "embed" in info["models"][0]["can"] else "/predict"
-    return lambda text: _post(http, path, json.dumps({"inputs": text}).encode())
+    path = "/embed" if "embed" in servers.info(port)["can"] else "/predict"
+    return lambda text: post(http, path, json.dumps({"inputs": text}).encode())
 
 
 def _load(seconds: float, texts: Sequence, make: Callable, clients: int) -> np.ndarray:
@@ -231,51 +218,10 @@ def _load(seconds: float, texts: Sequence, make: Callable, clients: int) -> np.n
     return np.concatenate(times) * 1000
 
 
-@contextlib.contextmanager
-def _process(*command: str) -> Iterator[int]:
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([sys.executable, "-m", *command], stdout=log, stderr=log, env=os.environ)
-        try:
-            yield process.pid
-        finally:
-            process.terminate()
-            process.wait()
-
-
-@contextlib.contextmanager
-def model_server(base: str, flags: list[str]) -> Iterator[str]:
-    port = free_port()
-    command = ["serving.model_server", f"--port={port}", "--model_name=m", f"--model_base_path={base}"]
-    with _process(*command, "--grpc_max_threads=256", *flags), Client(f"127.0.0.1:{port}", "m") as client:
-        _wait(client.status)
-        yield f"127.0.0.1:{port}"
-
-
-@contextlib.contextmanager
-def gateway_process(target: str, model: str, *flags: str) -> Iterator[tuple[int, int]]:
-    """Gives its port and its process."""
-    port = free_port()
-    with _process("serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}", *flags) as process:
-        _wait(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health"))
-        yield port, process
-
-
 def _cpu_seconds(process: int) -> float:
     """What a process has computed, in user and kernel mode."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _wait(call: Callable[[], object], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            call()
-            return
-        except (UserError, OSError):
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)
 
 
 if __name__ == "__main__":

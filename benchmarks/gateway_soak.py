@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from benchmarks.gateway import gateway_process, model_server
+from benchmarks import servers
 from benchmarks.machine import machine_line
+from benchmarks.memory import memory_mib
 from serving.score.models import version_folder
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
@@ -72,11 +73,7 @@ class Load:
         if kind < 0.3:
             return "/tokenize", json.dumps({"inputs": text}).encode(), 200
         if kind < 0.4:
-            return (
-                "/predict",
-                json.dumps({"inputs": chance.choices(self._texts, k=chance.randint(2, 40))}).encode(),
-                200,
-            )
+            text = chance.choices(self._texts, k=chance.randint(2, 40))
         return "/predict", json.dumps({"inputs": text}).encode(), 200
 
 
@@ -86,8 +83,8 @@ def main(settings: Settings) -> None:
     source = version_folder(settings.model_base_path)
     with tempfile.TemporaryDirectory() as folder:
         _publish(source, Path(folder), 1)
-        poll = ["--file_system_poll_wait_seconds=1"]
-        with model_server(folder, poll) as target, gateway_process(target, "m") as (port, process):
+        poll = "--file_system_poll_wait_seconds=1"
+        with servers.model_server(folder, poll) as target, servers.gateway(target, "m") as (port, process):
             load = Load(port, texts, settings.pause_s)
             with ThreadPoolExecutor(settings.clients) as pool:
                 clients = [pool.submit(load.ask, seed) for seed in range(settings.clients)]
@@ -97,7 +94,7 @@ def main(settings: Settings) -> None:
                     load.stop.set()
                 for client in clients:
                     client.result()
-            version = _version(port)
+            version = servers.info(port)["version"]
     tenth = memory[len(memory) // 10 :]
     print(f"{sum(load.statuses.values()):,} answers: {dict(load.statuses)}; the last by version {version}")
     first, last, most = tenth[0], memory[-1], max(memory)
@@ -109,7 +106,7 @@ def _watch(settings: Settings, source: Path, base: Path, process: int, load: Loa
     """Publishes versions until the time is over; the gateway's resident memory in MB, every second."""
     begin, memory, version = time.monotonic(), [], 1
     while (passed := time.monotonic() - begin) < settings.minutes * 60:
-        memory.append(_resident_mb(process))
+        memory.append(memory_mib(process=process))
         if passed > version * settings.swap_s:
             version += 1
             _publish(source, base, version)
@@ -128,17 +125,6 @@ def _publish(source: Path, base: Path, version: int) -> None:
     shutil.copytree(source, base / ".new")
     (base / ".new").rename(base / str(version))
     shutil.rmtree(base / str(version - _KEPT), ignore_errors=True)
-
-
-def _resident_mb(process: int) -> float:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
-
-
-def _version(port: int) -> int:
-    http = HTTPConnection("127.0.0.1", port)
-    http.request("GET", "/info")
-    return json.load(http.getresponse())["models"][0]["version"]
 
 
 if __name__ == "__main__":

@@ -11,9 +11,7 @@ import dataclasses
 import functools
 import json
 import os
-import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import keras
@@ -22,14 +20,17 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder
-from benchmarks import inference_accuracy, inference_data, inference_exits, inference_loading
+from benchmarks import hub, inference_accuracy, inference_data, inference_exits, inference_loading
+from benchmarks.inference_accuracy import IDS, LENGTHS
 from benchmarks.inference_peers import make_peers
+from benchmarks.timing import medians_ms, seconds_in_turns
+from serving.benchmark.report import environment
 from serving.inference import InferenceOptions, make_encoder
 from tfrecords.base import files
 from tfrecords.base.cpu import cpu_flags
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.base.settings import setting
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -49,8 +50,6 @@ BASES = ("plain fp32", "fp32", *_PEERS)
 # Mean steps of a fine-tuned SST-2 classifier at no more than 0.5 points lost (docs/results/early_exit_speed.md).
 EXIT_STEPS = 3.3
 FLAGS = {"avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
-IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
-LENGTHS = tf.TensorSpec([None], tf.int32, "lengths")
 SEGMENTS = tf.TensorSpec([None, None], tf.int32, "segment_ids")
 
 
@@ -95,15 +94,11 @@ def export(encoder, options: InferenceOptions, folder: Path, calibration=None, s
 
 def time_rounds(functions: dict, rounds: int) -> dict[str, float]:
     """Median milliseconds of each function, all taking turns; a pause lets threads that wait in a loop fall asleep."""
-    times = {name: [] for name in functions}
-    for turn in range(rounds + 1):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            if turn:
-                times[name].append(1e3 * (time.perf_counter() - start))
-            time.sleep(0.03 if name.startswith(("ONNX", "PyTorch")) else 0.002)
-    return {name: statistics.median(values) for name, values in times.items()}
+
+    def pause_s(name: str) -> float:
+        return 0.03 if name.startswith(("ONNX", "PyTorch")) else 0.002
+
+    return medians_ms(seconds_in_turns(functions, rounds, pause_s=pause_s))
 
 
 def compare(rows, ours: dict, peers: dict, encoder, rounds: int) -> dict:
@@ -126,9 +121,8 @@ def cores() -> int:
 
 
 def machine() -> dict:
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    name = next((line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")), "unknown CPU")
-    return {"cpu": name, "cores": cores(), "flags": sorted(FLAGS & cpu_flags()), "tensorflow": tf.__version__}
+    flags = sorted(FLAGS & cpu_flags())
+    return {"cpu": environment()["cpu"], "cores": cores(), "flags": flags, "tensorflow": tf.__version__}
 
 
 def compiled_for(options: InferenceOptions, shapes: list[str]) -> InferenceOptions:
@@ -243,7 +237,7 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
                 encoder, workloads["SST-2"], EXIT_STEPS, computes, rounds, time_rounds
             )
             print_exits(results["exits"])
-        inference_loading.export_keras_hub(encoder.config, folder / "keras-hub")
+        hub.export(encoder.config, folder / "keras-hub")
         results["loading"] = {name: inference_loading.measure(folder / name) for name in (*ours, "keras-hub")}
     print_loading(results["loading"])
     files.write_json(output / "inference.json", results)
@@ -260,10 +254,5 @@ def benchmark(settings: InferenceBenchmarkSettings) -> dict:
     return results
 
 
-def main() -> None:
-    benchmark(read_flags(InferenceBenchmarkSettings))
-
-
 if __name__ == "__main__":
-    define_flags(InferenceBenchmarkSettings)
-    run_main(main)
+    run_main(benchmark, InferenceBenchmarkSettings)

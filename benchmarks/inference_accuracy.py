@@ -100,16 +100,19 @@ def _export(model, rules: list[str], compute: str, calibration, folder: Path):
     def plain(input_ids, lengths):
         return {"logits": module.head(module.pooled(input_ids, lengths))}
 
-    def exits(rule):
-        def call(input_ids, lengths, threshold):
-            return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, ExitRule(name=rule))
-
-        return tf.function(call, autograph=False).get_concrete_function(IDS, LENGTHS, THRESHOLD)
-
     signatures = {"plain": tf.function(plain, autograph=False).get_concrete_function(IDS, LENGTHS)}
-    signatures |= {rule: exits(rule) for rule in rules}
+    signatures |= {rule: exits_by(rule, module, model) for rule in rules}
     tf.saved_model.save(module, str(folder), signatures)
     return tf.saved_model.load(str(folder))
+
+
+def exits_by(rule: str, module, model):
+    """The graph of early exit by a rule, of (input_ids, lengths, threshold)."""
+
+    def exits(input_ids, lengths, threshold):
+        return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, ExitRule(name=rule))
+
+    return tf.function(exits, autograph=False).get_concrete_function(IDS, LENGTHS, THRESHOLD)
 
 
 def _time(loaded, batches, variants: dict, rounds: int) -> tuple[dict, dict]:

@@ -20,7 +20,11 @@ def shape(batch: int, length: int, vocab_size: int) -> list[list[int]]:
 def sentences(data: Path, count: int, seed: int = 0) -> dict[str, list[list[int]]]:
     """`count` framed rows of token ids from each of SST-2, MRPC and SQuAD (question and context, up to 384)."""
     tokenizer = load_tokenizer(data / "spm" / "30k-clean.model")
-    texts = {"SST-2": _sst2(data), "MRPC": _mrpc(data), "SQuAD": _squad(data)}
+    texts = {
+        "SST-2": [tuple(row[:1]) for row in _tsv(data / "glue" / "SST-2" / "dev.tsv")],
+        "MRPC": [tuple(row[3:5]) for row in _tsv(data / "glue" / "MRPC" / "dev.tsv")],
+        "SQuAD": _squad(data),
+    }
     rows = {}
     for name, parts in texts.items():
         chosen = random.Random(seed).sample(parts, count)
@@ -44,20 +48,14 @@ def pad(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def sst2_dev(data: Path, tokenizer) -> tuple[list[list[int]], np.ndarray]:
     """All rows of SST-2's dev set as token ids, and their labels."""
-    with open(data / "glue" / "SST-2" / "dev.tsv", encoding="utf-8") as file:
-        found = [line.rstrip("\n").split("\t") for line in file][1:]
+    found = _tsv(data / "glue" / "SST-2" / "dev.tsv")
     rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text, _ in found]
     return rows, np.array([int(label) for _, label in found])
 
 
-def _sst2(data: Path) -> list[tuple[str, ...]]:
-    with open(data / "glue" / "SST-2" / "dev.tsv", encoding="utf-8") as file:
-        return [(line.split("\t")[0],) for line in file][1:]
-
-
-def _mrpc(data: Path) -> list[tuple[str, ...]]:
-    with open(data / "glue" / "MRPC" / "dev.tsv", encoding="utf-8-sig", newline="") as file:
-        return [tuple(row[3:5]) for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][1:]
+def _tsv(path: Path) -> list[list[str]]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
 
 
 def _squad(data: Path) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf import AlbertClassifier, LearnedExit
 from benchmarks import inference_data
-from benchmarks.inference_accuracy import IDS, LENGTHS, THRESHOLD
+from benchmarks.inference_accuracy import IDS, LENGTHS, exits_by
 from serving.inference import ExitRule, InferenceOptions, make_encoder
 
 _RULES = ("patience", "learned", "movement")
@@ -46,7 +46,7 @@ def measure(
     for compute in computes:
         module = make_encoder(model, InferenceOptions(compute, "skipped"))
         plain = tf.function(module.pooled, autograph=False).get_concrete_function(IDS, LENGTHS)
-        exits = {name: _exits(module, model, ExitRule(name=name)) for name in _RULES}
+        exits = {name: exits_by(name, module, model) for name in _RULES}
         functions = {"plain": lambda plain=plain: plain(ids, lengths).numpy()}
         for name, values in thresholds.items():
             exit_by = functools.partial(exits[name.split(",")[0]], ids, lengths, values)
@@ -54,10 +54,3 @@ def measure(
         taken = exits["learned"](ids, lengths, thresholds["learned, rows leave"])["steps"]
         found[compute] = time_rounds(functions, rounds) | {"steps": float(np.mean(taken))}
     return found
-
-
-def _exits(module, model, rule: ExitRule):
-    def exits(input_ids, lengths, threshold):
-        return module.early_exit(input_ids, lengths, None, model.exit_heads, threshold, rule)
-
-    return tf.function(exits, autograph=False).get_concrete_function(IDS, LENGTHS, THRESHOLD)

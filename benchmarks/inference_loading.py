@@ -1,4 +1,7 @@
-"""Load time and memory of a SavedModel, in a process of its own: `python -m benchmarks.inference_loading FOLDER`."""
+"""Load time and memory of a SavedModel, in a process of its own.
+
+python -m benchmarks.inference_loading FOLDER [OTHER_LENGTHS]
+"""
 
 import ctypes
 import json
@@ -8,49 +11,34 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.memory import memory_mib
+
 # Requests after the first, each of another length: oneDNN keeps kernels of every size that comes.
 OTHER_LENGTHS = 400
 
 
-def measure(folder: Path) -> dict[str, float]:
+def measure(folder: Path, other_lengths: int = OTHER_LENGTHS) -> dict[str, float]:
     """Seconds and added MiB of resident memory after loading, after a first 1x128 request, when freed memory was given
-    back, and so again after OTHER_LENGTHS requests."""
-    command = [sys.executable, "-m", "benchmarks.inference_loading", str(folder)]
+    back, and so again after requests of other lengths."""
+    command = [sys.executable, "-m", "benchmarks.inference_loading", str(folder), str(other_lengths)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
-def export_keras_hub(config, folder: Path) -> None:
-    """keras-hub's AlbertBackbone of the same sizes, by its own `export`."""
-    import keras
-    import keras_hub
-
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=config.vocab_size, num_layers=config.num_hidden_layers, num_heads=config.num_attention_heads,
-        embedding_dim=config.embedding_size, hidden_dim=config.hidden_size, intermediate_dim=config.intermediate_size,
-    )  # fmt: skip
-    names = ("token_ids", "segment_ids", "padding_mask")
-    signature = {name: keras.InputSpec(shape=(None, None), dtype="int32", name=name) for name in names}
-    backbone.export(str(folder), input_signature=[signature], verbose=False)
-
-
-def _resident() -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-
-def _trimmed() -> float:
+def trimmed_mib() -> float:
     """With freed memory given back."""
     ctypes.CDLL(None).malloc_trim(0)
-    return _resident()
+    return memory_mib()
 
 
 def main() -> None:
     import tensorflow as tf
 
-    tf.constant(1) + 1
-    before, start = _resident(), time.perf_counter()
-    model = tf.saved_model.load(sys.argv[1])
-    loaded, loaded_mib = time.perf_counter() - start, _resident() - before
+    folder, other_lengths = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else OTHER_LENGTHS
+    # The runtime's own threads and arenas come with the first op, whatever the model.
+    tf.linalg.matmul(tf.ones([64, 64]), tf.ones([64, 64])).numpy()
+    before, start = memory_mib(), time.perf_counter()
+    model = tf.saved_model.load(folder)
+    found = {"load_seconds": time.perf_counter() - start, "load_MiB": memory_mib() - before}
     signature = model.signatures["serving_default"]
 
     def request(length: int) -> None:
@@ -60,12 +48,11 @@ def main() -> None:
         signature(**inputs)
 
     request(128)
-    found = {"load_seconds": loaded, "load_MiB": loaded_mib}
-    found |= {"seconds": time.perf_counter() - start, "MiB": _resident() - before}
-    found["trimmed_MiB"] = _trimmed() - before
-    for length in random.Random(0).sample(range(1, OTHER_LENGTHS + 1), OTHER_LENGTHS):
+    found |= {"seconds": time.perf_counter() - start, "MiB": memory_mib() - before}
+    found["trimmed_MiB"] = trimmed_mib() - before
+    for length in random.Random(0).sample(range(1, other_lengths + 1), other_lengths):
         request(length)
-    print(json.dumps(found | {"lengths_MiB": _trimmed() - before}))
+    print(json.dumps(found | {"lengths_MiB": trimmed_mib() - before}))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from serving.check import measure
 from serving.inference import InferenceOptions, make_encoder
 from serving.inference.int8 import exact_products
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.base.settings import setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +68,5 @@ def _pooled(twin, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return tf.function(lambda *rows: twin.pooled(*rows), autograph=False)(ids, lengths).numpy()
 
 
-def main() -> None:
-    compare(read_flags(Int8AccuracySettings))
-
-
 if __name__ == "__main__":
-    define_flags(Int8AccuracySettings)
-    run_main(main)
+    run_main(compare, Int8AccuracySettings)

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
+from benchmarks import servers
 from benchmarks.machine import machine_line
 from benchmarks.model_server import Server, trivial_case
 from scripts.server import free_port
@@ -32,11 +33,7 @@ _SMALL = json.dumps({"inputs": [2.0]}).encode()
 def post(connection: http.client.HTTPConnection, body: bytes) -> tuple[float, bytes]:
     """Milliseconds until the whole answer is there, and the answer. Raises RuntimeError for an error."""
     begin = time.perf_counter()
-    connection.request("POST", "/v1/models/default:predict", body)
-    response = connection.getresponse()
-    answer = response.read()
-    if response.status != 200:
-        raise RuntimeError(f"{response.status}: {answer[:200]!r}")
+    answer = servers.post(connection, "/v1/models/default:predict", body)
     return (time.perf_counter() - begin) * 1e3, answer
 
 
@@ -76,8 +73,8 @@ def main() -> None:
     print(f"{machine_line()}, Python {platform.python_version()}, TensorFlow {tf.__version__}")
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(trivial_case(Path(folder)), f"--rest_api_port={port}", "--rest_api_timeout_in_ms=600000")
-        try:
+        case = trivial_case(Path(folder))
+        with Server(case, f"--rest_api_port={port}", "--rest_api_timeout_in_ms=600000"):
             with connected(port) as connection:
                 alone = [post(connection, _SMALL)[0] for _ in range(300)]
             print(f"kept-alive connection, nothing else: p50 {np.median(alone):.2f} ms")
@@ -86,13 +83,7 @@ def main() -> None:
                 p50, p99 = np.percentile(small, [50, 99])
                 print(f"{megabytes} MB: answer of {size / 1e6:.0f} MB in {took / 1e3:.2f} s; {len(small)} small ones "
                       f"beside it: p50 {p50:.1f}, p99 {p99:.1f}, max {max(small):.1f} ms")  # fmt: skip
-        finally:
-            server.close()
-
-
-def run() -> None:
-    run_main(main)
 
 
 if __name__ == "__main__":
-    run()
+    run_main(main)

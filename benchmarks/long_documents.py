@@ -6,11 +6,9 @@ process holds after a short one, is measured in a process for each (Linux).
 
 import tfrecords.base.quiet_tensorflow  # noqa: F401, I001  (first of all)
 
-import ctypes
 import dataclasses
 import json
 import multiprocessing
-import re
 import tempfile
 from pathlib import Path
 
@@ -19,6 +17,8 @@ import numpy as np
 from albert_tf import AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import flops
 from benchmarks.inference import export, machine
+from benchmarks.inference_loading import trimmed_mib
+from benchmarks.memory import memory_mib
 from benchmarks.modern_block import ModernBlockSettings, benchmark
 from serving.choices import COMPUTE
 from serving.inference import InferenceOptions
@@ -74,15 +74,10 @@ def answer_memory(request: ModernBlockSettings, changes: dict) -> float:
 
         answer(8)
         # Or what export and load have freed would be used again for nothing.
-        ctypes.CDLL(None).malloc_trim(0)
+        before = trimmed_mib()
         Path("/proc/self/clear_refs").write_text("5")  # The peak counts from here.
-        before = _kilobytes("VmRSS")
         answer(request.length)
-        return (_kilobytes("VmHWM") - before) / 1024
-
-
-def _kilobytes(name: str) -> int:
-    return int(re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+        return memory_mib("VmHWM") - before
 
 
 if __name__ == "__main__":

@@ -80,10 +80,5 @@ def _times(encoders: dict[str, AlbertEncoder], compute: str, settings: MergeSett
     return times
 
 
-def run() -> None:
-    """Runs the command."""
-    run_main(main, MergeSettings)
-
-
 if __name__ == "__main__":
-    run()
+    run_main(main, MergeSettings)

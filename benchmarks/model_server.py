@@ -3,13 +3,13 @@
 python -m benchmarks.model_server --what=WHAT [--model_base_path=FOLDER --length=128]
 """
 
+import contextlib
 import dataclasses
 import functools
 import platform
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +19,9 @@ import tensorflow as tf
 from absl import flags
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from benchmarks import servers
 from benchmarks.machine import machine_line
+from benchmarks.timing import seconds_of
 from scripts.server import free_port
 from serving.benchmark.rest import RestStub, predict_url, read_answer, request_body
 from serving.model_server.servable import SavedModel
@@ -73,20 +75,20 @@ def in_process(case: Case):
     return lambda feeds: model.run({signature.inputs[name].name: value for name, value in feeds.items()}, fetches)
 
 
-class Server:
-    """The command in a process of its own."""
+class Server(contextlib.ExitStack):
+    """The command in a process of its own, and a connection to each of its ports, for a `with` block."""
 
-    def __init__(self, case: Case, *arguments: str):
+    def __init__(self, case: Case, *flags: str):
+        super().__init__()
         port, rest_api_port = free_port(), free_port()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "serving.model_server", f"--port={port}", f"--rest_api_port={rest_api_port}",
-             "--grpc_max_threads=64", f"--model_base_path={case.base_path}", *arguments], stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        # One connection, kept alive.
+        words = ["serving.model_server", f"--port={port}", f"--rest_api_port={rest_api_port}", "--grpc_max_threads=64"]
+        self.enter_context(servers.command(*words, f"--model_base_path={case.base_path}", *flags))
         self._rest = RestStub(predict_url(f"127.0.0.1:{port}", rest_api_port, "default"))
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
-        grpc.channel_ready_future(self.channel).result(120)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
+        self.callback(self._rest.close)
+        options = [("grpc.max_receive_message_length", -1)]
+        channel = self.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}", options))
+        grpc.channel_ready_future(channel).result(120)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def call(self, feeds: dict[str, np.ndarray]):
         request = predict_pb2.PredictRequest()
@@ -99,41 +101,26 @@ class Server:
         """The same over REST."""
         return read_answer(self._rest(request_body(feeds, "serving_default"), timeout=60))
 
-    def close(self) -> None:
-        self._rest.close()
-        self.channel.close()
-        self._process.terminate()
-        self._process.wait()
 
-
-def milliseconds(function, *arguments, count: int) -> np.ndarray:
+def milliseconds(call: Callable[[], object], count: int) -> np.ndarray:
+    """Of so many calls, after a tenth of them."""
     for _ in range(max(2, count // 10)):
-        function(*arguments)
-    return np.array([milliseconds_once(function, *arguments) for _ in range(count)])
-
-
-def milliseconds_once(function, *arguments) -> float:
-    begin = time.perf_counter()
-    function(*arguments)
-    return (time.perf_counter() - begin) * 1e3
+        call()
+    return np.array([1e3 * seconds_of(call) for _ in range(count)])
 
 
 def overhead(case: Case, over_rest: bool = False) -> None:
     """One client: the server's latency beside the in-process call's, call by call in turn, so that whatever else the
     machine does falls on both."""
-    direct, server = in_process(case), Server(case)
-    call = server.post if over_rest else server.call
-    try:
-        milliseconds(call, case.feeds, count=FLAGS.requests // 10)
-        milliseconds(direct, case.feeds, count=FLAGS.requests // 10)
-        pairs = np.array(
-            [
-                [milliseconds_once(direct, case.feeds), milliseconds_once(call, case.feeds)]
-                for _ in range(FLAGS.requests)
-            ]
-        )
-    finally:
-        server.close()
+    run = in_process(case)
+    with Server(case) as server:
+        calls = [
+            functools.partial(run, case.feeds),
+            functools.partial(server.post if over_rest else server.call, case.feeds),
+        ]
+        for call in reversed(calls):
+            milliseconds(call, FLAGS.requests // 10)
+        pairs = [[1e3 * seconds_of(call) for call in calls] for _ in range(FLAGS.requests)]
     for percent in (10, 50):
         inside, outside = np.percentile(pairs, percent, axis=0)
         share = 100 * (outside / inside - 1)
@@ -148,7 +135,7 @@ def encode() -> None:
     def answer() -> bytes:
         return named_tensors(predict_pb2.PredictResponse.OUTPUTS_FIELD_NUMBER, {"sequence_output": value})
 
-    p50, p99 = np.percentile(milliseconds(answer, count=FLAGS.requests), [50, 99])
+    p50, p99 = np.percentile(milliseconds(answer, FLAGS.requests), [50, 99])
     print(f"[1, 512, 768] float32 to response bytes: p50 {p50:.3f} ms, p99 {p99:.3f} ms")
 
 
@@ -157,7 +144,7 @@ def batches(case: Case) -> None:
     direct = in_process(case)
     for rows in (1, 2, 4, 8, 16, 32):
         batch = {name: np.repeat(value, rows, axis=0) for name, value in case.feeds.items()}
-        best = milliseconds(direct, batch, count=max(3, FLAGS.requests // 100)).min()
+        best = milliseconds(functools.partial(direct, batch), max(3, FLAGS.requests // 100)).min()
         print(f"{rows:3d} rows: {best:8.1f} ms, {1e3 * rows / best:7.1f} rows/s")
 
 
@@ -170,14 +157,11 @@ def throughput(case: Case) -> None:
         file.write(f"max_batch_size {{ value: {FLAGS.clients} }} batch_timeout_micros {{ value: 20000 }} "
                    "num_batch_threads { value: 1 }")  # fmt: skip
         file.flush()
-        server = Server(case, "--enable_batching", f"--batching_parameters_file={file.name}")
-        try:
-            inside, rates = [], []
+        inside, rates = [], []
+        with Server(case, "--enable_batching", f"--batching_parameters_file={file.name}") as server:
             for _ in range(5):
-                inside += list(milliseconds(direct, batch, count=5))
+                inside += list(milliseconds(lambda: direct(batch), 5))
                 rates.append(rows_per_second(server, case, FLAGS.requests // 5))
-        finally:
-            server.close()
     best, rate = 1e3 * FLAGS.clients / np.median(inside), np.median(rates)
     share = 100 * rate / best
     print(f"in process {best:.1f} rows/s, server with {FLAGS.clients} clients {rate:.1f} rows/s ({share:.0f} %)")
@@ -218,9 +202,5 @@ def main() -> None:
         measures[FLAGS.what](case)
 
 
-def run() -> None:
-    run_main(main)
-
-
 if __name__ == "__main__":
-    run()
+    run_main(main)

@@ -10,13 +10,13 @@ import contextlib
 import io
 import shutil
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from serving.benchmark.report import environment
+from benchmarks.machine import machine_line
+from benchmarks.timing import seconds_of
 from serving.client.messages import token_batches
 from serving.client.tasks import estimated_tokens
 from serving.score.job import score
@@ -37,8 +37,7 @@ class Settings(CheckedSettings):
 
 
 def main(settings: Settings) -> None:
-    machine = environment()
-    print(f"{machine['cpu']}, {machine['usable_cores']} cores, load {machine['load_average_1min_at_start']}")
+    print(machine_line())
     lines = [line for line in Path(settings.text_file).read_bytes().splitlines() if line.strip()]
     texts = (lines * (settings.rows // len(lines) + 1))[: settings.rows]
     source = ModelSource(str(version_folder(settings.model)))
@@ -72,9 +71,7 @@ def main(settings: Settings) -> None:
         for number in range(settings.rounds):
             turns = [("bare", bare), ("scored", scored)]
             for what, call in turns if number % 2 == 0 else turns[::-1]:
-                begin = time.perf_counter()
-                call()
-                rates[what].append(len(texts) / (time.perf_counter() - begin))
+                rates[what].append(len(texts) / seconds_of(call))
                 print(f"{what:7} {rates[what][-1]:10.1f} rows/s", flush=True)
     best = {what: max(found) for what, found in rates.items()}
     print(f"{len(texts):,} rows: scored / bare {best['scored'] / best['bare']:.3f} (asked: at least 0.95)")

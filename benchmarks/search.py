@@ -12,7 +12,6 @@ import dataclasses
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 
@@ -28,8 +27,6 @@ _CENTRES, _SPREAD, _WARM_UP = 2000, 0.8, 20
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings(CheckedSettings):
     """The vectors, and what is measured of them."""
-
-    groups: ClassVar[dict[str, str]] = {}
 
     vectors: str = setting("", help="float32 vectors of length 1, .npy; empty: synthetic ones")
     number: int = setting(100_000, help="synthetic vectors", at_least=100)
@@ -96,10 +93,5 @@ def _measure(index: Index, queries: np.ndarray, top: int, said: str, expected=No
     return found
 
 
-def run() -> None:
-    """Runs the command."""
-    run_main(main, SearchSettings)
-
-
 if __name__ == "__main__":
-    run()
+    run_main(main, SearchSettings)

@@ -14,18 +14,18 @@ import contextlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from benchmarks import servers
 from benchmarks.machine import machine_line
+from benchmarks.memory import memory_mib
 from scripts.server import free_port
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
@@ -119,18 +119,8 @@ class Clients:
 
 
 _WORDS = (
-    "the",
-    "of",
-    "river",
-    "capital",
-    "unbelievably",
-    "paris",
-    "film",
-    "1984",
-    "dull",
-    "international",
-    "cat, sat.",
-)
+    "the", "of", "river", "capital", "unbelievably", "paris", "film", "1984", "dull", "international", "cat, sat.",
+)  # fmt: skip
 
 
 def main(settings: Settings) -> None:
@@ -143,7 +133,8 @@ def main(settings: Settings) -> None:
         server = ["serving.model_server", f"--port={ports[0]}", "--model_name=m", f"--model_base_path={base}"]
         gateway = ["serving.gateway", f"--target=127.0.0.1:{ports[0]}", "--model=m", f"--port={ports[1]}"]
         commands = [[*server, *settings.server_flags], [*gateway, *settings.gateway_flags]]
-        with _running(commands, group, Path(folder)) as processes:
+        with contextlib.ExitStack() as stack:
+            processes = [stack.enter_context(servers.command(*words, preexec_fn=group.enter)) for words in commands]
             _wait(ports[1], processes)
             failed = _load(settings, ports[1], group, processes)
     if failed:
@@ -160,7 +151,8 @@ def _load(settings: Settings, port: int, group: Group, processes: list) -> str:
         while (passed := time.monotonic() - begin) < settings.minutes * 60:
             if ended := [process for process in processes if process.poll() is not None]:
                 return f"a process ended with status {ended[0].returncode} after {passed:.0f} s"
-            memory.append((sum(map(_anonymous_mb, processes)), *map(_anonymous_mb, processes)))
+            held = [_anonymous_mib(process) for process in processes]
+            memory.append((sum(held), *held))
             if passed >= next_line:
                 next_line += 60.0
                 print(f"{passed / 60:5.1f} min  {memory[-1][0]:6.0f} MB  {dict(clients.statuses)}", flush=True)
@@ -207,24 +199,6 @@ export(ExportSettings(model=folder, output_dir=f"{folder}/exported", inputs="tex
 """
 
 
-@contextlib.contextmanager
-def _running(commands: list[list[str]], group: Group, folder: Path) -> Iterator[list[subprocess.Popen]]:
-    processes = []
-    try:
-        for command in commands:
-            with (folder / f"{command[0]}.log").open("w") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", *command], stdout=log, stderr=subprocess.STDOUT, preexec_fn=group.enter
-                    )
-                )
-        yield processes
-    finally:
-        for process in reversed(processes):
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-
-
 def _wait(port: int, processes: list[subprocess.Popen]) -> None:
     end = time.monotonic() + 300
     while time.monotonic() < end:
@@ -239,14 +213,12 @@ def _wait(port: int, processes: list[subprocess.Popen]) -> None:
     raise UserError("the gateway is not ready after 300 s")
 
 
-def _anonymous_mb(process: subprocess.Popen) -> float:
+def _anonymous_mib(process: subprocess.Popen) -> float:
     """What a process holds of its own: resident memory without mapped files."""
     try:
-        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    except OSError:
+        return memory_mib("RssAnon", process.pid)
+    except (OSError, KeyError):
         return 0.0
-    fields = dict(line.split(":", 1) for line in lines)
-    return int(fields["RssAnon"].split()[0]) / 1024 if "RssAnon" in fields else 0.0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
-"""A model server that does no work, in a process of its own, and the median of calls to it."""
+"""A model server that does no work, in a process of its own."""
 
 import contextlib
 import multiprocessing
 import threading
-import time
 from collections.abc import Callable, Iterator
-
-import numpy as np
 
 from serving.benchmark.stand_in import StandIn
 
@@ -29,13 +26,3 @@ def _serve(pipe, make: Callable[[], StandIn]) -> None:
     with make() as server:
         pipe.send(server.target)
         threading.Event().wait()
-
-
-def median_ms(call: Callable[[], object], calls: int) -> float:
-    """The median of so many calls, in milliseconds."""
-    times = []
-    for _ in range(calls):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return float(np.median(times)) * 1000

@@ -8,7 +8,6 @@ The head looks at gathered positions on both sides. Prints medians.
 import benchmarks.as_trained  # noqa: F401, I001  (first of all)
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -18,14 +17,15 @@ from pathlib import Path
 
 import keras
 import keras_hub
-import numpy as np
 import tensorflow as tf
 
 from albert_tf import AlbertConfig, AlbertEncoder, AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training.devices import Devices
 from albert_tf.training.tensorflow_steps import TensorFlowSteps
+from benchmarks import hub
 from benchmarks.inference import machine
+from benchmarks.timing import seconds_of
 from tfrecords.reader import read_examples
 
 ROOT = Path(__file__).parents[1]
@@ -66,23 +66,9 @@ def our_step(config, arguments, records):
 
 
 def their_step(config, arguments):
-    backbone = keras_hub.models.AlbertBackbone(
-        vocabulary_size=config.vocab_size, num_layers=config.num_hidden_layers, num_heads=config.num_attention_heads,
-        embedding_dim=config.embedding_size, hidden_dim=config.hidden_size, intermediate_dim=config.intermediate_size,
-        dropout=0.0, dtype=arguments.dtype,
-    )  # fmt: skip
-    model = keras_hub.models.AlbertMaskedLM(backbone)
+    model = keras_hub.models.AlbertMaskedLM(hub.backbone(config, dropout=0.0, dtype=arguments.dtype))
     model.compile(keras.optimizers.AdamW(1e-4), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    random = np.random.default_rng(0)
-    ids = random.integers(5, config.vocab_size, (arguments.batch, arguments.length)).astype("int32")
-    order = random.permuted(np.tile(np.arange(arguments.length), (arguments.batch, 1)), axis=1)
-    places = np.sort(order[:, : arguments.predictions]).astype("int32")
-    features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
-    example = (
-        features | {"mask_positions": places},
-        np.take_along_axis(ids, places, 1),
-        np.ones(places.shape, "float32"),
-    )
+    example = hub.masked_rows(config.vocab_size, arguments.batch, arguments.length, arguments.predictions)
     batches = iter(tf.data.Dataset.from_tensors(example).repeat())
     model.make_train_function()
     return lambda: model.train_function(batches)
@@ -111,12 +97,6 @@ def products(config, arguments):
         for a, b, transposed in ((left, right, ""), (left, out, "a"), (out, right, "b")):
             found.append((count, lambda a=a, b=b, f=multiply[transposed]: f(a, b)))
     return found
-
-
-def seconds_of(function) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 def measure(ours, theirs, floor, rounds: int) -> dict[str, float]:
@@ -157,8 +137,8 @@ def main():
         found = measure(ours, their_step(config, arguments), products(config, arguments), arguments.rounds)
     tokens = arguments.batch * arguments.length
     print(f"{arguments.config}, {arguments.batch} x {arguments.length} tokens, {arguments.dtype}, TensorFlow")
-    of = f"{len(os.sched_getaffinity(0))} cores, {machine()['cpu']}"
-    print(f"{tf.__version__}, {of}; medians of {arguments.rounds} rounds")
+    here = machine()
+    print(f"{tf.__version__}, {here['cores']} cores, {here['cpu']}; medians of {arguments.rounds} rounds")
     for name in ("ours", "keras-hub", "floor"):
         label = "matrix products alone" if name == "floor" else name
         print(f"{label:22} {1e3 * found[name]:8.0f} ms a step {tokens / found[name]:8.0f} tokens/s")

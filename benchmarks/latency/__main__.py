@@ -20,7 +20,7 @@ from serving.benchmark.report import environment
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
-from tfrecords.base.settings import define_flags, read_flags, setting
+from tfrecords.base.settings import setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,29 +88,18 @@ def _text(work: Path) -> tuple[Path, Path]:
     text, vocabulary = work / "topics.txt", work / "spm.model"
     if not vocabulary.is_file():
         write_topics(text)
-        command = [
-            "tfrecords.train_tokenizer",
-            f"--input={text}",
-            f"--output_prefix={work}/spm",
-            "--vocab_size=4000",
-            "--nohard_vocab_limit",
-        ]
+        command = ["tfrecords.train_tokenizer", f"--input={text}", f"--output_prefix={work}/spm"]
+        command += ["--vocab_size=4000", "--nohard_vocab_limit"]
         subprocess.run([sys.executable, "-m", *command], check=True)
     return text, vocabulary
 
 
-def main() -> None:
-    settings = read_flags(LatencySettings)
+def main(settings: LatencySettings) -> None:
     if "128" not in settings.lengths.split(","):
         raise UserError(f"--lengths={settings.lengths} must have 128 among them: the summary stands on it")
     write_page(measured(settings), Path(settings.page))
     print(f"wrote {settings.page}")
 
 
-def run() -> None:
-    define_flags(LatencySettings)
-    run_main(main)
-
-
 if __name__ == "__main__":
-    run()
+    run_main(main, LatencySettings)

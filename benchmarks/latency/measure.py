@@ -2,14 +2,12 @@
 second.
 """
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 from albert_tf import AlbertConfig
 from albert_tf.analysis.cost import flops, parameters
-from benchmarks.latency.workload import BATCH, LENGTH
+from benchmarks import inference_loading
+from benchmarks.latency.page import BATCH, LENGTH
 from scripts.server import free_port, running_server
 from serving.benchmark.run import run_benchmark
 from serving.benchmark.settings import BenchmarkSettings
@@ -30,12 +28,15 @@ def measure(name: str, version: Path, lengths: str, seconds: float, text: Path, 
         single = run_benchmark(BenchmarkSettings(lengths=lengths, **common, **both))
         rows = {"mixed": True, "text_file": str(text), "tokenizer": str(vocabulary), "batches": str(BATCH)}
         mixed = run_benchmark(BenchmarkSettings(lengths=str(LENGTH), **common, **rows))
+    loaded = inference_loading.measure(version, other_lengths=0)
     return {
         "model": name,
         "parameters": counted.encoder + counted.pooler,
         "gflop": flops(config, LENGTH).total / 1e9,
         "megabytes": single["model"]["in_process"]["megabytes"],
-        **_footprint(version),
+        "load_seconds": loaded["load_seconds"],
+        "load_and_first_call_seconds": loaded["seconds"],
+        "resident_mb": loaded["MiB"] * 2**20 / 1e6,
         "lengths": _by_length(single["points"]),
         "mixed": _figures(mixed["points"][0]),
         "environment": single["environment"],
@@ -63,9 +64,3 @@ def _figures(point: dict) -> dict:
         "requests": point["requests"],
         "stable": point["stable"],
     }
-
-
-def _footprint(version: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.latency.footprint", str(version), str(LENGTH)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.strip().splitlines()[-1])

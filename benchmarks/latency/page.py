@@ -3,11 +3,13 @@
 from pathlib import Path
 
 from benchmarks.latency.plot import latency_plot
-from benchmarks.latency.workload import BATCH, LENGTH
+from scripts.reference.markdown import table
 from tfrecords.base import files
 
 Figures = list[dict]
 
+# Tokens of the request that the summary quotes, and of the longest row of the mixed batches; rows of these.
+LENGTH, BATCH = 128, 32
 PLAIN, FAST, INT8 = "plain fp32", "fast", "fast int8"
 # The template's names of models.
 _NAMES = {"bert": "bert_base_uncased", "albert": "albert_base_v2", "tiny": "albert_tiny"}
@@ -126,7 +128,7 @@ def _costs(figures: Figures) -> str:
         "`--padding=skipped`; fast int8 has `--compute=int8` and `--padding=skipped`. All three are classifiers, which "
         "compute their last step for [CLS] alone."
     )
-    return f"{_table(head, rows)}\n\n{note}"
+    return f"{table(head, rows)}\n\n{note}"
 
 
 def _by_length(figures: Figures, cell) -> str:
@@ -135,7 +137,7 @@ def _by_length(figures: Figures, cell) -> str:
     rows = [
         [entry["model"], entry["variant"], *(cell(entry["lengths"][length]) for length in lengths)] for entry in figures
     ]
-    return _table(["model", "export", *lengths], rows)
+    return table(["model", "export", *lengths], rows)
 
 
 def _share(point: dict) -> str:
@@ -164,12 +166,7 @@ def _mixed(figures: Figures) -> str:
         ]
         for entry in figures
     ]
-    return _table(["model", "export", "in process", "over gRPC"], rows)
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table(["model", "export", "in process", "over gRPC"], rows)
 
 
 def _number(value: float | None) -> str:

@@ -72,8 +72,8 @@ def check(
             continue
         versions[actual.version] += count
         arrays = expected.setdefault((item, actual.version), actual.arrays)
-        wrong += count * (not agree(arrays, actual.arrays))
-        difference = largest_difference(arrays, actual.arrays)
+        agrees, difference = compared(arrays, actual.arrays)
+        wrong += count * (not agrees)
         worst = None if worst is None or difference is None else max(worst, difference)
     known = sorted(version for version, count in versions.items() if version is not None and count > 0)
     checked = any(reference is not None for reference in references)
@@ -85,35 +85,26 @@ def check(
 
 def disagreements(served: Sequence[Answer | None], expected: Sequence[Arrays]) -> int:
     """Counts served answers that differ from the in-process model's."""
-    return sum(
-        answer is None or not agree(arrays, answer.arrays) for answer, arrays in zip(served, expected, strict=True)
-    )
+    pairs = zip(served, expected, strict=True)
+    return sum(answer is None or not compared(arrays, answer.arrays)[0] for answer, arrays in pairs)
 
 
-def agree(expected: Arrays, actual: Arrays) -> bool:
-    """Returns whether outputs agree, within the tolerance."""
-    return expected.keys() == actual.keys() and all(_close(expected[name], actual[name]) for name in expected)
-
-
-def largest_difference(expected: Arrays, actual: Arrays) -> float | None:
-    """Returns the largest absolute difference; None if outputs or shapes differ."""
+def compared(expected: Arrays, actual: Arrays) -> tuple[bool, float | None]:
+    """Returns whether outputs agree within the tolerance, and the largest difference; None if it is no number."""
     if expected.keys() != actual.keys():
-        return None
-    worst = 0.0
+        return False, None
+    agrees, worst = True, 0.0
     for name, array in expected.items():
-        if array.shape != actual[name].shape or array.dtype != actual[name].dtype:
-            return None
+        other = actual[name]
+        if array.shape != other.shape or array.dtype != other.dtype:
+            return False, None
         if array.dtype.hasobject:
-            if not _close(array, actual[name]):
-                return None
-        elif array.size:
-            worst = max(worst, float(np.max(np.abs(array.astype(np.float64) - actual[name].astype(np.float64)))))
-    return worst if np.isfinite(worst) else None
-
-
-def _close(expected: np.ndarray, actual: np.ndarray) -> bool:
-    if expected.shape != actual.shape or expected.dtype != actual.dtype:
-        return False
-    if expected.dtype.kind != "f":
-        return bool(np.array_equal(expected, actual))
-    return bool(np.allclose(actual, expected, RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, equal_nan=False))
+            if not np.array_equal(array, other):
+                return False, None
+            continue
+        if array.dtype.kind == "f":
+            agrees &= np.allclose(other, array, RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE)
+        else:
+            agrees &= np.array_equal(other, array)
+        worst = max(worst, float(np.max(np.abs(array.astype(np.float64) - other.astype(np.float64)), initial=0.0)))
+    return agrees, worst if np.isfinite(worst) else None

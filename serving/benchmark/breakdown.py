@@ -85,13 +85,8 @@ def requests_so_far(reading: Reading) -> int:
 
 def means(before: Reading, after: Reading, protocol: str = "grpc") -> dict[str, float | None]:
     """Returns milliseconds per request in the server, its session and its queue; None if unknown."""
-    if not before:
-        return dict.fromkeys(("server", "session", "queue"))
-    return {
-        "server": _mean(before, after, protocol + _REQUEST),
-        "session": _mean(before, after, _RUNTIME),
-        "queue": _mean(before, after, _QUEUE),
-    }
+    histograms = {"server": protocol + _REQUEST, "session": _RUNTIME, "queue": _QUEUE}
+    return {part: _mean(before, after, name) if before else None for part, name in histograms.items()}
 
 
 def _mean(before: Reading, after: Reading, name: str) -> float | None:

@@ -3,9 +3,7 @@
 python -m serving.benchmark compare A/report.json B/report.json
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -59,26 +57,25 @@ def compare(a: BenchmarkReport, b: BenchmarkReport) -> list[Difference]:
 
 def _key(point: Point) -> tuple:
     # Reports from before REST do not name their protocol.
-    values: Mapping[str, Any] = point
-    return tuple(values.get(name, "grpc") if name == "protocol" else values[name] for name in _KEY)
+    values = {"protocol": "grpc", **point}
+    return tuple(values[name] for name in _KEY)
 
 
 def _compare_points(a: Point, b: Point) -> list[Difference]:
     names = [statistics.percentile_name(percent) for percent in _COMPARED]
-    quoted = [i for i, name in enumerate(names) if a["latency_ms"][name] and b["latency_ms"][name]]
-    if not quoted:
+    latencies = [(name, a["latency_ms"][name], b["latency_ms"][name]) for name in names]
+    if not any(a_ms and b_ms for _, a_ms, b_ms in latencies):
         return []
     resampled_a, resampled_b = (
         statistics.bootstrap_percentiles(_windows(point), _COMPARED, seed) for seed, point in enumerate((a, b))
     )
-    low, high = np.percentile(resampled_b / resampled_a, [2.5, 97.5], axis=0)
+    intervals = np.percentile(resampled_b / resampled_a, [2.5, 97.5], axis=0).T.tolist()
     sound = all(point["valid"] and point["stable"] is not False for point in (a, b))
-    differences = []
-    for i in quoted:
-        a_ms, b_ms = a["latency_ms"][names[i]], b["latency_ms"][names[i]]
-        interval = float(low[i]), float(high[i])
-        differences.append(Difference(a["name"], names[i], a_ms, b_ms, b_ms / a_ms, *interval, sound))
-    return differences
+    return [
+        Difference(a["name"], name, a_ms, b_ms, b_ms / a_ms, low, high, sound)
+        for (name, a_ms, b_ms), (low, high) in zip(latencies, intervals, strict=True)
+        if a_ms and b_ms
+    ]
 
 
 def _windows(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -1,7 +1,7 @@
 """Searches for the highest rate of Poisson arrivals that a server answers within a latency bound."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.benchmark.schema import Point
@@ -39,31 +39,27 @@ def judge(point: Point) -> Trial:
     return Trial(point["rate"], "latency" if point["generator"]["kept_up"] else "generator")
 
 
-def best_rate(trials: list[Trial]) -> float | None:
+def best_rate(trials: Sequence[Trial]) -> float | None:
     """Returns the highest rate that passed, or None."""
     return max((trial.rate for trial in trials if trial.passed), default=None)
 
 
-def find_rate(
-    attempt: Callable[[float], Trial], first_rate: float, lowest_rate: float = 0.0
-) -> tuple[float | None, list[Trial]]:
-    """Returns the highest rate that passed, or None, and all trials.
+def next_rate(trials: Sequence[Trial], first_rate: float, lowest_rate: float = 0.0) -> float | None:
+    """Returns the rate to try after these trials, or None at the end of the search.
 
     It starts at `first_rate`, brackets the limit, then bisects.
     """
-    trials = [attempt(first_rate)]
-    while len(trials) < _MOST_TRIALS:
-        passed = [trial.rate for trial in trials if trial.passed]
-        failed = [trial.rate for trial in trials if not trial.passed and trial.rate > max(passed, default=0.0)]
-        if not failed:
-            rate = max(passed) * _GROWTH
-        elif not passed:
-            rate = min(failed) / 2
-        elif min(failed) / max(passed) <= 1 + PRECISION:
-            break
-        else:
-            rate = math.sqrt(min(failed) * max(passed))
-        if rate < max(lowest_rate, first_rate / 1000):
-            break
-        trials.append(attempt(rate))
-    return best_rate(trials), trials
+    if not trials:
+        return first_rate
+    passed = best_rate(trials)
+    failed = [trial.rate for trial in trials if not trial.passed and trial.rate > (passed or 0.0)]
+    if not failed:
+        rate = passed * _GROWTH
+    elif not passed:
+        rate = min(failed) / 2
+    elif min(failed) / passed <= 1 + PRECISION:
+        return None
+    else:
+        rate = math.sqrt(min(failed) * passed)
+    is_over = len(trials) == _MOST_TRIALS or rate < max(lowest_rate, first_rate / 1000)
+    return None if is_over else rate

@@ -89,15 +89,15 @@ class Samples:
 
     def sorted(self) -> "Samples":
         order = np.argsort(self.due, kind="stable")
-        names = ("due", "sent", "done", "code", "item")
-        return replace(self, **{name: getattr(self, name)[order] for name in names})
+        return replace(self, **{name: getattr(self, name)[order] for name in _COLUMNS})
+
+
+_COLUMNS = ("due", "sent", "done", "code", "item")
 
 
 def join(parts: Sequence[Samples]) -> Samples:
     """Joins the samples of several processes."""
-    names = ("due", "sent", "done", "code", "item")
-    arrays = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-    joined = Samples(*arrays)
+    joined = Samples(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
     for part in parts:
         joined.differing.update(part.differing)
         _add_messages(joined.messages, part.messages)

@@ -11,8 +11,9 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from serving.benchmark.schema import BenchmarkReport, Point
 from serving.benchmark.statistics import decode_histogram
@@ -42,29 +43,28 @@ _TICKS = {"0": 0.0, "50": 0.5, "90": 0.9, "99": 0.99, "99.9": 0.999, "99.99": 0.
 
 def all_plots(report: BenchmarkReport) -> dict[str, bytes]:
     """Returns PNGs by file name, without empty plots."""
-    makers = {
-        "latency.png": latency_plot,
-        "throughput.png": throughput_plot,
-        "distribution.png": distribution_plot,
-        "timeline.png": timeline_plot,
-        "breakdown.png": breakdown_plot,
+    plots = {
+        "latency.png": plot_latency,
+        "throughput.png": plot_throughput,
+        "distribution.png": plot_distribution,
+        "timeline.png": plot_timeline,
+        "breakdown.png": plot_breakdown,
     }
-    drawn = {}
+    images = {}
     names = [point["name"] for point in report["points"]]
     with plt.style.context(_STYLE), fonts_for([report["model"]["name"], *names]):
-        for name, maker in makers.items():
-            image = maker(report)
-            if image is not None:
-                drawn[name] = image
-    return drawn
+        for name, plot in plots.items():
+            figure = plt.figure(figsize=_SIZE, layout="constrained")
+            if plot(report, figure):
+                images[name] = _png(figure)
+            plt.close(figure)
+    return images
 
 
-def latency_plot(report: BenchmarkReport) -> bytes | None:
-    """Draws percentiles against length, with 95 % intervals."""
+def plot_latency(report: BenchmarkReport, figure: Figure) -> bool:
+    """Draws percentiles against length, with 95 % intervals; returns whether there was something to draw, as all do."""
     points = [point for point in report["points"] if point["length"] is not None]
-    if not points:
-        return None
-    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
     # A search ends at a different rate for every length, but is one line.
     loads = ("batch", "protocol", "arrival") + (() if report["found_rates"] else ("clients", "rate"))
     series = _groups(points, lambda point: tuple(cast(Mapping, point)[name] or 0 for name in loads))
@@ -79,14 +79,13 @@ def latency_plot(report: BenchmarkReport) -> bytes | None:
                 axes.fill_between(lengths, low, high, color=shade, alpha=0.2, linewidth=0, zorder=1)
     _draw_in_process(axes, points)
     if not axes.lines:
-        plt.close(figure)
-        return None
+        return False
     axes.set(
         xlabel=f"length, {points[0]['unit']}", ylabel="latency, ms", ylim=(0, None), title=_title(report, "Latency")
     )
     axes.set_xticks(sorted({point["length"] for point in points}))
     quoted.explain(figure)
-    return _png(figure)
+    return True
 
 
 def _draw_in_process(axes, points: list[Point]) -> None:
@@ -96,21 +95,17 @@ def _draw_in_process(axes, points: list[Point]) -> None:
         axes.plot(by_length.keys(), by_length.values(), marker="x", color="black", label="in process, p50", zorder=3)
 
 
-def throughput_plot(report: BenchmarkReport) -> bytes | None:
+def plot_throughput(report: BenchmarkReport, figure: Figure) -> bool:
     """Draws latency against answers per second."""
-    curves = _curves(report)
-    if not curves:
-        return None
-    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
     quoted = _Quoted(axes)
-    for colour, (label, rows) in zip(_colours(), curves.items(), strict=False):
+    for colour, (label, rows) in zip(_colours(), _curves(report).items(), strict=False):
         rows = sorted(rows, key=lambda row: row["requests_per_second"])
         rates = [row["requests_per_second"] for row in rows]
         for name in ("p50", "p99"):
             quoted.draw(name, rates, rows, colour, label)
     if not axes.lines:
-        plt.close(figure)
-        return None
+        return False
     bound = report["settings"]["bound_ms"]
     if bound:
         axes.axhline(bound, color="black", linewidth=0.8)
@@ -118,7 +113,7 @@ def throughput_plot(report: BenchmarkReport) -> bytes | None:
     axes.set(xlabel="answers per second", ylabel="latency, ms", title=_title(report, "Throughput and latency"))
     _log_scale(axes)
     quoted.explain(figure)
-    return _png(figure)
+    return True
 
 
 def _curves(report: BenchmarkReport) -> dict[str, list[Point]]:
@@ -131,9 +126,9 @@ def _curves(report: BenchmarkReport) -> dict[str, list[Point]]:
     return curves
 
 
-def distribution_plot(report: BenchmarkReport) -> bytes | None:
+def plot_distribution(report: BenchmarkReport, figure: Figure) -> bool:
     """Draws latency at every percentile."""
-    figure, axes = plt.subplots(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
     deepest = 1.0
     for number, (point, colour) in enumerate(zip(report["points"], _colours(), strict=False)):
         values, counts = _merged(point)
@@ -145,26 +140,22 @@ def distribution_plot(report: BenchmarkReport) -> bytes | None:
         dashes = ("-", "--", ":")[number // _DIFFERENT]
         axes.plot(-np.log10(1 - below), values, dashes, color=colour, linewidth=1.4, label=point["name"])
     if not axes.lines:
-        plt.close(figure)
-        return None
-    ticks = {name: -np.log10(1 - fraction) for name, fraction in _TICKS.items()}
-    axes.xaxis.set_major_locator(FixedLocator(list(ticks.values())))
-    axes.xaxis.set_major_formatter(FixedFormatter(list(ticks)))
-    axes.xaxis.set_minor_locator(NullLocator())
+        return False
+    axes.set_xticks([-np.log10(1 - fraction) for fraction in _TICKS.values()], list(_TICKS))
     axes.set(xlabel="percentile", ylabel="latency, ms", xlim=(0, deepest))
     _log_scale(axes)
     axes.set_title(_title(report, "Distribution"))
     legend_beside(figure, *axes.get_legend_handles_labels())
-    return _png(figure)
+    return True
 
 
-def timeline_plot(report: BenchmarkReport) -> bytes | None:
+def plot_timeline(report: BenchmarkReport, figure: Figure) -> bool:
     """Draws answers and failures over time."""
     points = [point for point in report["points"] if point["requests"] and eventful(point)][:_TIMELINES]
     if not points:
-        return None
-    size = (_SIZE[0], 0.6 + 1.9 * len(points))
-    figure, rows = plt.subplots(len(points), squeeze=False, figsize=size, layout="constrained")
+        return False
+    figure.set_size_inches(_SIZE[0], 0.6 + 1.9 * len(points))
+    rows = figure.subplots(len(points), squeeze=False)
     for axes, point in zip(rows[:, 0], points, strict=True):
         step = point["timeline"]["step_s"]
         counts = {"answered": point["timeline"]["answered"], "failed": point["timeline"]["failed"]}
@@ -183,15 +174,16 @@ def timeline_plot(report: BenchmarkReport) -> bytes | None:
     _title_of_figure(figure, _title(report, "Answers over time"))
     legend_beside(figure, *rows[0, 0].get_legend_handles_labels())
     rows[-1, 0].set_xlabel("seconds from the point's start")
-    return _png(figure)
+    return True
 
 
-def breakdown_plot(report: BenchmarkReport) -> bytes | None:
+def plot_breakdown(report: BenchmarkReport, figure: Figure) -> bool:
     """Draws mean latency by part."""
     points = [point for point in report["points"] if point["breakdown_ms"]["server_compute"] is not None]
     if not points:
-        return None
-    figure, axes = plt.subplots(figsize=(_SIZE[0], 1.6 + 0.42 * len(points)), layout="constrained")
+        return False
+    figure.set_size_inches(_SIZE[0], 1.6 + 0.42 * len(points))
+    axes = figure.subplots()
     left = np.zeros(len(points))
     names = [wrapped(point["name"]) for point in points]
     places = np.arange(len(points))
@@ -206,7 +198,7 @@ def breakdown_plot(report: BenchmarkReport) -> bytes | None:
     # Over the whole figure: long names leave the axes too narrow for it.
     _title_of_figure(figure, _title(report, "Where the time goes"))
     legend_beside(figure, *axes.get_legend_handles_labels())
-    return _png(figure)
+    return True
 
 
 # A curve that lacks values would be dots.
@@ -298,5 +290,4 @@ def _colours() -> list:
 def _png(figure) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
-    plt.close(figure)
     return buffer.getvalue()

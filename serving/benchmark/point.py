@@ -134,7 +134,8 @@ def measure(
         **check_answers(samples, workload, first, settings, before, after),
     }
     server = breakdown.means(before.metrics, after.metrics, workload.protocol)
-    return point | {"breakdown_ms": breakdown.parts_of_mean(point["latency_ms"]["mean"], first.costs, server)}
+    parts = breakdown.parts_of_mean(point["latency_ms"]["mean"], first.costs, server)
+    return point | {"breakdown_ms": parts, "in_process": None}
 
 
 def seconds_of(load: Load, settings: BenchmarkSettings) -> float:
@@ -148,17 +149,17 @@ def _share(
     workload: Workload, first: Probe, load: Load, settings: BenchmarkSettings, seconds: float, least_requests: int = 0
 ) -> LoadShare:
     references = first.replies if settings.check else [None] * len(workload.requests)
-    common = {"requests": workload.requests, "references": references, "timeout_s": settings.timeout_s, "start": 0.0}
-    if load.arrival != "closed":
-        due = due_times(load.arrival, load.rate, seconds, settings.seed)
-        return LoadShare(**common, seconds=seconds, due=due)
     return LoadShare(
-        **common,
+        workload.requests,
+        references,
+        settings.timeout_s,
+        start=0.0,
         seconds=seconds,
-        clients=load.clients,
+        clients=load.clients or 0,
+        due=due_times(load.arrival, load.rate, seconds, settings.seed) if load.rate else None,
         least_requests=least_requests,
         longest_seconds=LONGEST_STRETCH * seconds,
-        item_step=load.clients,
+        item_step=load.clients or 1,
         url=workload.url,
     )
 
@@ -202,6 +203,7 @@ def summary(samples: Samples, share: LoadShare, workload: Workload, settings: Be
     behind = ["the generator fell behind"] * (lag is not None and not lag["valid"])
     behind += ["the generator ran out of CPU"] * bool(len(good) and cpu_share >= BUSY_SHARE)
     reasons = _failures(len(good), answered) + behind
+    in_bound = good & (latencies <= settings.bound_ms)
     return {
         "latency_ms": statistics.summarise(latencies[good]),
         "interval_ms": statistics.intervals(windows),
@@ -210,8 +212,8 @@ def summary(samples: Samples, share: LoadShare, workload: Workload, settings: Be
         "requests_per_second": answered / elapsed,
         "examples_per_second": answered * workload.batch / elapsed,
         "offered_per_second": None if share.due is None else offered(samples, share),
-        "goodput_per_second": goodput(latencies, good, settings.bound_ms or None, elapsed),
-        "within_bound": within_bound(latencies, good, settings.bound_ms or None),
+        "goodput_per_second": float(in_bound.sum()) / elapsed if settings.bound_ms else None,
+        "within_bound": float(in_bound.mean()) if settings.bound_ms and len(in_bound) else None,
         "seconds": elapsed,
         "errors": _count_errors(samples),
         "send_lag_ms": lag and lag["lag_ms"],
@@ -248,16 +250,6 @@ def split_windows(due: np.ndarray, latencies: np.ndarray, good: np.ndarray, coun
     edges = np.linspace(0, float(due.max(initial=0.0)) + 1e-9, count + 1)
     number = np.searchsorted(edges, due, side="right") - 1
     return [latencies[good & (number == i)] for i in range(count)]
-
-
-def goodput(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None, seconds: float) -> float | None:
-    """Returns answers per second within the latency bound."""
-    return None if bound_ms is None else float((good & (latencies <= bound_ms)).sum()) / seconds
-
-
-def within_bound(latencies: np.ndarray, good: np.ndarray, bound_ms: float | None) -> float | None:
-    """Returns the share of all requests answered within the latency bound."""
-    return None if bound_ms is None or not len(latencies) else float((good & (latencies <= bound_ms)).mean())
 
 
 def timeline(samples: Samples, elapsed: float) -> Timeline:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 import grpc
 import numpy as np
 
-from serving.client.messages import Arrays
+from serving.client.messages import Arrays, plain
 
 # TensorFlow Serving's status of each HTTP status; those not listed are UNKNOWN.
 _STATUS = {
@@ -103,14 +103,8 @@ def server_url(target: str, rest_api_port: int) -> str:
 
 def request_body(inputs: Mapping[str, np.ndarray], signature: str) -> bytes:
     """Returns the JSON of a request in column format."""
-    columns = {name: _plain(array) for name, array in inputs.items()}
+    columns = {name: plain(array) for name, array in inputs.items()}
     return json.dumps({"signature_name": signature, "inputs": columns}).encode()
-
-
-def _plain(array: np.ndarray) -> list:
-    if array.dtype.hasobject:
-        array = np.vectorize(bytes.decode, otypes=[object])(array)
-    return array.tolist()
 
 
 def read_answer(body: bytes) -> Arrays:

@@ -1,8 +1,9 @@
 """Runs a benchmark: every workload under every load."""
 
 import contextlib
+import itertools
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import grpc
@@ -80,7 +81,7 @@ def run_benchmark(settings: BenchmarkSettings) -> BenchmarkReport:
         "target": settings.target,
         "model": benchmark.model,
         "scenario": settings.scenario or None,
-        "settings": settings.to_dict(),
+        "settings": asdict(settings),
         "environment": described,
         "load_average_1min_at_end": round(os.getloadavg()[0], 2),
         "points": benchmark.points,
@@ -114,22 +115,19 @@ class Benchmark:
             self._in_process = stack.enter_context(InProcess(settings.in_process, settings.signature))
             self.model["in_process"] = describe_saved_model(settings.in_process, self._in_process.load_seconds)
         self._workers = stack.enter_context(Workers(settings.connection(), settings.processes, settings.connections))
-        self._bar = stack.enter_context(_progress_bar(self._planned_seconds()))
+        lengths = [None] if settings.mixed else settings.numbers("lengths")
+        self._workloads = list(itertools.product(settings.numbers("batches"), lengths, settings.protocol_list()))
+        self._bar = stack.enter_context(_progress_bar(len(self._workloads) * self._workload_seconds()))
 
     def measure_all(self) -> None:
         try:
-            for batch in self.settings.numbers("batches"):
-                for length in self._lengths():
-                    for protocol in self.settings.protocol_list():
-                        self._measure_workload(length, batch, protocol)
+            for batch, length, protocol in self._workloads:
+                self._measure_workload(length, batch, protocol)
         except (UserError, KeyboardInterrupt) as error:
             if not self.points:
                 raise
             stop_insisting()
             self.ended_early = str(error) or INTERRUPTED
-
-    def _lengths(self) -> list[int | None]:
-        return [None] if self.settings.mixed else self.settings.numbers("lengths")
 
     def _measure_workload(self, length: int | None, batch: int, protocol: str) -> None:
         try:
@@ -145,7 +143,8 @@ class Benchmark:
         if self.settings.find_rate:
             self._search(workload, first)
         for load in loads(self.settings):
-            self._keep(self._measure(workload, load, first))
+            self.points.append(self._measure(workload, load, first))
+            require_alive(self.points[-1])
         if self._in_process is not None and protocol == self.settings.protocol_list()[0]:
             in_process = self._measure_in_process(workload, first)
             for point in self.points[first_point:]:
@@ -164,10 +163,6 @@ class Benchmark:
         self._bar.total = max(self._bar.total - self._workload_seconds(), self._bar.n)
         self._bar.refresh()
 
-    def _keep(self, point: Point) -> None:
-        self.points.append(point | {"in_process": None})
-        require_alive(point)
-
     def _measure(
         self, workload: Workload, load: Load, first: Probe, settings: BenchmarkSettings | None = None
     ) -> Point:
@@ -177,31 +172,28 @@ class Benchmark:
         return measure(self._workers, workload, load, first, settings, self._tick, self._look)
 
     def _search(self, workload: Workload, first: Probe) -> None:
-        settings = trial_settings(self.settings)
-        measured: dict[float, Point] = {}
-        trials: list[find_rate.Trial] = []
-
-        def attempt(rate: float) -> find_rate.Trial:
-            for _ in range(_GENERATOR_TRIES):
-                point = self._measure(workload, Load("poisson", rate=rate), first, settings)
-                trial = find_rate.judge(point)
-                if trial.limit != "generator":
-                    break
-            measured[rate] = point
-            trials.append(trial)
-            require_alive(point)
-            return trial
-
         closed = self._measure(workload, Load("closed", clients=_SEARCH_CLIENTS), first)
         require_alive(closed)
         lowest = _LEAST_ARRIVALS / self.settings.seconds
+        first_rate = max(_SEARCH_START * closed["requests_per_second"], lowest)
+        settings = trial_settings(self.settings)
+        measured: dict[float, Point] = {}
+        trials: list[find_rate.Trial] = []
         try:
-            find_rate.find_rate(attempt, max(_SEARCH_START * closed["requests_per_second"], lowest), lowest)
+            while (rate := find_rate.next_rate(trials, first_rate, lowest)) is not None:
+                for _ in range(_GENERATOR_TRIES):
+                    point = self._measure(workload, Load("poisson", rate=rate), first, settings)
+                    trial = find_rate.judge(point)
+                    if trial.limit != "generator":
+                        break
+                measured[rate] = point
+                trials.append(trial)
+                require_alive(point)
         finally:
             # Also of a search that was cut short.
             if trials:
                 self.found_rates.append(_found(workload, self.settings.bound_ms, trials, measured))
-                self.points.append(measured[find_rate.best_rate(trials) or min(measured)] | {"in_process": None})
+                self.points.append(measured[find_rate.best_rate(trials) or min(measured)])
 
     def _measure_in_process(self, workload: Workload, first: Probe) -> InProcessFigures:
         self._bar.set_description(f"{workload.name}, in process", refresh=False)
@@ -249,10 +241,6 @@ class Benchmark:
         settings = self.settings
         points = len(loads(settings)) + settings.find_rate * _LIKELY_TRIALS + bool(settings.in_process)
         return points * (settings.warmup_seconds + settings.seconds)
-
-    def _planned_seconds(self) -> float:
-        workloads = len(self.settings.numbers("batches")) * len(self._lengths()) * len(self.settings.protocol_list())
-        return workloads * self._workload_seconds()
 
 
 def trial_settings(settings: BenchmarkSettings) -> BenchmarkSettings:

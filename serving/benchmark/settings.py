@@ -1,6 +1,6 @@
 """The flags of a benchmark run."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from serving.benchmark import rest
@@ -88,7 +88,7 @@ class BenchmarkSettings(CheckedSettings):
         if self.scenario and self.scenario not in SCENARIOS:
             raise UserError(f"--scenario={self.scenario} is unknown; choose one of {', '.join(SCENARIOS)}")
         for name in ("clients", "rate", "lengths", "batches"):
-            _numbers(name, getattr(self, name), float if name == "rate" else int)
+            self.numbers(name)
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -136,17 +136,11 @@ class BenchmarkSettings(CheckedSettings):
         )
 
     def numbers(self, name: str) -> list[int] | list[float]:
-        return _numbers(name, getattr(self, name), float if name == "rate" else int)
-
-    def to_dict(self) -> dict:
-        return asdict(self)
-
-
-def _numbers(name: str, text: str, kind: type) -> list:
-    try:
-        numbers = [kind(item) for item in text.split(",") if item.strip()]
-    except ValueError as error:
-        raise UserError(f"--{name}={text} is not a comma-separated list of numbers") from error
-    if any(not number > 0 for number in numbers) or (not numbers and name != "rate"):
-        raise UserError(f"--{name}={text} must list numbers above 0")
-    return numbers
+        text, kind = getattr(self, name), float if name == "rate" else int
+        try:
+            numbers = [kind(item) for item in text.split(",") if item.strip()]
+        except ValueError as error:
+            raise UserError(f"--{name}={text} is not a comma-separated list of numbers") from error
+        if any(not number > 0 for number in numbers) or (not numbers and name != "rate"):
+            raise UserError(f"--{name}={text} must list numbers above 0")
+        return numbers

@@ -48,18 +48,13 @@ def summarise(latencies: np.ndarray) -> dict[str, float | None]:
     return {**summary, "max": float(ordered[-1])}
 
 
-def histogram(latencies: np.ndarray) -> HdrHistogram:
-    """Returns an HDR histogram in microseconds."""
+def encode_histogram(latencies: np.ndarray) -> str:
+    """Returns an HdrHistogram of microseconds in its own compressed base64 form."""
     counts = HdrHistogram(1, _HIGHEST_MICROSECONDS, _SIGNIFICANT_DIGITS)
     values, times = np.unique(np.clip(np.rint(latencies * 1000), 1, _HIGHEST_MICROSECONDS), return_counts=True)
     for value, count in zip(values.tolist(), times.tolist(), strict=True):
         counts.record_value(int(value), count)
-    return counts
-
-
-def encode_histogram(latencies: np.ndarray) -> str:
-    """Returns HdrHistogram's own compressed base64 form."""
-    return histogram(latencies).encode().decode("ascii")
+    return counts.encode().decode("ascii")
 
 
 def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
@@ -93,11 +88,9 @@ def intervals(windows: Sequence[np.ndarray]) -> dict[str, list[float] | None]:
     filled = [decode_histogram(encode_histogram(window)) for window in windows if len(window)]
     total = sum(map(len, windows))
     quotable = [percent for percent in PERCENTILES if total >= samples_needed(percent)]
-    result: dict[str, list[float] | None] = {percentile_name(percent): None for percent in PERCENTILES}
-    if quotable:
-        low, high = np.percentile(bootstrap_percentiles(filled, quotable), [2.5, 97.5], axis=0)
-        result.update({percentile_name(p): [float(a), float(b)] for p, a, b in zip(quotable, low, high, strict=True)})
-    return result
+    ends = np.percentile(bootstrap_percentiles(filled, quotable), [2.5, 97.5], axis=0).T.tolist() if quotable else []
+    known = dict(zip(quotable, ends, strict=True))
+    return {percentile_name(percent): known.get(percent) for percent in PERCENTILES}
 
 
 @dataclass(frozen=True)

@@ -246,23 +246,29 @@ def align(rows: list[list[str]]) -> str:
 
 def to_csv(report: BenchmarkReport) -> str:
     """Returns the report as CSV, a row per point."""
-    rows = []
-    for point in report["points"]:
-        names = ("length", "unit", "batch", "protocol", "arrival", "clients", "rate", "offered_per_second", "requests")
-        values: Mapping[str, Any] = point
-        row = {name: values[name] for name in (*names, "answered")}
-        row |= {f"{name}_ms": value for name, value in point["latency_ms"].items()}
-        names = ("requests_per_second", "examples_per_second", "goodput_per_second", "within_bound", "first_call_ms")
-        row |= {name: values[name] for name in names}
-        row |= {f"{name}_mean_ms": value for name, value in point["breakdown_ms"].items()}
-        row["in_process_p50_ms"] = point["in_process"] and point["in_process"]["latency_ms"]["p50"]
-        row["errors"] = sum(error["count"] for error in point["errors"].values())
-        row["wrong_answers"] = point["answers"]["wrong"]
-        row["versions"] = " ".join(point["versions"])
-        row["longest_silence_s"] = point["silence"]["seconds"]
-        rows.append(row | {name: values[name] for name in ("valid", "stable")})
+    rows = [
+        {
+            **_some(point, "length", "unit", "batch", "protocol", "arrival", "clients", "rate", "offered_per_second"),
+            **_some(point, "requests", "answered"),
+            **{f"{name}_ms": value for name, value in point["latency_ms"].items()},
+            **_some(point, "requests_per_second", "examples_per_second", "goodput_per_second", "within_bound"),
+            "first_call_ms": point["first_call_ms"],
+            **{f"{name}_mean_ms": value for name, value in point["breakdown_ms"].items()},
+            "in_process_p50_ms": point["in_process"] and point["in_process"]["latency_ms"]["p50"],
+            "errors": sum(error["count"] for error in point["errors"].values()),
+            "wrong_answers": point["answers"]["wrong"],
+            "versions": " ".join(point["versions"]),
+            "longest_silence_s": point["silence"]["seconds"],
+            **_some(point, "valid", "stable"),
+        }
+        for point in report["points"]
+    ]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def _some(point: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: point[name] for name in names}

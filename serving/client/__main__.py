@@ -12,7 +12,7 @@ import numpy as np
 
 from serving.client.channel import Connection
 from serving.client.client import Client
-from serving.client.messages import Arrays, Signature, text_input
+from serving.client.messages import Arrays, Signature, plain, text_input
 from serving.wire.tensors import DT_STRING, numpy_type
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main, say_next
@@ -133,24 +133,17 @@ def _print_answer(questions: list[str] | tuple[str, ...], answer: Arrays, as_jso
         names = sorted(answer, key=lambda name: (name not in _HEADLINES, name))
         row = {name: answer[name][number] for name in names}
         if as_json:
-            print(json.dumps({name: _plain(value) for name, value in row.items()}, ensure_ascii=False))
+            print(json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False))
             continue
         print(question)
         for name, value in row.items():
             print(f"  {name}  {_readable(value)}")
 
 
-def _plain(value: Any) -> Any:
-    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
 def _readable(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.dtype != object:
         return np.array2string(value, precision=4, threshold=20, separator=", ")
-    return str(_plain(value))
+    return str(plain(value))
 
 
 def run() -> None:

@@ -1,45 +1,45 @@
 """The blocking and the asyncio client."""
 
-import inspect
-import typing
+import functools
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import grpc
-
+from serving.client.calls import ClientBase
 from serving.client.channel import Connection
-from serving.client.errors import ServingError
-from serving.client.steps import ClientBase, Result, Steps
-from serving.client.tracing import trace_headers
-from serving.wire.request_id import HEADER, accepted, current
+from serving.wire.request_id import current, request_id
 
 Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
+# A request in parts has one id.
 def _blocking(
-    steps: Callable[Concatenate[Any, Arguments], Steps[Result]],
+    calls: Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate["Client", Arguments], Result]:
     def method(self: "Client", *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        return self._run(steps(self, *args, **kwargs))
+        with request_id(current()):
+            try:
+                calls(self, *args, **kwargs).send(None)
+            except StopIteration as done:
+                return done.value
+        raise RuntimeError("a blocking channel waited for an event loop")
 
-    return _described(method, steps)
+    return _described(method, calls)
 
 
 def _awaited(
-    steps: Callable[Concatenate[Any, Arguments], Steps[Result]],
+    calls: Callable[Concatenate[Any, Arguments], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate["AsyncClient", Arguments], Coroutine[Any, Any, Result]]:
     async def method(self: "AsyncClient", *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        return await self._run(steps(self, *args, **kwargs))
+        with request_id(current()):
+            return await calls(self, *args, **kwargs)
 
-    return _described(method, steps)
+    return _described(method, calls)
 
 
-def _described(method: Any, steps: Callable) -> Any:
-    method.__name__ = steps.__name__.removeprefix("_").removesuffix("_steps")
-    method.__qualname__, method.__doc__ = method.__name__, steps.__doc__
-    signature = inspect.signature(steps)
-    # Generator[yielded, sent, returned]
-    method.__signature__ = signature.replace(return_annotation=typing.get_args(signature.return_annotation)[2])
+def _described(method: Any, calls: Callable) -> Any:
+    functools.update_wrapper(method, calls)
+    method.__name__ = method.__qualname__ = calls.__name__.removeprefix("_")
     return method
 
 
@@ -72,31 +72,16 @@ class Client(ClientBase):
         """Returns a function that calls `method` with serialized messages; it raises grpc.RpcError."""
         return self._channel.unary_unary(method)
 
-    def _run(self, steps: Steps[Result]) -> Result:
-        advance, value = steps.send, None
-        sent = accepted(current())
-        headers = ((HEADER, sent), *trace_headers())
-        while True:
-            try:
-                stub, request, timeout_s = advance(value)
-            except StopIteration as done:
-                return done.value
-            try:
-                limit = self.timeout_s if timeout_s is None else timeout_s
-                advance, value = steps.send, stub(request, timeout=limit, metadata=headers)
-            except grpc.RpcError as error:
-                advance, value = steps.throw, ServingError.of(error, self.connection.target, sent)
-
-    predict = _blocking(ClientBase._predict_steps)
-    predict_ids = _blocking(ClientBase._predict_ids_steps)
-    predict_text = _blocking(ClientBase._predict_text_steps)
-    embed = _blocking(ClientBase._embed_steps)
-    rerank = _blocking(ClientBase._rerank_steps)
-    classify = _blocking(ClientBase._classify_steps)
-    signature = _blocking(ClientBase._signature_steps)
-    metadata = _blocking(ClientBase._metadata_steps)
-    served_version = _blocking(ClientBase._served_version_steps)
-    status = _blocking(ClientBase._status_steps)
+    predict = _blocking(ClientBase._predict)
+    predict_ids = _blocking(ClientBase._predict_ids)
+    predict_text = _blocking(ClientBase._predict_text)
+    embed = _blocking(ClientBase._embed)
+    rerank = _blocking(ClientBase._rerank)
+    classify = _blocking(ClientBase._classify)
+    signature = _blocking(ClientBase._signature)
+    metadata = _blocking(ClientBase._metadata)
+    served_version = _blocking(ClientBase._served_version)
+    status = _blocking(ClientBase._status)
 
 
 class AsyncClient(ClientBase):
@@ -126,28 +111,13 @@ class AsyncClient(ClientBase):
     async def close(self) -> None:
         await self._channel.close()
 
-    async def _run(self, steps: Steps[Result]) -> Result:
-        advance, value = steps.send, None
-        sent = accepted(current())
-        headers = ((HEADER, sent), *trace_headers())
-        while True:
-            try:
-                stub, request, timeout_s = advance(value)
-            except StopIteration as done:
-                return done.value
-            try:
-                limit = self.timeout_s if timeout_s is None else timeout_s
-                advance, value = steps.send, await stub(request, timeout=limit, metadata=headers)
-            except grpc.RpcError as error:
-                advance, value = steps.throw, ServingError.of(error, self.connection.target, sent)
-
-    predict = _awaited(ClientBase._predict_steps)
-    predict_ids = _awaited(ClientBase._predict_ids_steps)
-    predict_text = _awaited(ClientBase._predict_text_steps)
-    embed = _awaited(ClientBase._embed_steps)
-    rerank = _awaited(ClientBase._rerank_steps)
-    classify = _awaited(ClientBase._classify_steps)
-    signature = _awaited(ClientBase._signature_steps)
-    metadata = _awaited(ClientBase._metadata_steps)
-    served_version = _awaited(ClientBase._served_version_steps)
-    status = _awaited(ClientBase._status_steps)
+    predict = _awaited(ClientBase._predict)
+    predict_ids = _awaited(ClientBase._predict_ids)
+    predict_text = _awaited(ClientBase._predict_text)
+    embed = _awaited(ClientBase._embed)
+    rerank = _awaited(ClientBase._rerank)
+    classify = _awaited(ClientBase._classify)
+    signature = _awaited(ClientBase._signature)
+    metadata = _awaited(ClientBase._metadata)
+    served_version = _awaited(ClientBase._served_version)
+    status = _awaited(ClientBase._status)

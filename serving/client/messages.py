@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
@@ -135,6 +136,15 @@ def read_prediction(response: PredictResponse) -> Arrays:
     return {name: read_tensor(response.outputs[name]) for name in sorted(response.outputs)}
 
 
+def plain(value: Any) -> Any:
+    """Returns an output, or a row of it, as JSON has it: lists, numbers and strings."""
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist()) if value.dtype.kind in "OS" else value.tolist()
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
 def _find(signature: Signature, names: Sequence[str]) -> str | None:
     return next((name for name in names if name in signature.inputs), None)
 
@@ -155,7 +165,6 @@ def ids_inputs(
     rows: Sequence[Sequence[int]],
     segments: Sequence[Sequence[int]] | None = None,
     length_buckets: Sequence[int] = (),
-    pad_id: int = 0,
 ) -> Arrays:
     """Converts rows of token ids to the signature's inputs: padded ids [batch, length], lengths, mask, segments.
 
@@ -168,10 +177,10 @@ def ids_inputs(
     lengths = np.array([len(row) for row in rows])
     width = _width(signature, name, lengths, length_buckets)
     by_role = {
-        name: lambda: _pad(rows, width, pad_id),
+        name: lambda: _pad(rows, width),
         _find(signature, _LENGTHS): lambda: lengths,
         _find(signature, _MASKS): lambda: np.arange(width) < lengths[:, None],
-        _find(signature, _SEGMENTS): lambda: _pad(segments or [[0] * n for n in lengths], width, 0),
+        _find(signature, _SEGMENTS): lambda: _pad(segments or [[0] * n for n in lengths], width),
     }
     unknown = sorted(set(signature.inputs) - set(by_role))
     if unknown:
@@ -193,8 +202,8 @@ def _width(signature: Signature, name: str, lengths: np.ndarray, buckets: Sequen
     return min(fitting, default=longest)
 
 
-def _pad(rows: Sequence[Sequence[int]], width: int, value: int) -> np.ndarray:
-    padded = np.full((len(rows), width), value, dtype=np.int64)
+def _pad(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
+    padded = np.zeros((len(rows), width), dtype=np.int64)
     for padded_row, row in zip(padded, rows, strict=True):
         padded_row[: len(row)] = row
     return padded

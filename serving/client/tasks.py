@@ -60,10 +60,15 @@ class RowsTask:
         return replace(self, signature=signature, outputs=outputs, numbers=constants, counts=counts)
 
     def columns(self, rows: Sequence[Sequence[bytes]]) -> Arrays:
-        columns = {name: np.empty(len(rows), object) for name in self.inputs}
-        for number, name in enumerate(self.inputs):
-            columns[name][:] = [row[number] for row in rows]
-        return columns | {name: constant(value, len(rows)) for name, value in self.numbers}
+        return columns_of(self.inputs, rows) | {name: constant(value, len(rows)) for name, value in self.numbers}
+
+
+def columns_of(names: Sequence[str], rows: Sequence[Sequence[bytes]]) -> Arrays:
+    """Returns the texts of rows as an array for each input."""
+    columns = {name: np.empty(len(rows), object) for name in names}
+    for number, name in enumerate(names):
+        columns[name][:] = [row[number] for row in rows]
+    return columns
 
 
 def constant(value: float | str | bool, rows: int) -> np.ndarray:
@@ -73,22 +78,24 @@ def constant(value: float | str | bool, rows: int) -> np.ndarray:
     return np.full(rows, value, bool if isinstance(value, bool) else np.float32)
 
 
-def embedding_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that embeds a text."""
+Signatures = Mapping[str, Signature]
+Finder = Callable[[Signatures], RowsTask | None]
+
+
+def _embedding(signatures: Signatures) -> RowsTask | None:
     inputs, outputs = _read(signatures, DEFAULT)
     name = next((name for name in _EMBEDDINGS if name in outputs), None)
     return RowsTask(DEFAULT, inputs, (name,)) if name and len(inputs) == 1 else None
 
 
-def classes_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that classifies or scores a text or pair."""
+def _classes(signatures: Signatures) -> RowsTask | None:
     inputs, outputs = _read(signatures, DEFAULT)
     wanted = _head(outputs)
     return RowsTask(DEFAULT, inputs, wanted) if wanted and (len(inputs) == 1 or inputs == _PAIR) else None
 
 
-def scores_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that scores a pair: by a regressor, or a classifier of two classes."""
+# By a regressor, or a classifier of two classes.
+def _pair_scores(signatures: Signatures) -> RowsTask | None:
     for name in (DEFAULT, "pair"):
         inputs, outputs = _read(signatures, name)
         if inputs != _PAIR:
@@ -100,67 +107,31 @@ def scores_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
     return None
 
 
-def tokens_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that tokenizes texts."""
-    inputs, outputs = _read(signatures, "tokenize")
-    wanted = ("input_ids", "lengths", "pieces")
-    return RowsTask("tokenize", inputs, wanted) if inputs and set(wanted) <= outputs.keys() else None
-
-
-def masks_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that fills masks."""
-    more = _named(signatures, "fill_mask", 1, ("ids", "pieces", "probabilities", "texts"))
-    return more or _named(signatures, "fill_mask", 1, ("pieces", "probabilities"))
-
-
-def order_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that tells whether a pair is in order."""
-    return _named(signatures, "sentence_order", 2, ("probabilities",))
-
-
-def terms_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that weighs a text's terms."""
-    return _named(signatures, "sparse", 1, ("ids", "terms", "weights"))
-
-
-def token_vectors_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that embeds a text's tokens."""
-    return _named(signatures, "tokens", 1, ("lengths", "sequence_output"))
-
-
-def decode_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that converts token ids to text."""
+def _decoding(signatures: Signatures) -> RowsTask | None:
     signature = signatures.get("decode")
     is_known = signature is not None and signature.inputs.keys() == {"ids", "lengths", "skip_special_tokens"}
     return RowsTask("decode", (), ("text",)) if is_known else None
 
 
-def spans_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that answers questions; rows are (context, question)."""
-    several = ("answers", "ends", "probabilities", "scores", "starts")
-    return _named(signatures, DEFAULT, 2, ("answer", "end", "no_answer_score", "score", "start", *several))
-
-
-def words_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the task that classifies each word."""
-    return _named(signatures, DEFAULT, 1, ("ends", "labels", "probabilities", "starts", "words"))
-
-
-def exits_task(signatures: Mapping[str, Signature]) -> RowsTask | None:
-    """Returns the early-exit task; its threshold is a placeholder."""
+# Its threshold is a placeholder.
+def _early_exit(signatures: Signatures) -> RowsTask | None:
     inputs, outputs = _read(signatures, "early_exit", numbers=("threshold",))
     wanted = ("steps", *_head(outputs))
     return RowsTask("early_exit", inputs, wanted, (("threshold", 0.0),)) if inputs and "steps" in outputs else None
 
 
-def _named(signatures: Mapping[str, Signature], name: str, width: int, wanted: tuple[str, ...]) -> RowsTask | None:
-    inputs, outputs = _read(signatures, name)
-    return RowsTask(name, inputs, wanted) if len(inputs) == width and set(wanted) <= outputs.keys() else None
+def _giving(name: str, width: int | None, *outputs: str) -> Finder:
+    """Returns a finder of the signature `name`, if it gives these outputs of `width` texts (None: any number)."""
+
+    def find(signatures: Signatures) -> RowsTask | None:
+        inputs, found = _read(signatures, name)
+        fits = len(inputs) == width if width else bool(inputs)
+        return RowsTask(name, inputs, outputs) if fits and set(outputs) <= found.keys() else None
+
+    return find
 
 
-def _read(
-    signatures: Mapping[str, Signature], name: str, numbers: tuple[str, ...] = ()
-) -> tuple[tuple[str, ...], dict]:
+def _read(signatures: Signatures, name: str, numbers: tuple[str, ...] = ()) -> tuple[tuple[str, ...], dict]:
     signature = signatures.get(name)
     if signature is None or not set(numbers) <= signature.inputs.keys():
         return (), {}
@@ -177,21 +148,27 @@ def _head(outputs: Mapping) -> tuple[str, ...]:
     return ("value",) if "value" in outputs else ()
 
 
+_MASKS = _giving("fill_mask", 1, "ids", "pieces", "probabilities", "texts")
+_MASKS_WITHOUT_IDS = _giving("fill_mask", 1, "pieces", "probabilities")
 # All tasks, and the functions that find them.
-FINDERS: Mapping[str, Callable[[Mapping[str, Signature]], RowsTask | None]] = {
-    "embed": embedding_task,
-    "embed_sparse": terms_task,
-    "classify": classes_task,
-    "rerank": scores_task,
-    "answer": spans_task,
-    "tag": words_task,
-    "fill_mask": masks_task,
-    "sentence_order": order_task,
-    "early_exit": exits_task,
-    "tokenize": tokens_task,
-    "embed_all": token_vectors_task,
-    "decode": decode_task,
-}
+FINDERS: Mapping[str, Finder] = {
+    "embed": _embedding,
+    "embed_sparse": _giving("sparse", 1, "ids", "terms", "weights"),
+    "classify": _classes,
+    "rerank": _pair_scores,
+    # Rows are (context, question).
+    "answer": _giving(
+        DEFAULT, 2, "answer", "end", "no_answer_score", "score", "start",
+        "answers", "ends", "probabilities", "scores", "starts",
+    ),
+    "tag": _giving(DEFAULT, 1, "ends", "labels", "probabilities", "starts", "words"),
+    "fill_mask": lambda signatures: _MASKS(signatures) or _MASKS_WITHOUT_IDS(signatures),
+    "sentence_order": _giving("sentence_order", 2, "probabilities"),
+    "early_exit": _early_exit,
+    "tokenize": _giving("tokenize", None, "input_ids", "lengths", "pieces"),
+    "embed_all": _giving("tokens", 1, "lengths", "sequence_output"),
+    "decode": _decoding,
+}  # fmt: skip
 
 
 def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
@@ -204,13 +181,13 @@ def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
     return found if {TEXT_TOKENS, TRUNCATED_TOKENS} <= set(found) else ()
 
 
-def find_tasks(signatures: Mapping[str, Signature]) -> dict[str, RowsTask]:
+def find_tasks(signatures: Signatures) -> dict[str, RowsTask]:
     """Returns a model's tasks, under the names in FINDERS."""
     found = {name: find(signatures) for name, find in FINDERS.items()}
     return {name: _completed(task, signatures) for name, task in found.items() if task is not None}
 
 
-def _completed(task: RowsTask, signatures: Mapping[str, Signature]) -> RowsTask:
+def _completed(task: RowsTask, signatures: Signatures) -> RowsTask:
     task = replace(task, counts=counts_in(signatures[task.signature].outputs))
     if (other := signatures.get(_with_options(task.signature))) is None:
         return task

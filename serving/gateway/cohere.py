@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import vectors_of
 from serving.gateway import bodies, understanding
-from serving.gateway.retrieval import as_base64, meta_of, of_length_one, outputs_of, shortened
+from serving.gateway.retrieval import as_base64, meta_of, of_length_one, vectors_in
 from serving.gateway.service import Answer, Call, Service
 
 
@@ -35,27 +34,22 @@ _TYPES: dict[str, Callable[[np.ndarray], list]] = {
 
 async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
     """Answers like version 1 of the API: only vectors unless types are requested."""
-    found = await _embed(service, body, call, "1")
+    found = await embed(service, body, call, "1")
     if body.embedding_types:
         return found | {"response_type": "embeddings_by_type"}
     return found | {"response_type": "embeddings_floats", "embeddings": found["embeddings"]["float"]}
 
 
-async def embed_v2(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
-    """Answers like version 2 of the API: unit vectors of each type."""
-    return await _embed(service, body, call, "2")
-
-
-async def _embed(service: Service, body: bodies.CohereEmbedBody, call: Call, version: str) -> dict[str, Any]:
+async def embed(service: Service, body: bodies.CohereEmbedBody, call: Call, version: str) -> dict[str, Any]:
+    """Returns unit vectors of each type, as version 2 of the API does."""
     model, task = service.model(body.model, "embed")
-    rows = [(text,) for text in body.texts]
-    work = await service.answer(model, task, rows, call, body, counts=True)
-    vectors = of_length_one(shortened(vectors_of(task, outputs_of(work, task)), body.output_dimension))
+    work = await service.answer(model, task, body.texts, call, body, counts=True)
+    vectors = of_length_one(vectors_in(work, task, body.output_dimension))
     return {
         "id": str(uuid.uuid4()),
         "embeddings": {name: _TYPES[name](vectors) for name in body.embedding_types or ["float"]},
         "texts": body.texts,
-        "meta": meta_of(version, input_tokens=model.count(work, rows)),
+        "meta": meta_of(version, input_tokens=model.count(work, body.texts)),
     }
 
 

@@ -58,7 +58,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     if "ids" not in model.tasks["fill_mask"].outputs:
         raise bad_request(f"the model '{model.name}' gives no ids of words; export it again, or ask /fill_mask")
     answers = []
-    for text, *row in zip(texts, *(work.rows(name) for name in ("texts", "ids", "probabilities")), strict=True):
+    for text, row in zip(texts, work.each("texts", "ids", "probabilities"), strict=True):
         found = [mask for mask in zip(*row, strict=True) if mask[2].any()]
         if not found:
             raise bad_request(f"the text '{text[:50]}' has no mask ({model.mask or 'as the vocabulary calls it'})")

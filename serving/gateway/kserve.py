@@ -7,7 +7,7 @@ import json
 import struct
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import numpy as np
@@ -42,14 +42,6 @@ _CODES = {
 }  # fmt: skip
 
 
-class Answered(NamedTuple):
-    """A model's answer: name, version, and arrays by output name."""
-
-    name: str
-    version: str
-    outputs: dict[str, np.ndarray]
-
-
 def find_model(service: Service, name: str, version: str = "") -> ServedModel:
     """Returns an available model; Refusal 404 if unknown, 503 if unavailable."""
     model = service.models.get(name)
@@ -78,8 +70,8 @@ def described(model: ServedModel) -> dict[str, Any]:
 
 async def infer(
     service: Service, model: ServedModel, inputs: dict[str, np.ndarray], outputs: tuple[str, ...], parameters: Mapping
-) -> Answered:
-    """Sends tensors to a model, bypassing the queue for texts, and returns its answer.
+) -> dict[str, np.ndarray]:
+    """Sends tensors to a model, bypassing the queue for texts, and returns its outputs by name.
 
     No `outputs` means all. The parameter `signature_name` replaces serving_default.
 
@@ -100,7 +92,7 @@ async def infer(
     for output, array in found.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise Refusal(502, f"the model '{model.name}' gave NaN or infinity ({output})", "not_a_number")
-    return Answered(model.name, str(model.version), found)
+    return found
 
 
 def _known(parameters: Mapping | None, *names: str) -> Mapping:
@@ -160,6 +152,10 @@ def _packed(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
+def _head_of(name: str, array: np.ndarray) -> dict[str, Any]:
+    return {"name": name, "datatype": _NAMES[array.dtype], "shape": list(array.shape)}
+
+
 def _flat(values: Any) -> list:
     if isinstance(values, list) and values and isinstance(values[0], list):
         return [one for row in values for one in _flat(row)]
@@ -184,10 +180,10 @@ async def infer_http(service: Service, model: ServedModel, raw: bytes, header_le
         parameters = asked.get("parameters") or {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise bad_request(f"the body is no request for inference: {error!r}"[:300]) from None
-    answered = await infer(service, model, inputs, tuple(wanted), parameters)
+    found = await infer(service, model, inputs, tuple(wanted), parameters)
     outputs, tail = [], b""
-    for name, array in answered.outputs.items():
-        output = {"name": name, "datatype": _NAMES[array.dtype], "shape": list(array.shape)}
+    for name, array in found.items():
+        output = _head_of(name, array)
         is_binary = wanted.get(name, {}).get("binary_data")
         if parameters.get("binary_data_output", False) if is_binary is None else is_binary:
             packed = _packed(array)
@@ -196,7 +192,7 @@ async def infer_http(service: Service, model: ServedModel, raw: bytes, header_le
             flat = array.ravel().tolist()
             output["data"] = [one.decode(errors="replace") for one in flat] if array.dtype.kind == "O" else flat
         outputs.append(output)
-    said = {"model_name": answered.name, "model_version": answered.version, "outputs": outputs}
+    said = {"model_name": model.name, "model_version": str(model.version), "outputs": outputs}
     head = json.dumps(said | ({"id": asked["id"]} if asked.get("id") else {})).encode()
     return head + tail, len(head) if tail else None
 
@@ -275,11 +271,7 @@ class GrpcService(grpc.GenericRpcHandler):
             inputs[tensor.name] = _array(tensor.name, tensor.datatype, list(tensor.shape), values)
         parameters = {name: value.string_param or value.bool_param for name, value in asked.parameters.items()}
         wanted = tuple(output.name for output in asked.outputs)
-        answered = await infer(service, model, inputs, wanted, parameters)
-        outputs = [
-            {"name": name, "datatype": _NAMES[array.dtype], "shape": list(array.shape)}
-            for name, array in answered.outputs.items()
-        ]
-        raw = [_packed(array) for array in answered.outputs.values()]
-        said = {"model_name": answered.name, "model_version": answered.version, "id": asked.id}
-        return said | {"outputs": outputs, "raw_output_contents": raw}
+        found = await infer(service, model, inputs, wanted, parameters)
+        said = {"model_name": model.name, "model_version": str(model.version), "id": asked.id}
+        outputs = [_head_of(name, array) for name, array in found.items()]
+        return said | {"outputs": outputs, "raw_output_contents": list(map(_packed, found.values()))}

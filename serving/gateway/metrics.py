@@ -8,45 +8,38 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 _POWERS = tuple(2.0**n for n in range(17))
 
 
+# By output of a model (serving.client.tasks.COUNTS).
+_TOKENS = {
+    "text_tokens": "Tokens of texts to models that report truncation.",
+    "truncated_tokens": "Those of them that the model did not read.",
+    "unknown_tokens": "Unknown tokens among those that the model read.",
+}
+
+
 class Metrics:
     """A gateway's counters, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        options = {"registry": self.registry}
-        self.requests = Counter(
-            "gateway_requests", "Requests, by route and HTTP status.", ("route", "status"), **options
+        counter, histogram = self._counter, self._histogram
+        self.requests = counter("requests", "Requests, by route and HTTP status.", "route", "status")
+        self.seconds = histogram("request_seconds", "From a request's headers to its answer.", "route")
+        self.queue_seconds = histogram("queue_seconds", "A request's wait for its first batch.")
+        self.batch_seconds = histogram("batch_seconds", "A batch's time at the model server.", "model")
+        self.batch_rows = histogram("batch_rows", "Rows of a batch.", "model", buckets=_POWERS)
+        self.batch_tokens = histogram("batch_tokens", "Tokens of a batch, as guessed.", "model", buckets=_POWERS)
+        self.tokens = {name: counter(name, text, "model") for name, text in _TOKENS.items()}
+        self.text_inputs = counter("text_inputs", "Texts to models that report truncation.", "model")
+        self.truncated_inputs = counter(
+            "truncated_inputs", "Texts that were cut to the longest row of the model.", "model"
         )
-        self.seconds = Histogram(
-            "gateway_request_seconds", "From a request's headers to its answer.", ("route",), buckets=_SECONDS,
-            **options,
-        )  # fmt: skip
-        self.queue_seconds = Histogram(
-            "gateway_queue_seconds", "A request's wait for its first batch.", buckets=_SECONDS, **options
-        )
-        self.batch_seconds = Histogram(
-            "gateway_batch_seconds", "A batch's time at the model server.", ("model",), buckets=_SECONDS, **options
-        )
-        self.batch_rows = Histogram("gateway_batch_rows", "Rows of a batch.", ("model",), buckets=_POWERS, **options)
-        self.batch_tokens = Histogram(
-            "gateway_batch_tokens", "Tokens of a batch, as guessed.", ("model",), buckets=_POWERS, **options
-        )
-        self.text_tokens = Counter(
-            "gateway_text_tokens", "Tokens of texts to models that report truncation.", ("model",), **options
-        )
-        self.truncated_tokens = Counter(
-            "gateway_truncated_tokens", "Those of them that the model did not read.", ("model",), **options
-        )
-        self.unknown_tokens = Counter(
-            "gateway_unknown_tokens", "Unknown tokens among those that the model read.", ("model",), **options
-        )
-        self.text_inputs = Counter(
-            "gateway_text_inputs", "Texts to models that report truncation.", ("model",), **options
-        )
-        self.truncated_inputs = Counter(
-            "gateway_truncated_inputs", "Texts that were cut to the longest row of the model.", ("model",), **options
-        )
-        self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), **options)
+        self.live = Gauge("gateway_model_live", "1 while the server has the model.", ("model",), registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"gateway_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+        return Histogram(f"gateway_{name}", text, labels, registry=self.registry, buckets=buckets)
 
     def watch_queue(self, rows: Callable[[], float], tokens: Callable[[], float], flights: Callable[[], float]) -> None:
         texts = {

@@ -243,10 +243,10 @@ class ServedModel:
         if tokens is not None:
             self.estimate.learn(batch.texts, tokens)
         of_texts = told | outputs
-        return BatchAnswer(outputs, tokens, *(of_texts.get(name) for name in COUNTS))
+        return BatchAnswer(outputs, tokens, {name: of_texts[name] for name in COUNTS if name in of_texts})
 
-    def count(self, work: QueuedRequest, rows: list[tuple[str]]) -> int:
-        return sum(work.tokens or [self.estimate.of((text.encode(),)) for (text,) in rows])
+    def count(self, work: QueuedRequest, texts: list[str]) -> int:
+        return sum(work.tokens or [self.estimate.of((text.encode(),)) for text in texts])
 
     def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
         """Returns whether a row may be truncated, which only another call can tell."""

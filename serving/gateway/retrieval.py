@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import RowsTask, raw_scores, relevance, vectors_of
+from serving.client.tasks import RowsTask, raw_scores, relevance
 from serving.gateway import bodies
 from serving.gateway.errors import Refusal, bad_request
 from serving.gateway.scheduler import QueuedRequest
@@ -17,19 +17,19 @@ from tfrecords.base.errors import UserError
 async def embeddings(service: Service, body: bodies.EmbeddingsBody, call: Call) -> Answer:
     """Returns unit vectors and their token count, as OpenAI does."""
     model, task = service.model(body.model, "embed")
-    rows = [(text,) for text in bodies.texts_of(body.input, "input")]
-    if ("",) in rows:
-        place = "" if isinstance(body.input, str) else f"[{rows.index(('',))}]"
+    texts = bodies.texts_of(body.input, "input")
+    if "" in texts:
+        place = "" if isinstance(body.input, str) else f"[{texts.index('')}]"
         raise bad_request(f"input{place} is an empty text; leave it out")
-    work = await service.answer(model, task, rows, call, body, counts=True)
-    vectors = of_length_one(shortened(vectors_of(task, outputs_of(work, task)), body.dimensions))
+    work = await service.answer(model, task, texts, call, body, counts=True)
+    vectors = of_length_one(vectors_in(work, task, body.dimensions))
     as_text = body.encoding_format == "base64"
     data = [
         {"object": "embedding", "index": number, "embedding": as_base64(vector) if as_text else vector.tolist()}
         | work.flagged(number)
         for number, vector in enumerate(vectors)
     ]
-    tokens = model.count(work, rows)
+    tokens = model.count(work, texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": model.name, "usage": usage}
 
@@ -37,9 +37,8 @@ async def embeddings(service: Service, body: bodies.EmbeddingsBody, call: Call) 
 async def embed(service: Service, body: bodies.EmbedBody, call: Call) -> Answer:
     """Returns vectors alone, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed")
-    rows = [(text,) for text in bodies.texts_of(body.inputs, "inputs")]
-    work = await service.answer(model, task, rows, call, body)
-    vectors = shortened(vectors_of(task, outputs_of(work, task)), body.dimensions)
+    work = await service.answer(model, task, bodies.texts_of(body.inputs, "inputs"), call, body)
+    vectors = vectors_in(work, task, body.dimensions)
     return (of_length_one(vectors) if body.normalize is not False or body.dimensions else vectors).tolist()
 
 
@@ -47,25 +46,23 @@ async def embed_sparse(service: Service, body: bodies.TextsBody, call: Call) -> 
     """Returns the terms of positive weight, heaviest first, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed_sparse")
     texts, _ = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(text,) for text in texts], call, body)
-    rows = zip(work.rows("ids"), work.rows("terms"), work.rows("weights"), strict=True)
+    work = await service.answer(model, task, texts, call, body)
     return [
         [
             {"index": int(ids[place]), "value": float(weights[place]), "text": terms[place].decode(errors="replace")}
             for place in best_first(weights)
             if weights[place] > 0
         ]
-        for ids, terms, weights in rows
+        for ids, terms, weights in work.each("ids", "terms", "weights")
     ]
 
 
 async def similarity(service: Service, body: bodies.SimilarityBody, call: Call) -> Answer:
     """Returns the source sentence's cosine with each other sentence, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed")
-    asked = body.inputs
-    rows = [(text,) for text in (asked.source_sentence, *asked.sentences)]
-    work = await service.answer(model, task, rows, call, body)
-    first, *others = of_length_one(vectors_of(task, outputs_of(work, task)))
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    work = await service.answer(model, task, texts, call, body)
+    first, *others = of_length_one(vectors_in(work, task))
     return [float(first @ other) for other in others]
 
 
@@ -73,21 +70,12 @@ async def embed_all(service: Service, body: bodies.TextsBody, call: Call) -> Ans
     """Returns the vectors of all tokens, as text-embeddings-inference does."""
     model, task = service.model(body.model, "embed_all")
     texts, _ = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(text,) for text in texts], call, body)
-    return [row[:size].tolist() for row, size in zip(work.rows("sequence_output"), work.rows("lengths"), strict=True)]
+    work = await service.answer(model, task, texts, call, body)
+    return [row[:size].tolist() for row, size in work.each("sequence_output", "lengths")]
 
 
-async def cohere_v1(service: Service, body: bodies.CohereRerankBody, call: Call) -> Answer:
-    """Ranks documents by version 1 of Cohere's API."""
-    return await _cohere(service, body, call, "1")
-
-
-async def cohere_v2(service: Service, body: bodies.CohereRerankBody, call: Call) -> Answer:
-    """Ranks documents by version 2 of Cohere's API."""
-    return await _cohere(service, body, call, "2")
-
-
-async def _cohere(service: Service, body: bodies.CohereRerankBody, call: Call, version: str) -> Answer:
+async def cohere_rerank(service: Service, body: bodies.CohereRerankBody, call: Call, version: str) -> Answer:
+    """Ranks documents by version 1 or 2 of Cohere's API."""
     texts, longest = bodies.documents_of(body), service.model(body.model, "rerank")[0].estimate.longest
     if body.max_tokens_per_doc is not None and (longest is None or body.max_tokens_per_doc < longest):
         raise bad_request(f"max_tokens_per_doc is not followed below the model's {longest} tokens; leave it out")
@@ -101,7 +89,7 @@ async def _pairs(service: Service, body: Any, texts: list[str], call: Call) -> t
     model, task = service.model(body.model, "rerank")
     work = await service.answer(model, task, [(body.query, text) for text in texts], call, body)
     try:
-        return work, raw_scores(outputs_of(work, task))
+        return work, raw_scores({name: work.output(name) for name in task.outputs})
     except UserError as error:
         raise bad_request(str(error)) from None
 
@@ -136,16 +124,10 @@ async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answe
     return [one | ({"text": texts[one["index"]]} if returns else {}) for one in found]
 
 
-def outputs_of(work: QueuedRequest, task: RowsTask) -> dict[str, np.ndarray]:
-    """Returns a task's outputs, arrays [rows, ...] by name."""
-    return {name: work.output(name) for name in task.outputs}
-
-
-def shortened(vectors: np.ndarray, size: int | None) -> np.ndarray:
-    """Returns the first `size` numbers of vectors, or all."""
-    if size is None:
-        return vectors
-    if size > vectors.shape[1]:
+def vectors_in(work: QueuedRequest, task: RowsTask, size: int | None = None) -> np.ndarray:
+    """Returns an embedding task's vectors, of each the first `size` numbers, or all."""
+    vectors = work.output(task.outputs[0])
+    if size is not None and size > vectors.shape[1]:
         raise Refusal(400, f"dimensions is {size}; the model's vectors have {vectors.shape[1]}")
     return vectors[:, :size]
 

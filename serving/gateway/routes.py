@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from serving.gateway import bodies, cohere, huggingface, retrieval, understanding
@@ -90,16 +91,16 @@ ROUTES = (
         "The terms that weigh something in texts, as text-embeddings-inference gives them.", {"inputs": "a fine film"},
     ),
     Route(
-        "/v2/rerank", "cohere", "rerank", bodies.CohereRerankBody, retrieval.cohere_v2,
+        "/v2/rerank", "cohere", "rerank", bodies.CohereRerankBody, partial(retrieval.cohere_rerank, version="2"),
         "Documents by how well they answer a query, as Cohere's clients ask.",
         {"query": "capital of France", "documents": ["Paris is its capital", "a dull film"], "top_n": 1},
     ),
     Route(
-        "/v1/rerank", "cohere", "rerank", bodies.CohereRerankBody, retrieval.cohere_v1,
+        "/v1/rerank", "cohere", "rerank", bodies.CohereRerankBody, partial(retrieval.cohere_rerank, version="1"),
         "The same by version 1 of that API.", {"query": "capital of France", "documents": ["Paris", "London"]},
     ),
     Route(
-        "/v2/embed", "cohere", "embed", bodies.CohereEmbedBody, cohere.embed_v2,
+        "/v2/embed", "cohere", "embed", bodies.CohereEmbedBody, partial(cohere.embed, version="2"),
         "Vectors of texts, as Cohere's clients ask.", {"texts": ["a fine film"], "embedding_types": ["float", "int8"]},
     ),
     Route(

@@ -59,20 +59,16 @@ class ModelBatch:
 
 @dataclass
 class BatchAnswer:
-    """The model's answer to a batch; token counts are per row, None if not counted.
+    """The model's answer to a batch.
 
     Attributes:
-        tokens: read by the model.
-        text_tokens: of the whole texts.
-        truncated_tokens: not read by the model.
-        unknown_tokens: read, but unknown.
+        tokens: read by the model, of each row; None if not counted.
+        counts: those of serving.client.tasks.COUNTS that were counted, of each row.
     """
 
     outputs: dict[str, np.ndarray]
     tokens: np.ndarray | None
-    text_tokens: np.ndarray | None = None
-    truncated_tokens: np.ndarray | None = None
-    unknown_tokens: np.ndarray | None = None
+    counts: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -98,6 +94,9 @@ class QueuedRequest:
     def rows(self, name: str) -> list[Any]:
         return [answer.outputs[name][place] for answer, place in self.places]
 
+    def each(self, *names: str) -> list[tuple[Any, ...]]:
+        return list(zip(*map(self.rows, names), strict=True))
+
     @property
     def tokens(self) -> list[int] | None:
         if any(answer.tokens is None for answer, _ in self.places):
@@ -109,9 +108,9 @@ class QueuedRequest:
         """Whether each row was truncated; None if unknown, as when its tokens were counted for another request."""
         found = []
         for answer, place in self.places:
-            if answer.truncated_tokens is None or not (self.counts or TRUNCATED_TOKENS in answer.outputs):
+            if TRUNCATED_TOKENS not in answer.counts or not (self.counts or TRUNCATED_TOKENS in answer.outputs):
                 return None
-            found.append(bool(answer.truncated_tokens[place] > 0))
+            found.append(bool(answer.counts[TRUNCATED_TOKENS][place] > 0))
         return found
 
     def flagged(self, row: int) -> dict[str, bool]:

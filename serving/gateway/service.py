@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from serving.client import Connection
-from serving.client.tasks import WITH_OPTIONS, RowsTask
+from serving.client.tasks import TRUNCATED_TOKENS, WITH_OPTIONS, RowsTask
 from serving.gateway import tracing
 from serving.gateway.bodies import Body, cuts, options_of
 from serving.gateway.errors import Refusal, bad_request, gone
@@ -127,12 +127,12 @@ class Service:
         self,
         model: ServedModel,
         task: RowsTask,
-        rows: Sequence[Sequence[str]],
+        rows: Sequence[str | Sequence[str]],
         call: Call,
         body: Body,
         counts: bool = False,
     ) -> QueuedRequest:
-        """Returns the answers of rows of texts, in order.
+        """Returns the answers of rows, each a text or several, in order.
 
         Raises:
             Refusal: invalid rows, a full queue, or an unsupported option.
@@ -142,7 +142,7 @@ class Service:
         self.check_count(len(rows))
         task = _with_options(model, task, body)
         try:
-            encoded = [tuple(text.encode() for text in row) for row in rows]
+            encoded = [tuple(text.encode() for text in ([row] if isinstance(row, str) else row)) for row in rows]
         except UnicodeEncodeError:
             raise bad_request("a text holds half a surrogate pair: it is no Unicode") from None
         if not cuts(body) and not task.signature.endswith(WITH_OPTIONS):
@@ -183,13 +183,12 @@ class Service:
 
     def _count(self, batch: ModelBatch, answer: BatchAnswer, seconds: float) -> None:
         name, task = batch.key
-        if answer.truncated_tokens is not None and task != self.models[name].tasks.get("tokenize"):
-            self.metrics.text_tokens.labels(name).inc(int(answer.text_tokens.sum()))
-            self.metrics.truncated_tokens.labels(name).inc(int(answer.truncated_tokens.sum()))
-            if answer.unknown_tokens is not None:
-                self.metrics.unknown_tokens.labels(name).inc(int(answer.unknown_tokens.sum()))
-            self.metrics.text_inputs.labels(name).inc(len(answer.truncated_tokens))
-            self.metrics.truncated_inputs.labels(name).inc(int((answer.truncated_tokens > 0).sum()))
+        truncated = answer.counts.get(TRUNCATED_TOKENS)
+        if truncated is not None and task != self.models[name].tasks.get("tokenize"):
+            for count, tokens in answer.counts.items():
+                self.metrics.tokens[count].labels(name).inc(int(tokens.sum()))
+            self.metrics.text_inputs.labels(name).inc(len(truncated))
+            self.metrics.truncated_inputs.labels(name).inc(int((truncated > 0).sum()))
         self.metrics.batch_seconds.labels(name).observe(seconds)
         self.metrics.batch_rows.labels(name).observe(len(batch.rows))
         self.metrics.batch_tokens.labels(name).observe(sum(row.size for row in batch.rows))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.tasks import RowsTask, constant
+from serving.client.tasks import constant
 from serving.gateway import bodies
 from serving.gateway.errors import bad_request
 from serving.gateway.model import ServedModel, task_at
@@ -66,7 +66,7 @@ async def tokenize(service: Service, body: bodies.TokenizeBody, call: Call) -> A
     rows = [(text, *[""] * (len(task.inputs) - 1)) for text in texts]
     work = await service.answer(model, task, rows, call, body)
     answers = []
-    for ids, pieces, length in zip(work.rows("input_ids"), work.rows("pieces"), work.tokens, strict=True):
+    for (ids, pieces), length in zip(work.each("input_ids", "pieces"), work.tokens, strict=True):
         tokens = [
             {"id": int(one), "text": _text(piece), "special": int(one) in model.special}
             for one, piece in zip(ids[:length], pieces[:length], strict=True)
@@ -97,8 +97,12 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
     _, work = await masks(service, texts, body, call)
     answers = [
         # What a batch is filled up with are masks of empty pieces.
-        [_flagged(work, number, _scored(*mask, "text")[: body.top_k]) for mask in zip(*row, strict=True) if mask[0][0]]
-        for number, row in enumerate(zip(work.rows("pieces"), work.rows("probabilities"), strict=True))
+        [
+            _flagged(work, number, _scored(pieces, scores, "text")[: body.top_k])
+            for pieces, scores in zip(*row, strict=True)
+            if pieces[0]
+        ]
+        for number, row in enumerate(work.each("pieces", "probabilities"))
     ]
     return answers[0] if lone else answers
 
@@ -108,7 +112,7 @@ async def masks(
 ) -> tuple[ServedModel, QueuedRequest]:
     """Returns the model, and its answers to texts with masks."""
     model, task = service.model(body.model, "fill_mask")
-    work = await service.answer(model, task, [(text,) for text in texts], call, body)
+    work = await service.answer(model, task, texts, call, body)
     check_top_k(body.top_k, work.rows("pieces"))
     return model, work
 
@@ -141,15 +145,9 @@ async def answer(service: Service, body: bodies.AnswerBody, call: Call) -> Answe
     asked, lone = bodies.listed(body.inputs)
     work = await service.answer(model, task, [(one.context, one.question) for one in asked], call, body)
     check_top_k(body.top_k, work.rows("answers"))
-    found = [
-        _answers({name: values[place] for name, values in _places(work, task)}, body.top_k) | work.flagged(place)
-        for place in range(len(asked))
-    ]
+    rows = [dict(zip(task.outputs, row, strict=True)) for row in work.each(*task.outputs)]
+    found = [_answers(row, body.top_k) | work.flagged(place) for place, row in enumerate(rows)]
     return found[0] if lone else found
-
-
-def _places(work: QueuedRequest, task: RowsTask) -> list[tuple[str, list]]:
-    return [(name, work.rows(name)) for name in task.outputs]
 
 
 def _answers(row: dict[str, Any], count: int | None) -> dict[str, Any]:
@@ -178,10 +176,9 @@ async def tag(service: Service, body: bodies.TextsBody, call: Call) -> Answer:
     """Returns each text's words with class and character positions."""
     model, task = service.model(body.model, "tag")
     texts, lone = bodies.listed(body.inputs)
-    work = await service.answer(model, task, [(text,) for text in texts], call, body)
-    names = ("words", "labels", "starts", "ends", "probabilities")
+    work = await service.answer(model, task, texts, call, body)
     answers = []
-    for number, one in enumerate(zip(*(work.rows(name) for name in names), strict=True)):
+    for number, one in enumerate(work.each("words", "labels", "starts", "ends", "probabilities")):
         words = [
             {"word": _text(word), "label": _text(label), "start": int(start), "end": int(end), "score": float(max(row))}
             for word, label, start, end, row in zip(*one, strict=True)

@@ -84,7 +84,8 @@ def score(
         records = [record for record in (finished, begun) if record]
         check_targets(folder, names, paths, records)
         source = _settled(source, None if overwrite else begun)
-        job = _described(paths, source, fields, outputs, keep, format, max_batch_tokens)
+        worker = ScoringWorker(source, fields, outputs, keep, format, max_batch_tokens, folder / PARTS)
+        job = _described(paths, worker)
         others = [record for record in records if record["job"] != job]
         if others and not overwrite:
             other = next(name for name in job if others[0]["job"].get(name) != job[name])
@@ -96,7 +97,6 @@ def score(
             shutil.rmtree(folder / PARTS, ignore_errors=True)
             print(f"'{folder}' is complete already: {_counts(finished)}")
             return finished
-        worker = ScoringWorker(source, fields, outputs, keep, format, max_batch_tokens, folder / PARTS)
         pieces = cut(paths, PIECE_BYTES)
         with RUNNERS[runner](worker, workers) as run:
             (_, described), *_ = run([(0, "describe", ())], small=True)
@@ -121,18 +121,19 @@ def _settled(source: ModelSource, begun: Record | None) -> ModelSource:
     return dataclasses.replace(source, version=source.version or served_version(source))
 
 
-def _described(paths, source: ModelSource, fields, outputs, keep, format: str, max_batch_tokens: int) -> dict[str, Any]:
+def _described(paths: list[Path], worker: ScoringWorker) -> dict[str, Any]:
+    source = worker.source
     named = {"name": source.model, "version": source.version}
     return {
         "format_version": _FORMAT_VERSION,
         "model": named if source.target else fingerprint(Path(source.model)),
         "signature": source.signature,
         **({"options": dict(source.options)} if source.options else {}),
-        "fields": list(fields),
-        "outputs": list(outputs),
-        "keep": list(keep),
-        "format": format,
-        "max_batch_tokens": max_batch_tokens,
+        "fields": list(worker.fields),
+        "outputs": list(worker.outputs),
+        "keep": list(worker.keep),
+        "format": worker.format,
+        "max_batch_tokens": worker.max_batch_tokens,
         "piece_bytes": PIECE_BYTES,
         "inputs": [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths],
     }
@@ -145,8 +146,7 @@ def _make_ready(parts: Path, record: Record) -> None:
 
 
 def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Run) -> tuple[list[dict], int]:
-    found = {number: _report(parts, number) for number in range(len(pieces))}
-    reports = {number: report for number, report in found.items() if report}
+    reports = {number: report for number in range(len(pieces)) if (report := _report(parts, number))}
     asked = tuple(described["inputs"]), described["outputs"]
     tasks = [(n, "score", (n, piece, *asked)) for n, piece in enumerate(pieces) if n not in reports]
     begin, new = time.monotonic(), 0
@@ -161,9 +161,8 @@ def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Ru
 
 
 def _report(parts: Path, number: int) -> dict[str, int] | None:
-    path = part_path(parts, number, ".json")
     try:
-        return files.read_json(path) if path.exists() else None
+        return files.read_json(part_path(parts, number, ".json"))
     except UserError:
         return None
 
@@ -181,11 +180,11 @@ def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece
     with files.replacing(folder / BAD_ROWS) as temporary, open(temporary, "wb") as file:
         for rows in _bad_rows(parts, pieces, reports):
             file.write(msgspec.json.Encoder().encode_lines(rows))
-    counts = {name: sum(report[of] for report in reports) for name, of in (("rows", "rows"), ("bad_rows", "bad"))}
-    # Absent where the model does not tell.
-    counts |= {
+    names_in_reports = {"rows": "rows", "bad_rows": "bad", "truncated_rows": "truncated", **dict(zip(COUNTS, COUNTS))}
+    counts = {
         name: sum(report[of] for report in reports)
-        for name, of in (("truncated_rows", "truncated"), *((name, name) for name in COUNTS))
+        for name, of in names_in_reports.items()
+        # What is truncated is absent where the model does not tell.
         if all(of in report for report in reports)
     }
     manifest = {**counts, "tables": names, "job": job}

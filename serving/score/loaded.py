@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizers' ops)
 
-from serving.score.models import Arrays, ModelSource, Refused, no_signature
+from serving.client.messages import Arrays
+from serving.score.models import ModelSource, Refused, no_signature
 from tfrecords.base.errors import UserError
 
 

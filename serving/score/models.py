@@ -10,14 +10,12 @@ import grpc
 import numpy as np
 
 from serving.client import Client, ServingError
+from serving.client.messages import Arrays
 from serving.client.tasks import constant
+from serving.wire.tensors import DT_STRING
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import start_tensorflow
-
-Arrays = dict[str, np.ndarray]
-# TensorFlow's numbers of types, as the wire has them.
-STRING = 7
 
 
 class Refused(Exception):

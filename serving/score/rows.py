@@ -37,6 +37,9 @@ class InputRow:
     error: str = ""
     line: bytes = b""
 
+    def refuse(self, error: str) -> None:
+        self.error, self.line = error, b"\t".join(self.texts)
+
 
 def find_files(patterns: str) -> list[Path]:
     """Returns the files of comma-separated globs, sorted; UserError if a file cannot be read as rows."""
@@ -46,12 +49,13 @@ def find_files(patterns: str) -> list[Path]:
         if not names:
             raise UserError(f"--input={pattern} matches no file; give files or globs, as --input='rows/*.jsonl'")
         found.update(names)
-    if packed := [name for name in sorted(found) if name.lower().endswith((".gz", ".bz2", ".xz", ".zst"))]:
+    paths = sorted(found)
+    if packed := [name for name in paths if name.lower().endswith((".gz", ".bz2", ".xz", ".zst"))]:
         raise UserError(f"'{packed[0]}' is packed, and pieces of it cannot be read by themselves; unpack it first")
-    for name in sorted(found):
+    for name in paths:
         refuse_table(name)
         check_text(name, read_head(name))
-    return [Path(name) for name in sorted(found)]
+    return list(map(Path, paths))
 
 
 def cut(paths: Sequence[Path], piece_bytes: int) -> list[Piece]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from serving.score.models import STRING
+from serving.wire.tensors import DT_STRING
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
 # Numbers of TensorFlow's types, and what Arrow calls them.
-_ARROW = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 6: "int8", STRING: "string", 9: "int64", 10: "bool_"}
+_ARROW = {1: "float32", 2: "float64", 3: "int32", 4: "uint8", 6: "int8", DT_STRING: "string", 9: "int64", 10: "bool_"}
 Rows = Sequence[Mapping[str, Any]]
 # The suffix of a piece's file of bad rows.
 BAD_SUFFIX = ".bad"

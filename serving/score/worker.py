@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from serving.client.messages import token_batches
-from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, counts_in, estimated_tokens
+from serving.client.messages import Arrays, plain, token_batches
+from serving.client.tasks import COUNTS, TRUNCATED_TOKENS, columns_of, counts_in, estimated_tokens
 from serving.score.folder import part_path
-from serving.score.models import Arrays, ModelSource, Refused, ScoringModel, open_model
+from serving.score.models import ModelSource, Refused, ScoringModel, open_model
 from serving.score.rows import InputRow, Piece, read
 from serving.score.tables import BAD_SUFFIX, FORMATS, write_bad, write_whole
 from tfrecords.base import files
@@ -112,16 +112,12 @@ def _ask(
     inputs: Sequence[str],
     outputs: Sequence[str],
 ) -> None:
-    columns = {name: np.empty(len(batch), object) for name in inputs}
-    for column, name in enumerate(inputs):
-        columns[name][:] = [rows[place].texts[column] for place in batch]
     try:
-        found = model(columns, outputs)
+        found = model(columns_of(inputs, [rows[place].texts for place in batch]), outputs)
     except Refused as refused:
         # One bad row must not fail the others.
         if len(batch) == 1:
-            row = rows[batch[0]]
-            row.error, row.line = f"the model refused it: {refused}", b"\t".join(row.texts)
+            rows[batch[0]].refuse(f"the model refused it: {refused}")
             return
         half = len(batch) // 2
         for part in (batch[:half], batch[half:]):
@@ -129,8 +125,7 @@ def _ask(
         return
     for number, (place, answer) in enumerate(zip(batch, _by_row(found, len(batch)), strict=True)):
         if wrong := next((name for name, values in found.items() if not _is_finite(values[number])), None):
-            row = rows[place]
-            row.error, row.line = f"the model gave NaN or infinity ({wrong})", b"\t".join(row.texts)
+            rows[place].refuse(f"the model gave NaN or infinity ({wrong})")
         else:
             answers[place] = answer
 
@@ -144,7 +139,7 @@ def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:
     for name, values in found.items():
         if values.ndim == 0 or len(values) != count:
             raise UserError(f"the output '{name}' has not one row for each row of the input; leave it out of --outputs")
-    columns = {name: _plain(values) for name, values in found.items()}
+    columns = {name: plain(values) for name, values in found.items()}
     filled = {name: values.shape[1] for name, values in found.items() if values.dtype == object and values.ndim == 2}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if not filled:
@@ -152,22 +147,10 @@ def _by_row(found: Arrays, count: int) -> list[dict[str, Any]]:
     # Strings are filled up with "", and outputs of the same shape to the same length.
     beside = [name for name, values in found.items() if values.ndim > 1 and values.shape[1] in filled.values()]
     for row in rows:
-        size = max(sum(1 for _ in _without_tail(row[name])) for name in filled)
+        size = max(_size_without_tail(row[name]) for name in filled)
         row.update({name: row[name][:size] for name in beside})
     return rows
 
 
-def _without_tail(values: list[str]) -> list[str]:
-    while values and not values[-1]:
-        values = values[:-1]
-    return values
-
-
-def _plain(values: np.ndarray) -> list:
-    if values.dtype != object:
-        return values.tolist()
-    return _decoded(values.tolist())
-
-
-def _decoded(value: Any) -> Any:
-    return [_decoded(one) for one in value] if isinstance(value, list) else value.decode(errors="replace")
+def _size_without_tail(values: list[str]) -> int:
+    return max((number for number, value in enumerate(values, 1) if value), default=0)

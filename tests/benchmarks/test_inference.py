@@ -22,7 +22,7 @@ def small(monkeypatch):
     both = {"SST-2": rows, "MRPC": rows}
     monkeypatch.setattr(inference.inference_data, "sentences", lambda data, count, seed=0: both)
     monkeypatch.setattr(inference.inference_loading, "measure", lambda folder: {"load_seconds": 0.0})
-    monkeypatch.setattr(inference.inference_loading, "export_keras_hub", lambda config, folder: None)
+    monkeypatch.setattr(inference.hub, "export", lambda config, folder: None)
 
 
 @pytest.mark.slow

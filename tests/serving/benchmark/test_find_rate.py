@@ -4,37 +4,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.benchmark.find_rate import PRECISION, Trial, find_rate, judge
+from serving.benchmark.find_rate import PRECISION, Trial, best_rate, judge, next_rate
 
 
-def server(limit, gave_way="latency"):
-    tried = []
-
-    def attempt(rate):
-        tried.append(rate)
-        return Trial(rate, "" if rate <= limit else gave_way)
-
-    return attempt, tried
+def search(limit, first_rate):
+    """The trials of a search at a server that meets the bound up to its limit."""
+    trials = []
+    while (rate := next_rate(trials, first_rate)) is not None:
+        trials.append(Trial(rate, "" if rate <= limit else "latency"))
+    return trials
 
 
 @given(limit=st.floats(0.5, 5000), start=st.floats(0.02, 5.0))
 def test_finds_the_limit_to_its_precision(limit, start):
-    attempt, tried = server(limit)
-    best, trials = find_rate(attempt, start * limit)
+    trials = search(limit, start * limit)
+    best = best_rate(trials)
     assert best <= limit <= best * (1 + PRECISION) * (1 + 1e-9)
-    assert [trial.rate for trial in trials] == tried and len(tried) <= 20
+    assert trials[0].rate == start * limit and len(trials) <= 20
 
 
 def test_a_server_that_never_meets_the_bound():
-    attempt, tried = server(0.0)
-    best, _ = find_rate(attempt, 100.0)
-    assert best is None and len(tried) <= 20
+    trials = search(0.0, 100.0)
+    assert best_rate(trials) is None and len(trials) <= 20
 
 
 def test_a_server_without_limit_ends_the_search():
-    attempt, tried = server(float("inf"))
-    best, _ = find_rate(attempt, 1.0)
-    assert best == max(tried) and len(tried) == 20
+    trials = search(float("inf"), 1.0)
+    assert best_rate(trials) == max(trial.rate for trial in trials) and len(trials) == 20
 
 
 def point(within_bound, kept_up=True, **errors):

@@ -28,15 +28,14 @@ def drawn(monkeypatch, tmp_path):
     """drawn(report): the axes of the latency plot, and its remark; the picture is written where it can be looked at."""
 
     def draw(found, name="latency.png"):
-        figures = []
         monkeypatch.setattr(plots, "versions", lambda report: "version 1")
         monkeypatch.setattr(plots, "protocols", lambda report: "gRPC")
-        with monkeypatch.context() as patch, plt.style.context(plots._STYLE), fonts_for(["albert"]):
-            patch.setattr(plots.plt, "close", figures.append)
-            (tmp_path / name).write_bytes(plots.latency_plot(found))
-        plt.close(figures[0])
-        remark = figures[0].get_supxlabel()
-        return figures[0].axes[0], remark
+        with plt.style.context(plots._STYLE), fonts_for(["albert"]):
+            figure = plt.figure(layout="constrained")
+            assert plots.plot_latency(found, figure)
+            (tmp_path / name).write_bytes(plots._png(figure))
+        plt.close(figure)
+        return figure.axes[0], figure.get_supxlabel()
 
     return draw
 

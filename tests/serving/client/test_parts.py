@@ -149,8 +149,8 @@ def test_all_parts_are_answered_by_one_version(batching, client_of, version_of, 
 
 def test_parts_have_the_time_of_one_call_together(batching, client, monkeypatch):
     batching.before = lambda x: time.sleep(0.05)
-    limits, call = [], client._predict
-    monkeypatch.setattr(client, "_predict", lambda *asked, timeout, **more: limits.append(timeout) or call(
+    limits, call = [], client._predict_stub
+    monkeypatch.setattr(client, "_predict_stub", lambda *asked, timeout, **more: limits.append(timeout) or call(
         *asked, timeout=timeout, **more))  # fmt: skip
     client.predict({"x": X}, timeout_s=20)
     assert 20 >= limits[0] > limits[1] + 0.04 > limits[2] + 0.08

@@ -3,11 +3,12 @@
 import pytest
 
 from serving.score import models
-from serving.score.models import STRING, ModelSource
+from serving.score.models import ModelSource
+from serving.wire.tensors import DT_STRING
 
 
 class Echo:
-    inputs, wrong_inputs, outputs = ("text",), (), {"label": (STRING, 1)}
+    inputs, wrong_inputs, outputs = ("text",), (), {"label": (DT_STRING, 1)}
 
     def __init__(self, source):
         pass

@@ -1,11 +1,8 @@
-"""The methods of both clients as generators of steps.
-
-A step yields a stub, its message and its time limit, and receives the answer or a ServingError.
-"""
+"""The methods of both clients, as coroutines; those of a blocking channel never wait for an event loop."""
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import grpc
 import numpy as np
@@ -15,20 +12,19 @@ from serving.client import messages, tasks
 from serving.client.channel import Connection
 from serving.client.errors import ServingError
 from serving.client.messages import Arrays, Signature, VersionStatus, read_metadata, read_status
+from serving.client.tracing import trace_headers
 from serving.wire import protos
+from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
 from tfrecords.base.errors import UserError
 
-Result = TypeVar("Result")
-# What is called, with which message, for how many seconds at most (None: the client's own); sent the answer.
-Steps = Generator[tuple[Callable, Message, float | None], Any, Result]
 # Of a request in parts: how often a part is sent again where a server does not have the version that answered the first
 # one, since calls go in turn to all servers of a name; and how often all parts are, by another version.
 _MOST_REPEATS, _MOST_RESTARTS = 3, 3
 
 
 class ClientBase:
-    """Calls one model of a server; a client's method NAME runs `_NAME_steps`."""
+    """Calls one model of a server; a client's method NAME runs `_NAME`."""
 
     def __init__(
         self,
@@ -60,18 +56,26 @@ class ClientBase:
         self.connection = target if isinstance(target, Connection) else Connection(target)
         self.model, self.version, self.label = model, version, label
         self.signature_name, self.timeout_s, self.max_batch_rows = signature, timeout_s, max_batch_rows
-        self._signature: Signature | None = None
+        self._known_signature: Signature | None = None
         self._tasks: dict[str, tasks.RowsTask] = {}
 
     def _stubs(self, channel: grpc.Channel) -> None:
         def stub(method: str, request_type: Any, response_type: Any) -> Callable:
             return channel.unary_unary(method, request_type.SerializeToString, response_type.FromString)
 
-        self._predict = stub(protos.PREDICT, protos.PredictRequest, protos.PredictResponse)
-        self._metadata = stub(
+        self._predict_stub = stub(protos.PREDICT, protos.PredictRequest, protos.PredictResponse)
+        self._metadata_stub = stub(
             protos.GET_MODEL_METADATA, protos.GetModelMetadataRequest, protos.GetModelMetadataResponse
         )
-        self._status = stub(protos.GET_MODEL_STATUS, protos.GetModelStatusRequest, protos.GetModelStatusResponse)
+        self._status_stub = stub(protos.GET_MODEL_STATUS, protos.GetModelStatusRequest, protos.GetModelStatusResponse)
+
+    async def _call(self, stub: Callable, request: Message, timeout_s: float | None) -> Any:
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            answer = stub(request, timeout=limit, metadata=((HEADER, current()), *trace_headers()))
+            return await answer if isinstance(answer, Awaitable) else answer
+        except grpc.RpcError as error:
+            raise ServingError.of(error, self.connection.target, current()) from None
 
     def request(
         self, inputs: Mapping[str, Value], outputs: Sequence[str] = (), signature: str | None = None
@@ -80,33 +84,14 @@ class ClientBase:
             inputs, self.model, self.version, self.label, signature or self.signature_name, outputs
         )
 
-    def _metadata_request(self) -> protos.GetModelMetadataRequest:
-        request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
-        messages.fill_model_spec(request.model_spec, self.model, self.version, self.label)
-        return request
-
-    def _status_request(self) -> protos.GetModelStatusRequest:
-        request = protos.GetModelStatusRequest()
-        # Without a version the server lists them all; labels it ignores here.
-        messages.fill_model_spec(request.model_spec, self.model, self.version)
-        return request
-
-    def _choose_signature(self, signatures: dict[str, Signature]) -> Signature:
-        if self.signature_name not in signatures:
-            raise UserError(
-                f"model '{self.model}' has no signature '{self.signature_name}'; it has {', '.join(signatures)}"
-            )
-        self._signature = signatures[self.signature_name]
-        return self._signature
-
-    def _predict_steps(
+    async def _predict(
         self,
         inputs: Mapping[str, Value],
         *,
         outputs: Sequence[str] = (),
         signature: str | None = None,
         timeout_s: float | None = None,
-    ) -> Steps[Arrays]:
+    ) -> Arrays:
         """Returns the output arrays by name for `inputs` by name (arrays, lists, scalars, str as UTF-8).
 
         Too many rows are sent in several requests, to one version.
@@ -119,15 +104,15 @@ class ClientBase:
         if rows is None or self.max_batch_rows is None or rows <= self.max_batch_rows:
             try:
                 request = self.request(arrays, outputs, signature)
-                return messages.read_prediction((yield self._predict, request, timeout_s))
+                return messages.read_prediction(await self._call(self._predict_stub, request, timeout_s))
             except ServingError as error:
                 if rows is None or not self._takes_fewer_rows(error, rows):
                     raise
-        return (yield from self._parts_steps(arrays, rows, outputs, signature, end))
+        return await self._predict_in_parts(arrays, rows, outputs, signature, end)
 
-    def _parts_steps(
+    async def _predict_in_parts(
         self, arrays: Arrays, rows: int, outputs: Sequence[str], signature: str | None, end: float
-    ) -> Steps[Arrays]:
+    ) -> Arrays:
         parts: list[Arrays] = []
         numbers: list[np.ndarray] = []
         done, version, repeats, restarts = 0, self.version, 0, 0
@@ -142,7 +127,7 @@ class ClientBase:
                 outputs,
             )
             try:
-                response = yield self._predict, request, max(end - time.monotonic(), 0.001)
+                response = await self._call(self._predict_stub, request, max(end - time.monotonic(), 0.001))
             except ServingError as error:
                 if self._takes_fewer_rows(error, len(some)):
                     continue
@@ -171,26 +156,38 @@ class ClientBase:
         self.max_batch_rows = min(limit, self.max_batch_rows or limit)
         return True
 
-    def _described_steps(self, timeout_s: float | None = None) -> Steps[tuple[int, dict[str, Signature]]]:
-        return read_metadata((yield self._metadata, self._metadata_request(), timeout_s))
+    async def _described(self, timeout_s: float | None = None) -> tuple[int, dict[str, Signature]]:
+        request = protos.GetModelMetadataRequest(metadata_field=["signature_def"])
+        messages.fill_model_spec(request.model_spec, self.model, self.version, self.label)
+        return read_metadata(await self._call(self._metadata_stub, request, timeout_s))
 
-    def _metadata_steps(self) -> Steps[dict[str, Signature]]:
+    async def _metadata(self) -> dict[str, Signature]:
         """Returns the model's signatures by name."""
-        return (yield from self._described_steps())[1]
+        return (await self._described())[1]
 
-    def _served_version_steps(self, *, timeout_s: float | None = None) -> Steps[int]:
+    async def _served_version(self, *, timeout_s: float | None = None) -> int:
         """Returns the version that answers now."""
-        return (yield from self._described_steps(timeout_s))[0]
+        return (await self._described(timeout_s))[0]
 
-    def _status_steps(self) -> Steps[list[VersionStatus]]:
+    async def _status(self) -> list[VersionStatus]:
         """Returns the model's versions, newest first, including ended and failed ones."""
-        return read_status((yield self._status, self._status_request(), None))
+        request = protos.GetModelStatusRequest()
+        # Without a version the server lists them all; labels it ignores here.
+        messages.fill_model_spec(request.model_spec, self.model, self.version)
+        return read_status(await self._call(self._status_stub, request, None))
 
-    def _signature_steps(self) -> Steps[Signature]:
+    async def _signature(self) -> Signature:
         """Returns the inputs and outputs of the client's signature; asks the server once."""
-        return self._signature or self._choose_signature((yield from self._metadata_steps()))
+        if self._known_signature is None:
+            signatures = await self._metadata()
+            if self.signature_name not in signatures:
+                raise UserError(
+                    f"model '{self.model}' has no signature '{self.signature_name}'; it has {', '.join(signatures)}"
+                )
+            self._known_signature = signatures[self.signature_name]
+        return self._known_signature
 
-    def _predict_ids_steps(
+    async def _predict_ids(
         self,
         rows: Sequence[Sequence[int]],
         segments: Sequence[Sequence[int]] | None = None,
@@ -199,7 +196,7 @@ class ClientBase:
         length_buckets: Sequence[int] = (),
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
-    ) -> Steps[Arrays]:
+    ) -> Arrays:
         """Returns the answers to rows of token ids of any lengths, in order.
 
         Args:
@@ -210,44 +207,43 @@ class ClientBase:
             outputs: to compute, empty for all.
             timeout_s: seconds per call.
         """
-        signature = yield from self._signature_steps()
+        signature = await self._signature()
         numbers = list(messages.batches([len(row) for row in rows], batch_size))
         calls = []
         for batch in numbers:
             batch_segments = None if segments is None else [segments[i] for i in batch]
             calls.append(messages.ids_inputs(signature, [rows[i] for i in batch], batch_segments, length_buckets))
-        return (yield from self._joined_steps(numbers, calls, outputs, None, timeout_s))
+        return await self._joined(numbers, calls, outputs, None, timeout_s)
 
-    def _predict_text_steps(
+    async def _predict_text(
         self,
         texts: Sequence[str],
         *,
         batch_size: int | None = None,
         outputs: Sequence[str] = (),
         timeout_s: float | None = None,
-    ) -> Steps[Arrays]:
+    ) -> Arrays:
         """Returns the answers to texts, in order; arguments are those of `predict_ids`."""
-        signature = yield from self._signature_steps()
+        signature = await self._signature()
         tasks.check_texts(texts)
         numbers = list(messages.batches([len(text) for text in texts], batch_size))
         calls = [messages.text_inputs(signature, [texts[i] for i in batch]) for batch in numbers]
-        return (yield from self._joined_steps(numbers, calls, outputs, None, timeout_s))
+        return await self._joined(numbers, calls, outputs, None, timeout_s)
 
-    def _joined_steps(
+    async def _joined(
         self,
         numbers: Sequence[np.ndarray],
         calls: Sequence[Mapping[str, Value]],
         outputs: Sequence[str],
         signature: str | None,
         timeout_s: float | None,
-    ) -> Steps[Arrays]:
+    ) -> Arrays:
         parts = []
         for inputs in calls:
-            answer = self._predict_steps(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s)
-            parts.append((yield from answer))
+            parts.append(await self._predict(inputs, outputs=outputs, signature=signature, timeout_s=timeout_s))
         return messages.join_batches(parts, numbers)
 
-    def _embed_steps(
+    async def _embed(
         self,
         texts: Sequence[str],
         *,
@@ -255,7 +251,7 @@ class ClientBase:
         truncate_left: bool = False,
         max_batch_tokens: int = 4096,
         timeout_s: float | None = None,
-    ) -> Steps[np.ndarray]:
+    ) -> np.ndarray:
         """Returns vectors of texts, float32 [texts, size], in order.
 
         Args:
@@ -268,12 +264,12 @@ class ClientBase:
         Raises:
             UserError: the model does not embed single texts, or lacks an option.
         """
-        task, answer = yield from self._task_steps(
+        task, answer = await self._answer(
             "embed", texts, max_batch_tokens, timeout_s, prompt_name=prompt_name, truncate_left=truncate_left
         )
         return tasks.vectors_of(task, answer)
 
-    def _rerank_steps(
+    async def _rerank(
         self,
         query: str,
         texts: Sequence[str],
@@ -281,43 +277,41 @@ class ClientBase:
         truncate_left: bool = False,
         max_batch_tokens: int = 4096,
         timeout_s: float | None = None,
-    ) -> Steps[np.ndarray]:
+    ) -> np.ndarray:
         """Returns how well each text answers the query, float32 [texts] from 0 to 1, in order; for models of pairs.
 
         The score is a two-class classifier's probability of class 1, or the logistic function of a regressor's value.
         Other arguments are those of `embed`.
         """
         pairs = [(query, text) for text in tasks.check_texts(texts)]
-        _, answer = yield from self._task_steps(
-            "rerank", pairs, max_batch_tokens, timeout_s, truncate_left=truncate_left
-        )
+        _, answer = await self._answer("rerank", pairs, max_batch_tokens, timeout_s, truncate_left=truncate_left)
         return tasks.relevance(tasks.raw_scores(answer))
 
-    def _classify_steps(
+    async def _classify(
         self,
         texts: Sequence,
         *,
         truncate_left: bool = False,
         max_batch_tokens: int = 4096,
         timeout_s: float | None = None,
-    ) -> Steps[Arrays]:
+    ) -> Arrays:
         """Returns `label`, `logits` and `probabilities` of texts (a regressor's `value`), in order.
 
         For a model of pairs, `texts` is a list of (first, second). Other arguments are those of `embed`.
         """
-        steps = self._task_steps("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
-        return (yield from steps)[1]
+        _, answer = await self._answer("classify", texts, max_batch_tokens, timeout_s, truncate_left=truncate_left)
+        return answer
 
-    def _task_steps(
+    async def _answer(
         self, kind: str, rows: Sequence, max_batch_tokens: int, timeout_s: float | None, **options: str | bool
-    ) -> Steps[tuple[tasks.RowsTask, Arrays]]:
-        task = self._tasks.get(kind) or self._find_task(kind, (yield from self._metadata_steps()))
+    ) -> tuple[tasks.RowsTask, Arrays]:
+        task = self._tasks.get(kind) or self._find_task(kind, await self._metadata())
         encoded = tasks.encode_rows(rows, len(task.inputs))
         sizes = [tasks.estimated_tokens(row) for row in encoded]
         numbers = list(messages.token_batches(sizes, max_batch_tokens))
         asked = task.asked_with(**options)
         calls = [asked.columns([encoded[i] for i in batch]) for batch in numbers]
-        return task, (yield from self._joined_steps(numbers, calls, task.outputs, asked.signature, timeout_s))
+        return task, await self._joined(numbers, calls, task.outputs, asked.signature, timeout_s)
 
     def _find_task(self, kind: str, signatures: dict[str, Signature]) -> tasks.RowsTask:
         task = tasks.find_tasks(signatures).get(kind)
