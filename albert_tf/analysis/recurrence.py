@@ -1,12 +1,12 @@
 """Runs repeated blocks beyond their trained depth."""
 
-import csv
 import os
 from typing import NamedTuple
 
 import keras
 import numpy as np
 
+from albert_tf.analysis import layer_distances
 from albert_tf.choices import LONGEST_PERIOD
 from albert_tf.extensions.equilibrium import recurrence, repeated_segment
 from albert_tf.extensions.fixed_point import SOLVERS, Solver, norm, solve, spectral_radius
@@ -155,11 +155,7 @@ def report(name: str, found: Recurrence) -> str:
 
 def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
     """Writes a line for each model and run."""
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["model", *BlockRun._fields])
-        for name, found in recurrences.items():
-            writer.writerows([name, run.step, *(f"{value:.6g}" for value in run[1:])] for run in found.runs)
+    layer_distances.write_csv(path, {name: found.runs for name, found in recurrences.items()}, ".6g")
 
 
 def write_plot(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
