@@ -64,8 +64,9 @@ def free_memory() -> int | None:
     """Returns the bytes that this process may use, including those in use; None if unknown."""
     if (device := _device_memory()) is not None:
         return device
-    limits = [limit for limit in (_of_machine(), *_of_containers()) if limit is not None]
-    return min(limits) + _own() if limits else None
+    of_machine = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
+    limits = [limit for limit in (of_machine, *_of_containers()) if limit is not None]
+    return min(limits) + (_kilobytes(Path("/proc/self/status"), "VmRSS") or 0) if limits else None
 
 
 def _device_memory() -> int | None:
@@ -81,14 +82,6 @@ def _device_memory() -> int | None:
     from tensorflow.python.client import device_lib
 
     return min(device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU")
-
-
-def _of_machine() -> int | None:
-    return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
-
-
-def _own() -> int:
-    return _kilobytes(Path("/proc/self/status"), "VmRSS") or 0
 
 
 def _kilobytes(path: Path, name: str) -> int | None:
@@ -161,7 +154,8 @@ def fit_to_memory(
             # Streams that run backwards are shared by themselves.
             directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
             shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
-            choices = _common_divisors(shares)
+            largest = math.gcd(*shares)
+            choices = [number for number in range(1, largest + 1) if largest % number == 0]
             parts = next((number for number in choices if estimate(number) <= _SHARE * total), choices[-1])
         if parts > 1:
             why = f", in {parts} parts one after the other, to fit (--gradient_accumulation_steps=1: at once)"
@@ -172,8 +166,3 @@ def fit_to_memory(
         if estimate(parts) > total:
             line += " - it may not fit: more --gradient_accumulation_steps, --walk=recompute or a smaller batch help"
     return dataclasses.replace(settings, gradient_accumulation_steps=parts), line
-
-
-def _common_divisors(numbers: list[int]) -> list[int]:
-    largest = math.gcd(*numbers)
-    return [number for number in range(1, largest + 1) if largest % number == 0]
