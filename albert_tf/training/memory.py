@@ -154,8 +154,7 @@ def fit_to_memory(
             # Streams that run backwards are shared by themselves.
             directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
             shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
-            largest = math.gcd(*shares)
-            choices = [number for number in range(1, largest + 1) if largest % number == 0]
+            choices = _common_divisors(shares)
             parts = next((number for number in choices if estimate(number) <= _SHARE * total), choices[-1])
         if parts > 1:
             why = f", in {parts} parts one after the other, to fit (--gradient_accumulation_steps=1: at once)"
@@ -166,3 +165,8 @@ def fit_to_memory(
         if estimate(parts) > total:
             line += " - it may not fit: more --gradient_accumulation_steps, --walk=recompute or a smaller batch help"
     return dataclasses.replace(settings, gradient_accumulation_steps=parts), line
+
+
+def _common_divisors(numbers: list[int]) -> list[int]:
+    largest = math.gcd(*numbers)
+    return [number for number in range(1, largest + 1) if largest % number == 0]
