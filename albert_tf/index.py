@@ -77,12 +77,12 @@ class Index:
         The model's prompt for queries is prepended. `exact` compares every float32 vector.
         """
         asked = [queries] if is_one(queries) else strings(queries, "queries")
-        vectors = _encoded(self.loaded.encode_query, self.similarity, asked) if asked else []
-        found = []
-        if asked:
-            scores, numbers = self.nearest(vectors, top, exact)
-            for row, places in zip(scores.tolist(), numbers.tolist()):
-                found.append([Hit(place, score, self.texts[place]) for score, place in zip(row, places) if place >= 0])
+        if not asked:
+            return []
+        vectors, found = _encoded(self.loaded.encode_query, self.similarity, asked), []
+        scores, numbers = self.nearest(vectors, top, exact)
+        for row, places in zip(scores.tolist(), numbers.tolist()):
+            found.append([Hit(place, score, self.texts[place]) for score, place in zip(row, places) if place >= 0])
         return found[0] if is_one(queries) else found
 
     def nearest(self, vectors: np.ndarray, top: int = 10, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +144,7 @@ class Index:
         return folder
 
     def _write(self, folder: Path) -> None:
-        key = _key(self.model, self.texts)
+        key = key_of(self.model, self.texts)
         _check_folder(folder, key)
         about = folder / ABOUT
         # Whatever is there without it is no index.
@@ -224,10 +224,10 @@ def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, 
 
 
 def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str, batch_size: int) -> Index:
-    key = _key(identity(loaded), texts)
+    key = key_of(identity(loaded), texts)
     _check_folder(folder, key)
     path, state = folder / _FILES["vectors"], folder / _PROGRESS
-    known = files.read_json(state) if state.is_file() else {}
+    known = files.read_object(state)
     done = known["done"] if known.get("key") == key and path.is_file() else 0
     name, width = _compared_by(loaded), loaded.embedder.dimensions
     # An index that is made anew is none until it is whole.
@@ -317,7 +317,8 @@ def identity(loaded: "Loaded") -> str:
     return state.hexdigest()
 
 
-def _key(model: str, texts: Sequence[str]) -> str:
+def key_of(model: str, texts: Sequence[str]) -> str:
+    """Returns a SHA-256 of texts and of what is done with them, such as the model that makes their vectors."""
     state = hashlib.sha256(model.encode())
     for text in texts:
         state.update(text.encode() + b"\0")

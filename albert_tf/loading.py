@@ -227,6 +227,6 @@ def _warn_of_limit(model: keras.Model, folder: Path) -> None:
 
 def _named_classes(model: keras.Model, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    values = files.read_json(path) if path.is_file() and isinstance(model, ClassesModel) else {}
+    values = files.read_object(path) if isinstance(model, ClassesModel) else {}
     names = model.labels or class_names(values, path, model.num_classes) if values else None
     return {"labels": list(names)} if names else {}

@@ -1,13 +1,12 @@
 """Finds hard negatives for pairs by exact search."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.index import exact_nearest, identity
+from albert_tf.index import exact_nearest, identity, key_of
 from albert_tf.loading import load
 from albert_tf.tasks.columns import find_column, optional_column
 from albert_tf.tasks.pair_file import PairData, PairExample, keys_of
@@ -130,10 +129,7 @@ def _passages(settings: "MiningSettings") -> list[str]:
 def _vectors(
     encode: Callable[..., np.ndarray], texts: list[str], output: Path, key: str, name: str, batch_size: int
 ) -> tuple[np.ndarray, Path]:
-    state = hashlib.sha256(key.encode())
-    for text in texts:
-        state.update(text.encode() + b"\0")
-    path = output.with_name(f".{output.name}.{state.hexdigest()[:16]}.{name}.f32")
+    path = output.with_name(f".{output.name}.{key_of(key, texts)[:16]}.{name}.f32")
     width = encode(texts[:1]).shape[-1]
     done = path.stat().st_size // (4 * width) if path.is_file() else 0
     with open(path, "ab") as file, progress_bar(total=len(texts), initial=done, unit="text", desc=name) as bar:

@@ -83,8 +83,7 @@ def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, 
 
 
 def _said_ids(folder: Path, kind: str) -> dict[str, int]:
-    path = folder / "config.json"
-    values = files.read_json(path) if path.is_file() else {}
+    values = files.read_object(folder / "config.json")
     names = {role: f"{role}_token_id" for role in SPECIAL}
     # Chinese ALBERTs over WordPiece keep the defaults of bos and eos, which are those of SentencePiece models.
     if values.get("model_type") in _BOS_IS_CLS and kind != "wordpiece":

@@ -77,14 +77,7 @@ class EvaluationSettings(CheckedSettings):
         own = next(flag for flag in _FLAGS if getattr(self, flag))
         others = [name for flags in _FLAGS.values() for name in flags if name not in _FLAGS[own]]
         if given := self.given(others):
-            flag = {"eval_data": "--eval_data", "suite": "--suite"}.get(own, "--data_file")
-            raise UserError(f"{given} is not for {flag}; leave it out")
-
-    @property
-    def options(self) -> FileOptions:
-        names = [field.name for field in dataclasses.fields(FileOptions)]
-        given = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return FileOptions(path=self.data_file, **given)
+            raise UserError(f"{given} is not for --{own}; leave it out")
 
 
 def main(settings: EvaluationSettings) -> None:
@@ -102,13 +95,14 @@ def _evaluate_file(settings: EvaluationSettings) -> None:
     place = find_model(settings.model)
     folder = _folder(settings, place)
     run = (place if place.is_dir() else place.parent) / "run.json"
-    label_column = files.read_json(run).get("label_column", "") if run.is_file() else ""
-    check_labelled_file(settings.options, load_task(place), label_column)
+    label_column = files.read_object(run).get("label_column", "")
+    options = FileOptions.of(settings)
+    check_labelled_file(options, load_task(place), label_column)
     start_tensorflow()
     from albert_tf.training.file_evaluation import evaluate_file
 
     output_dir = settings.output_dir or folder / Path(settings.data_file).name.partition(".")[0]
-    evaluate_file(settings.model, settings.options, label_column, str(output_dir), settings.depth, settings.batch_size)
+    evaluate_file(settings.model, options, label_column, str(output_dir), settings.depth, settings.batch_size)
 
 
 def _folder(settings: EvaluationSettings, place: Path) -> Path:

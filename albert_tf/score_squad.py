@@ -8,7 +8,7 @@ import dataclasses
 import json
 import sys
 
-from albert_tf.tasks.squad.data import SquadExample, read_null_odds, read_predictions, read_squad
+from albert_tf.tasks.squad.data import read_null_odds, read_predictions, read_squad
 from albert_tf.tasks.squad.scorer import evaluate_v1, evaluate_v2
 from tfrecords.base.errors import UserError
 from tfrecords.base.script import run_main
@@ -37,7 +37,7 @@ def score(settings: ScoreSettings) -> dict[str, float]:
     """Returns the figures of the official script, in its order."""
     examples, predictions = read_squad(settings.data), read_predictions(settings.predictions)
     version = settings.version or ("1.1" if all(example.answers for example in examples) else "2.0")
-    missing = _missing(examples, predictions)
+    missing = sum(example.id not in predictions for example in examples)
     if version == "1.1":
         if settings.null_odds:
             raise UserError("--null_odds is for version 2.0; version 1.1 has an answer to every question")
@@ -48,10 +48,6 @@ def score(settings: ScoreSettings) -> dict[str, float]:
     _warn(missing, "are left out; the official script stops with a KeyError")
     odds = read_null_odds(settings.null_odds) if settings.null_odds else None
     return evaluate_v2(examples, predictions, odds, settings.na_prob_thresh)
-
-
-def _missing(examples: list[SquadExample], predictions: dict[str, str]) -> int:
-    return sum(example.id not in predictions for example in examples)
 
 
 def _warn(missing: int, what: str) -> None:

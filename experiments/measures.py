@@ -71,7 +71,11 @@ def common_examples(asked: Asked) -> dict[str, float]:
 
     A share of the documents that is larger holds out those of a smaller one, too, so that nobody was trained on them.
     """
-    figures = _figures(asked.run, asked.examples(asked.run.recipe.with_data(asked.scale.data)))
+    run, data = asked.run, asked.examples(asked.run.recipe.with_data(asked.scale.data))
+    loaded, settings = load(run.model_folder), run.settings(data)
+    # As many examples as its training looks at.
+    steps = settings.max_eval_steps
+    figures = evaluate(loaded.model, str(data), settings.eval_batch_size, steps, loaded.tokenizer)
     return {"common_loss": figures["masked_lm_loss"], "common_accuracy": figures["masked_lm_accuracy"]}
 
 
@@ -101,7 +105,7 @@ def _task(name: str) -> Callable[[Asked], dict[str, float]]:
 
 def early_exit(asked: Asked) -> dict[str, float]:
     """Fine-tunes on SST-2 with exits, and lets rows leave by patience (Zhou et al. 2020): `tasks.exit_scores`."""
-    return tasks.exit_scores(asked.run, asked.scale, "sst2", asked.tasks_dir / tasks.FOLDERS["sst2"])
+    return tasks.exit_scores(asked.run, asked.scale, asked.tasks_dir / tasks.FOLDERS["early_exit"])
 
 
 def settings_of(measure: str, scale: Scale, tasks_dir: Path | None = None) -> dict[str, Any]:
@@ -116,14 +120,8 @@ def settings_of(measure: str, scale: Scale, tasks_dir: Path | None = None) -> di
         return {"data": scale.data}
     if measure not in OF_TASKS:
         return {}
-    folder = tasks_dir / tasks.folder_of(measure) if tasks_dir else None
+    folder = tasks_dir / tasks.FOLDERS[measure] if tasks_dir else None
     return {"finetuning": scale.finetuning} | ({"files": tasks.digest(folder)} if folder else {})
-
-
-def _figures(run: Run, data: Path) -> dict[str, float]:
-    """Of the run's model, on as many held-out examples as its training looks at."""
-    loaded, settings = load(run.model_folder), run.settings(data)
-    return evaluate(loaded.model, str(data), settings.eval_batch_size, settings.max_eval_steps, loaded.tokenizer)
 
 
 MEASURES: dict[str, Callable[[Asked], dict[str, float]]] = {

@@ -1,9 +1,10 @@
 """The picture of a table: every run's held-out loss, a line for each row."""
 
 import io
+import statistics
 from collections.abc import Sequence
 
-from experiments.results import Result, Spread
+from experiments.results import Result
 from experiments.tables import Table
 from tfrecords.base.plotting import fonts_for, wrapped
 
@@ -25,7 +26,7 @@ def picture(table: Table, results: Sequence[Result]) -> bytes:
         axes = figure.subplots()
         for place, row in enumerate(rows):
             losses = [result.masked_lm_loss for result in results if result.row == row.name]
-            mean = Spread.of(losses).mean
+            mean = statistics.fmean(losses)
             if place == 0:
                 axes.axvline(mean, color="0.8", zorder=0)
             axes.plot(losses, [place] * len(losses), "o", color=f"C{place % 10}", markersize=5, alpha=0.8)

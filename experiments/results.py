@@ -1,15 +1,13 @@
-"""The results of a table as rows of a CSV file, and their means and spreads."""
+"""The results of a table as rows of a CSV file."""
 
 import csv
 import dataclasses
-import math
-import statistics
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from tfrecords.base import files
+from albert_tf.tasks.tables import write_table
 from tfrecords.base.errors import UserError
 
 
@@ -62,11 +60,7 @@ def write_results(results: Sequence[Result], path: Path) -> None:
     """Writes a CSV file, a line for each run; figures have six digits, what was not measured is empty."""
     lines = [result.named for result in results]
     columns = list(dict.fromkeys(name for line in lines for name in line if name != "timed_on" or line[name]))
-    with files.replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for line in lines:
-            writer.writerow([_text(line.get(column)) for column in columns])
+    write_table(path, columns, ([_text(line.get(column)) for column in columns] for line in lines))
 
 
 def read_results(path: Path) -> list[Result]:
@@ -97,22 +91,3 @@ def _text(value: object) -> str:
 
 def _plain(hint: object) -> type:
     return next(kind for kind in (*typing.get_args(hint), hint) if kind is not type(None))
-
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """Holds the mean over seeds and their sample standard deviation, NaN for a single seed.
-
-    >>> Spread.of([1.0, 2.0, 3.0])
-    Spread(mean=2.0, deviation=1.0, count=3)
-    """
-
-    mean: float
-    deviation: float
-    count: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Self:
-        """Makes it of the values of the seeds."""
-        deviation = statistics.stdev(values) if len(values) > 1 else math.nan
-        return cls(statistics.fmean(values), deviation, len(values))

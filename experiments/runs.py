@@ -1,7 +1,6 @@
 """One run: a row's recipe trained from a seed, and what came of it."""
 
 import collections
-import csv
 import dataclasses
 import json
 from importlib import metadata
@@ -73,7 +72,7 @@ class Run:
     def _differences(self) -> list[str]:
         """What the run noted of its settings and is not the recipe's; what it did not note counts as equal."""
         paths = self.model_folder / run_folder.RUN_FILE, self.folder / _CONFIG
-        began, config = (files.read_json(path) if path.is_file() else {} for path in paths)
+        began, config = map(files.read_object, paths)
         training = dataclasses.asdict(self.settings(Path()))
         free = {*FREE_ON_RESUME, *_PATHS}
         if not training["gradient_accumulation_steps"]:
@@ -140,8 +139,7 @@ class Run:
         pretrain(self.settings(data), free=(*FREE_ON_RESUME, *_PATHS))
         # What is measured is the newest model, not the best of its checkpoints: rows are compared after equal updates.
         save_keras(run_folder.load_checkpoint(self.model_folder), self.model_folder / MODEL_FILE, optimizer=False)
-        with open(self.model_folder / run_folder.HISTORY_FILE, newline="", encoding="utf-8") as file:
-            history = list(csv.DictReader(file))
+        history = run_folder.History(self.model_folder).rows
         held_out = {name.removeprefix("val_"): value for name, value in history[-1].items() if name.startswith("val_")}
         seconds = sum(float(row["seconds"]) for row in history)
         parameters = load(self.model_folder).model.count_params()

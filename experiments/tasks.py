@@ -17,13 +17,14 @@ from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.training.batches import evaluation_batches
 from albert_tf.training.finetuning import FREE_ON_RESUME, finetune
 from albert_tf.training.preparation import prepare
+from experiments.columns import TASKS
 from experiments.runs import Run
 from experiments.tables import Scale
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
-# The tasks, and the folders of their files as GLUE has them.
-FOLDERS = {"sst2": "SST-2", "cola": "CoLA", "mrpc": "MRPC", "rte": "RTE", "stsb": "STS-B"}
+# By measure, the folder of its task's files.
+FOLDERS = TASKS | {"early_exit": TASKS["sst2"]}
 # How many steps in a row an answer stays the same before a row leaves.
 PATIENCES = (1, 2, 3, 6)
 # The model to start from is the run's own, wherever it lies.
@@ -36,7 +37,7 @@ def score(run: Run, scale: Scale, task: str, data_dir: Path) -> float:
     Args:
         run: that is done.
         scale: whose `finetuning` says how.
-        task: of FOLDERS.
+        task: of `columns.TASKS`.
         data_dir: of its files.
     """
     settings = _settings(run, scale, task, data_dir)
@@ -47,14 +48,14 @@ def score(run: Run, scale: Scale, task: str, data_dir: Path) -> float:
     return found
 
 
-def exit_scores(run: Run, scale: Scale, task: str, data_dir: Path) -> dict[str, float]:
-    """Fine-tunes with a head after every step and lets rows leave when the answer stays the same.
+def exit_scores(run: Run, scale: Scale, data_dir: Path) -> dict[str, float]:
+    """Fine-tunes on SST-2 with a head after every step and lets rows leave when the answer stays the same.
 
     Returns:
         exit_score_all of all steps; and for each patience of PATIENCES exit_score_N and the mean of the steps that rows
         took, exit_steps_N.
     """
-    settings = dataclasses.replace(_settings(run, scale, task, data_dir), early_exit=True)
+    settings = dataclasses.replace(_settings(run, scale, "sst2", data_dir), early_exit=True)
     folder, prepared = finetune(settings, free=_FREE_ON_RESUME), prepare(settings)
     model, split = load(folder).model, prepared.evaluation[0]
     found = {}
@@ -98,14 +99,9 @@ def check(scale: Scale, measures: Sequence[str], tasks_dir: Path | None) -> None
         UserError: the scale's settings are none of a fine-tuning, or a task has no folder.
     """
     scale.finetuning_settings(task="sst2", data_dir="data", output_dir="task", init_from="model", seed=1)
-    for folder in [tasks_dir / folder_of(measure) for measure in measures] if tasks_dir else []:
+    for folder in [tasks_dir / FOLDERS[measure] for measure in measures] if tasks_dir else []:
         if not folder.is_dir():
             raise UserError(f"no folder '{folder}'; --tasks_dir names the one that GLUE's folders are in")
-
-
-def folder_of(measure: str) -> str:
-    """Names the folder of the task that a measure is of."""
-    return FOLDERS["sst2" if measure == "early_exit" else measure]
 
 
 @functools.cache

@@ -5,7 +5,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
@@ -44,14 +44,13 @@ def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
     return distances
 
 
-def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:
-    """Writes a line for each model and step."""
+def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Any]], form: str = ".6f") -> None:
+    """Writes a line for each model and step, a NamedTuple whose first field is its number."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["model", *Distance._fields])
-        for name, distances in curves.items():
-            for distance in distances:
-                writer.writerow([name, distance.step, *(f"{value:.6f}" for value in distance[1:])])
+        writer.writerow(["model", *next(iter(curves.values()))[0]._fields])
+        for name, steps in curves.items():
+            writer.writerows([name, number, *(f"{value:{form}}" for value in values)] for number, *values in steps)
 
 
 def write_plot(path: str | os.PathLike, curves: dict[str, Sequence[Distance]]) -> None:

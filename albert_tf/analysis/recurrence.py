@@ -1,6 +1,5 @@
 """Runs repeated blocks beyond their trained depth."""
 
-import csv
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 from matplotlib.figure import Figure
 
+from albert_tf.analysis import distances
 from albert_tf.analysis.distances import load_compared
 from albert_tf.checkpoints.variables import encoder_of
 from albert_tf.choices import LONGEST_PERIOD
@@ -164,11 +164,7 @@ def report(name: str, found: Recurrence) -> str:
 
 def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
     """Writes a line for each model and run."""
-    with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["model", *BlockRun._fields])
-        for name, found in recurrences.items():
-            writer.writerows([name, run.step, *(f"{value:.6g}" for value in run[1:])] for run in found.runs)
+    distances.write_csv(path, {name: found.runs for name, found in recurrences.items()}, ".6g")
 
 
 def write_plot(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:

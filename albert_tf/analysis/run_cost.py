@@ -6,7 +6,7 @@ from typing import Any
 from albert_tf.analysis.cost import flops
 from albert_tf.config import AlbertConfig
 from albert_tf.extensions.equilibrium import repeated_segment
-from albert_tf.layers.depth import segments
+from albert_tf.layers.depth import Segment, segments
 from albert_tf.permutation import objective as permutation
 
 # Of the forward pass: itself, and a backward pass that is two such.
@@ -24,7 +24,11 @@ def inference_flops(config: AlbertConfig, length: int, result: Mapping[str, floa
     True
     """
     fixed, step = _parts(config, length)
-    return fixed + step * (config.num_steps + _extra_steps(config, result))
+    steps = config.num_steps
+    if config.equilibrium_solver != "none":
+        run = _repeated_run(config)
+        steps += (result["equilibrium_steps"] - run.repeats) * len(run.steps)
+    return fixed + step * steps
 
 
 def training_flops(
@@ -46,9 +50,9 @@ def training_flops(
         if settings.get("objective") == "permutation":
             more = permutation.forward_flops(config, length, predictions, settings)
         return rows * _TRAINING * (fixed + step * config.num_steps + more)
-    solved = result["equilibrium_steps"] * _repeated(config)
-    others = config.num_steps - segments(config)[repeated_segment(config)].repeats * _repeated(config)
-    with_gradient = others + config.equilibrium_phantom_steps * _repeated(config)
+    run = _repeated_run(config)
+    solved = result["equilibrium_steps"] * len(run.steps)
+    with_gradient = config.num_steps + (config.equilibrium_phantom_steps - run.repeats) * len(run.steps)
     return rows * (_TRAINING * (fixed + step * with_gradient) + step * solved)
 
 
@@ -59,11 +63,5 @@ def _parts(config: AlbertConfig, length: int) -> tuple[float, float]:
     return fixed, (work.total - fixed) / config.num_steps
 
 
-def _repeated(config: AlbertConfig) -> int:
-    return len(segments(config)[repeated_segment(config)].steps)
-
-
-def _extra_steps(config: AlbertConfig, result: Mapping[str, float]) -> float:
-    if config.equilibrium_solver == "none":
-        return 0.0
-    return (result["equilibrium_steps"] - segments(config)[repeated_segment(config)].repeats) * _repeated(config)
+def _repeated_run(config: AlbertConfig) -> Segment:
+    return segments(config)[repeated_segment(config)]

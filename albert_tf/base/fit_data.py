@@ -55,7 +55,7 @@ def _check_kind(values: Any, name: str, no_strings: str) -> None:
     if is_text or "string" in dtype or dtype.startswith(("<U", "|S", "object")):
         raise UserError(f"{name}: {no_strings}")
     if isinstance(values, (list, tuple)):
-        raise UserError(f"{name}: a {_kind(values)} is not read; give an array, rows filled up to one length")
+        raise UserError(f"{name}: a {type(values).__name__} is not read; give an array, rows filled up to one length")
     if "Ragged" in type(values).__name__:
         raise UserError(
             f"{name}: a RaggedTensor is not read; give {name}.to_tensor(), and as input_mask"
@@ -64,19 +64,15 @@ def _check_kind(values: Any, name: str, no_strings: str) -> None:
 
 
 def _of_list(features: Any) -> str:
+    kind = type(features).__name__
     if any(_is_array(values) and len(values.shape) > 1 for values in features):
         return (
-            f"features: a {_kind(features)} of {len(features)} arrays is not read; name them, such as"
+            f"features: a {kind} of {len(features)} arrays is not read; name them, such as"
             " {'input_ids': ids, 'input_mask': mask}"
         )
     return (
-        f"features: a {_kind(features)} is not read; give an array of ids, rows filled up to one length, or a dict of"
-        " such arrays"
+        f"features: a {kind} is not read; give an array of ids, rows filled up to one length, or a dict of such arrays"
     )
-
-
-def _kind(values: Any) -> str:
-    return type(values).__name__
 
 
 def _is_array(values: Any) -> bool:

@@ -25,7 +25,7 @@ def training_state(model: keras.Model) -> dict[str, Any]:
             adapters[path] = {"rank": layer.lora_rank, "alpha": layer.lora_alpha}
         if not layer.trainable:
             layers.append(path)
-        weights += [f"{path}/{weight.name}" for weight in _own_weights(layer) if not weight.trainable]
+        weights += [f"{path}/{weight.name}" for weight in layer._trainable_variables if not weight.trainable]
     frozen = {"layers": layers, "weights": weights}
     return ({"adapters": adapters} if adapters else {}) | ({"frozen": frozen} if layers or weights else {})
 
@@ -39,7 +39,7 @@ def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, lis
     for path, layer in layers_by_path(model):
         if path in layers:
             layer._trainable = False  # The property would freeze the inner layers, too.
-        for weight in _own_weights(layer):
+        for weight in layer._trainable_variables:
             if f"{path}/{weight.name}" in weights:
                 weight.trainable = False
 
@@ -58,7 +58,3 @@ def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layer
             yield from below(f"{path}/{inner.name}", inner)
 
     yield from below("", model)
-
-
-def _own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
-    return layer._trainable_variables

@@ -74,7 +74,9 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
         config = encoder_of(model).config
     family = _family_in(tensors, config)
     exits = len(plan(config)) if "classifiers.0.weight" in tensors else 0
-    sources = _sources(config, family, _prefix(tensors, _PREFIXES[family]), exits, "classifier.weight" in tensors)
+    has_prefix = any(name.startswith(_PREFIXES[family]) for name in tensors)
+    prefix = _PREFIXES[family] if has_prefix else ""
+    sources = _sources(config, family, prefix, exits, "classifier.weight" in tensors)
     if family in _HEADS_WITH_POOLER and "classifier.out_proj.weight" in tensors:
         _make_pooler_of_head(sources, tensors)
     if family == "xlnet":
@@ -242,7 +244,7 @@ def _sources(config: AlbertConfig, family: str, prefix: str, exits: int, is_tagg
     if exits:
         layers |= {f"exit_{i}": f"classifiers.{i}" for i in range(exits - 1)}
         layers["classifier"] = f"classifiers.{exits - 1}"
-    return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
+    return sources | layer_sources(layers, "{layer}.{part}", kernel="weight", gamma="weight", beta="bias")
 
 
 # The encoder's prefix in checkpoints with a head, and the prefix of class names.
@@ -301,10 +303,6 @@ def _check_activation(model: keras.Model, family: str, folder: str | os.PathLike
             " hidden_act says; its scores differ",
             *(folder, hidden_act),
         )
-
-
-def _prefix(tensors: dict[str, np.ndarray], prefix: str) -> str:
-    return prefix if any(name.startswith(prefix) for name in tensors) else ""
 
 
 def _drop_copies(tensors: dict[str, np.ndarray], sources: dict[str, Source], family: str) -> None:

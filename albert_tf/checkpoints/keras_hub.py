@@ -14,7 +14,7 @@ from albert_tf.checkpoints.variables import Source, build_model, check_published
 from albert_tf.config import AlbertConfig
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from tfrecords.base.errors import UserError, first_line
-from tfrecords.base.files import make_output_dir, read_json
+from tfrecords.base.files import make_output_dir, read_json, read_object
 
 
 def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
@@ -87,7 +87,7 @@ def _task(preset: Any) -> Any:
     keras_hub = library()
     if isinstance(preset, (str, os.PathLike)):
         described = Path(preset) / "task.json"
-        kind = read_json(described).get("class_name", "") if described.is_file() else ""
+        kind = read_object(described).get("class_name", "")
         try:
             _check_folder(Path(preset))
             if kind.endswith("TextClassifier"):
@@ -140,38 +140,29 @@ _OFFSET = 2
 
 
 def _config(backbone: Any) -> AlbertConfig:
-    if not hasattr(backbone, "num_segments"):
-        return AlbertConfig(
-            **AlbertConfig.named("roberta_base").to_dict()
-            | dict(
-                vocab_size=backbone.vocabulary_size,
-                embedding_size=backbone.hidden_dim,
-                hidden_size=backbone.hidden_dim,
-                num_hidden_layers=backbone.num_layers,
-                num_attention_heads=backbone.num_heads,
-                intermediate_size=backbone.intermediate_dim,
-                hidden_dropout_prob=backbone.dropout,
-                attention_probs_dropout_prob=backbone.dropout,
-                max_position_embeddings=backbone.max_sequence_length + _OFFSET,
-            )
-        )
-    is_bert = not hasattr(backbone, "embedding_dim")
-    table = backbone.token_embedding.embeddings
-    return AlbertConfig(
-        vocab_size=table.shape[0],
-        embedding_size=table.shape[1],
+    rows, width = backbone.token_embedding.embeddings.shape
+    sizes = dict(
+        vocab_size=rows,
+        embedding_size=width,
         hidden_size=backbone.hidden_dim,
         num_hidden_layers=backbone.num_layers,
-        num_hidden_groups=1 if is_bert else backbone.num_groups,
-        inner_group_num=1 if is_bert else backbone.num_inner_repetitions,
-        sharing="none" if is_bert else "all",
         num_attention_heads=backbone.num_heads,
         intermediate_size=backbone.intermediate_dim,
         hidden_dropout_prob=backbone.dropout,
         attention_probs_dropout_prob=backbone.dropout,
         max_position_embeddings=backbone.max_sequence_length,
+    )
+    if not hasattr(backbone, "num_segments"):
+        sizes["max_position_embeddings"] += _OFFSET
+        return AlbertConfig.named("roberta_base").replace(**sizes)
+    is_bert = not hasattr(backbone, "embedding_dim")
+    return AlbertConfig(
+        **sizes,
+        num_hidden_groups=1 if is_bert else backbone.num_groups,
+        inner_group_num=1 if is_bert else backbone.num_inner_repetitions,
+        sharing="none" if is_bert else "all",
         type_vocab_size=backbone.num_segments,
-        always_project=not is_bert and table.shape[1] == backbone.hidden_dim,
+        always_project=not is_bert and width == backbone.hidden_dim,
     )
 
 

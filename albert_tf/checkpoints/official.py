@@ -68,20 +68,16 @@ def save_official(model: keras.Model, directory: str | os.PathLike, name: str = 
     config = encoder_of(model).config
     sources = sources_for(config)
     tensors = extract(model, sources)
-    is_xlnet = config.position_type == "relative"
-    values = xlnet.config_values(config, "official") if is_xlnet else {}
-    directory = make_output_dir(directory)
-    if is_xlnet:
-        write_tensors(directory / name, xlnet.stacked(xlnet.unflattened(tensors, config), config))
-        write_json(directory / "xlnet_config.json", values)
-        return str(directory / name)
-    write_tensors(directory / name, tensors)
-    is_bert = mentions(tensors, "/layer_0/")
-    if config.sharing == "none" and not is_bert:
-        values = config.to_dict() | {"num_hidden_groups": config.num_hidden_layers}
+    if config.position_type == "relative":
+        kind, values = "xlnet", xlnet.config_values(config, "official")
+        tensors = xlnet.stacked(xlnet.unflattened(tensors, config), config)
     else:
-        values = config.to_dict()
-    write_json(directory / ("bert_config.json" if is_bert else "albert_config.json"), values)
+        kind, values = "bert" if mentions(tensors, "/layer_0/") else "albert", config.to_dict()
+        if config.sharing == "none" and kind == "albert":
+            values["num_hidden_groups"] = config.num_hidden_layers
+    directory = make_output_dir(directory)
+    write_tensors(directory / name, tensors)
+    write_json(directory / f"{kind}_config.json", values)
     return str(directory / name)
 
 

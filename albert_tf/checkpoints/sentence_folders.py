@@ -8,7 +8,6 @@ from typing import Any
 import keras
 
 from albert_tf.checkpoints.tensor_files import read_tensors
-from albert_tf.checkpoints.variables import Source, layer_sources
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
 from tfrecords.base import files, hub
@@ -263,14 +262,10 @@ def _weights(path: Path) -> Path:
 
 
 def _fill(layer: keras.layers.Dense, tensors: Mapping[str, Any], folder: Path) -> None:
-    wanted = layer_sources({layer.name: "linear"}, "{layer}.{part}", kernel="weight")
     for variable in layer.variables:
-        source: Source = wanted[f"{layer.name}/{variable.name}"]
-        tensor = tensors.get(source.name)
-        tensor = tensor.T if tensor is not None and source.transposed else tensor
+        name = {"kernel": "linear.weight", "bias": "linear.bias"}[variable.name]
+        tensor = tensors[name].T if name in tensors else None
         if tensor is None or tensor.shape != tuple(variable.shape) or len(tensors) != len(layer.variables):
             found = ", ".join(f"{name} {value.shape}" for name, value in tensors.items())
-            raise UserError(
-                f"a Dense of '{folder}' has {found}; its config.json asks for {source.name} {variable.shape}"
-            )
+            raise UserError(f"a Dense of '{folder}' has {found}; its config.json asks for {name} {variable.shape}")
         variable.assign(tensor)

@@ -80,13 +80,13 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     embeddings = encoder.embeddings
     tables = {f"embeddings/{name}": getattr(embeddings, name, None) for name in (*TABLES, MASK_EMBEDDING)}
     variables = {name: table for name, table in tables.items() if table is not None}
-    layers = {"embeddings/layer_norm": embeddings.layer_norm} if embeddings.layer_norm is not None else {}
-    if encoder.final_norm is not None:
-        layers["final_norm"] = encoder.final_norm
-    if encoder.pooler is not None:
-        layers["pooler"] = encoder.pooler
-    if embeddings.projection is not None:
-        layers["embeddings/projection"] = embeddings.projection
+    parts = {
+        "embeddings/layer_norm": embeddings.layer_norm,
+        "final_norm": encoder.final_norm,
+        "pooler": encoder.pooler,
+        "embeddings/projection": embeddings.projection,
+    }
+    layers = {name: layer for name, layer in parts.items() if layer is not None}
     for kind in ("attention", "feed_forward"):
         for i, half in enumerate(encoder.halves_of(kind)):
             layers |= {f"{kind}_{i}/{name}": half.product(name) for name in half.names}

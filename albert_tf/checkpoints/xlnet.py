@@ -19,8 +19,12 @@ _BIASES = {"content_bias": "r_w_bias", "position_bias": "r_r_bias", "segment_bia
 _STACKED = {**_BIASES, "segment_embeddings": "seg_embed"}
 _TF1 = "model/transformer"
 _JOINT = {
-    **{"start": "start_logits.dense", "end_hidden": "end_logits.dense_0", "end_norm": "end_logits.LayerNorm"},
-    **{"end": "end_logits.dense_1", "answer_hidden": "answer_class.dense_0", "answer": "answer_class.dense_1"},
+    "start": "start_logits.dense",
+    "end_hidden": "end_logits.dense_0",
+    "end_norm": "end_logits.LayerNorm",
+    "end": "end_logits.dense_1",
+    "answer_hidden": "answer_class.dense_0",
+    "answer": "answer_class.dense_1",
 }
 
 
@@ -45,7 +49,7 @@ def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> d
         layers |= _halves(i, scope, ".", "layer_norm")
         own |= _attention(i, f"{scope}.rel_attn.", "")
         own |= {f"attention_{i}/{ours}": Source(f"{scope}.rel_attn.{name}") for ours, name in _STACKED.items()}
-    return own | layer_sources(layers, "{layer}.{part}", kernel="weight", bias="bias", gamma="weight", beta="bias")
+    return own | layer_sources(layers, "{layer}.{part}", kernel="weight", gamma="weight", beta="bias")
 
 
 def official_sources(config: AlbertConfig) -> dict[str, Source]:
@@ -128,15 +132,13 @@ def is_official(names: Any) -> bool:
 
 def config_values(config: AlbertConfig, where: str) -> dict[str, Any]:
     """Returns the configuration with the keys of transformers or, for `where` "official", of XLNet's code."""
-    fields = {ours: theirs for theirs, ours in NAMES.items() if theirs not in ("n_token", "d_head")}
     if where == "official":
         if config.hidden_act not in ("gelu", "relu"):
             raise UserError(f"XLNet's code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'")
-        own = {"d_model": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
-        own |= {"n_token": "vocab_size", "d_inner": "intermediate_size", "ff_activation": "hidden_act"}
-        values = {theirs: getattr(config, ours) for theirs, ours in own.items()}
+        names = ("d_model", "n_layer", "n_head", "n_token", "d_inner", "ff_activation")
+        values = {name: getattr(config, NAMES[name]) for name in names}
         return values | {"d_head": config.head_size, "untie_r": True}
-    values = {theirs: getattr(config, ours) for ours, theirs in fields.items()}
+    values = {theirs: getattr(config, ours) for theirs, ours in NAMES.items() if theirs not in ("n_token", "d_head")}
     values |= {"d_head": config.head_size, "untie_r": True, "bi_data": False, "same_length": False}
     values["ff_activation"] = {"gelu": "gelu_new", "gelu_erf": "gelu"}.get(config.hidden_act, config.hidden_act)
     values |= {"clamp_len": config.clamp_length or -1, "mem_len": config.memory_length or None}

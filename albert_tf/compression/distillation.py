@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -89,6 +88,7 @@ class TextDistillation(Training):
 
     name = "distillation"
     free = FREE_ON_RESUME
+    remedy = "lower --learning_rate"
 
     def __init__(self, settings: CompressSettings, lesson: Lesson, quality: Quality, devices: Devices, started: float):
         super().__init__(settings, devices, lesson.config, lesson.tokenizer, started)
@@ -147,16 +147,8 @@ class TextDistillation(Training):
         rows = self.lesson.train
         return f", {len(rows):,} rows of {int(rows.lengths.sum()):,} tokens"
 
-    def phases(self) -> list[Phase]:
-        return [Phase(0, self.settings.num_train_steps)]
-
     def batches(self, phase: Phase, step: int) -> Callable:
         return reader(self.train, self.settings, step)
-
-    def check(self, figures: dict[str, float]) -> None:
-        super().check(figures)
-        if not math.isfinite(figures["loss"]):
-            raise UserError(f"the loss is {figures['loss']} after step {self.step}; lower --learning_rate")
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
         settings, held_out = self.settings, self.lesson.held_out

@@ -167,7 +167,7 @@ def _measured(settings: CompressSettings, work: CompressionInput, folder: Path, 
     key = {"cut": list(map(str, work.cut)), "teacher": digest_of(work.teacher), "quality": work.quality.name}
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
-    known = files.read_json(path) if path.is_file() else {}
+    known = files.read_object(path)
     rows = [TableRow(**row) for row in known["rows"]] if known.get("key") == key else []
     left = list(_table_rows(settings, work))[len(rows) :]
     say = functools.partial(print, flush=True) if is_chief else lambda line: None

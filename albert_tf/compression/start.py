@@ -84,8 +84,9 @@ def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | 
         size = DEFAULT_SIZE if is_wide and config.hidden_size > DEFAULT_SIZE else 0
     shares = config.sharing == "none" and config.inner_group_num == 1 and kept > 1
     written = settings.plan or (f"1x{kept}" if shares else "none")
+    layers = tuple((number + 1) * config.num_hidden_layers // kept - 1 for number in range(kept))
     cut = CompressionPlan(
-        _evenly(config.num_hidden_layers, kept), 0 if size == config.embedding_size else size,
+        layers, 0 if size == config.embedding_size else size,
         *("" if written == "none" else written, 0 if written == "none" else settings.lora_rank),
         *(settings.lora_target, settings.block, settings.align, settings.intermediate_size),
     )  # fmt: skip
@@ -197,10 +198,6 @@ def _without_unread_pooler(model: Any) -> Any:
 
 def _no_plan(config: AlbertConfig, layers: int) -> dict[str, Any]:
     return {"num_hidden_groups": min(config.num_hidden_groups, layers), "random_depth_min": 0}
-
-
-def _evenly(layers: int, kept: int) -> tuple[int, ...]:
-    return tuple((number + 1) * layers // kept - 1 for number in range(kept))
 
 
 def _shared_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:

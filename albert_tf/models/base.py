@@ -20,12 +20,35 @@ from tfrecords.base.errors import UserError
 _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
-class EncoderModel(BaseModel):
-    """A model on an AlbertEncoder, `encoder`, which it serializes.
+class HolderModel(BaseModel):
+    """A model that holds another model, in the attribute that `holds` names, and serializes it."""
+
+    holds = "model"
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        # Keras leaves a model with a `compile` of its own uncompiled.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
+        return count(x, sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), self.holds: keras.saving.serialize_keras_object(getattr(self, self.holds))}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return super().from_config({**config, cls.holds: keras.saving.deserialize_keras_object(config[cls.holds])})
+
+
+class EncoderModel(HolderModel):
+    """A model on an AlbertEncoder, `encoder`.
 
     `pooler` says whether an encoder made from an AlbertConfig has one.
     """
 
+    holds = "encoder"
     # The default of `compile` for fine-tuning.
     learning_rate = 2e-5
 
@@ -68,12 +91,6 @@ class EncoderModel(BaseModel):
         if is_lora and self.optimizer is not None:
             _warn_of_low_rate(self.optimizer)
 
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        # Keras leaves a model with a `compile` of its own uncompiled.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.optimizer is not None and self.built:
-            self.optimizer.build(self.trainable_variables)
-
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
@@ -85,9 +102,6 @@ class EncoderModel(BaseModel):
         loss = self._compile_loss(y, y_pred, sample_weight) * part.scale(divisor_of(self.loss))
         added = [self._aggregate_additional_loss(one) for one in self.losses]
         return loss + sum(added) * part.scale("rows") if added else loss
-
-    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        return count(x, sample_weight)
 
     def with_added_losses(self, loss: Tensor) -> Tensor:
         self.encoder.measure()
@@ -103,13 +117,6 @@ class EncoderModel(BaseModel):
     def head_variables(self) -> dict[str, keras.Variable]:
         """Returns the variables outside the encoder by their names in checkpoints."""
         return {}
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return super().from_config({**config, "encoder": keras.saving.deserialize_keras_object(config["encoder"])})
 
 
 def variables_of(prefix: str, layer: keras.layers.Layer) -> dict[str, keras.Variable]:

@@ -200,7 +200,7 @@ class AlbertMultipleChoice(DenseHeadModel):
         choices, length = ops.shape(features["input_ids"])[1:]
         names = features.keys() & {"input_ids", "input_mask", "segment_ids", "position_ids", "sequence_ids"}
         rows = {name: ops.reshape(features[name], (-1, length)) for name in sorted(names)}
-        return ops.reshape(super().call(rows, training=training), (-1, choices))
+        return ops.reshape(super().call(rows, training), (-1, choices))
 
 
 def _is_of_classes(model: keras.Model) -> bool:

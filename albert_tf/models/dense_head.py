@@ -22,7 +22,6 @@ class DenseHeadModel(EncoderModel):
     """
 
     needs_pooler = True
-    early_exit = False
 
     def __init__(
         self,
@@ -67,17 +66,9 @@ class DenseHeadModel(EncoderModel):
         # RoBERTa's head also has dropout before its tanh layer (transformers RobertaClassificationHead).
         return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
-    def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
-        """Returns logits for the features of AlbertEncoder.
-
-        With `early_exit`, `every_step` asks for the logits of every depth step; None: only in training.
-        """
-        if self.early_exit and (training if every_step is None else every_step):
-            return self._every_step(features, training)
+    def call(self, features: Any, training: bool = False) -> Any:
+        """Returns logits for the features of AlbertEncoder."""
         return self.logits(self.head, self.vectors(features, training), training)
-
-    def _every_step(self, features: Any, training: bool) -> Any:
-        raise NotImplementedError
 
     def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:
         return ops.cast(head(self.dropout(vectors, training=training)), "float32")

@@ -14,7 +14,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name
 from albert_tf.models.dense_head import DenseHeadModel
-from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements
+from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements, tokens_and_threshold
 from albert_tf.models.whole_batch import share_of_batch
 from tfrecords.base.errors import UserError
 
@@ -78,12 +78,12 @@ class EarlyExitModel(DenseHeadModel):
         early_exit: bool | LearnedExit | Mapping[str, float] = False,
         **kwargs: Any,
     ):
-        config = getattr(encoder, "config", encoder)
-        inner_heads = config.num_steps - 1 if early_exit and isinstance(config, AlbertConfig) else 0
+        config, inner_heads = getattr(encoder, "config", encoder), 0
         exits = LearnedExit(**early_exit) if isinstance(early_exit, Mapping) else early_exit
         learned: Any = exits if isinstance(exits, LearnedExit) else None
         if early_exit and isinstance(config, AlbertConfig):
             check_exits(config)
+            inner_heads = config.num_steps - 1
         if learned and not inner_heads:
             raise UserError("a model of 1 step has nothing to learn about when to leave; leave out LearnedExit")
         super().__init__(encoder, units, dropout, inner_heads, learned and learned.prior, **kwargs)
@@ -120,8 +120,7 @@ class EarlyExitModel(DenseHeadModel):
         how = ExitRule(self.exit_kind, rule, tolerance)
         check_exit(how, self)
         states, features = self._states(features, False), by_name(features)
-        mask = ops.cast(features.get("input_mask", ops.ones_like(features["input_ids"])), "bool")
-        threshold = ops.broadcast_to(ops.cast(threshold, "float32"), ops.shape(mask)[:1])
+        mask, threshold = tokens_and_threshold(features, threshold)
         evidence = list[Tensor]()
         if how.name == "movement":
             evidence = movements(how, states, mask)
@@ -129,7 +128,13 @@ class EarlyExitModel(DenseHeadModel):
             evidence = ops.unstack(self._gates(states), axis=1)
         return leave(how, self._exits(states, False), evidence, mask, threshold)
 
-    def _every_step(self, features: Any, training: bool) -> list[Tensor] | dict[str, Any]:
+    def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
+        """Returns logits for the features of AlbertEncoder.
+
+        With `early_exit`, `every_step` asks for the logits of every depth step; None: only in training.
+        """
+        if not (self.early_exit and (training if every_step is None else every_step)):
+            return super().call(features, training)
         states = self._states(features, training)
         logits = self._exits(states, training)
         return logits if self.exit_gate is None else {"logits": logits, "gates": self._gates(states)}
@@ -140,7 +145,8 @@ class EarlyExitModel(DenseHeadModel):
         loss = super().compute_loss
         if isinstance(y_pred, dict):
             log_p = log_exit_probabilities(y_pred["gates"])
-            divergence = ops.sum(ops.exp(log_p) * (log_p - ops.cast(self._log_prior(), "float32")), axis=1)
+            log_prior = self.learned_exit.log_prior(len(self.exit_heads))
+            divergence = ops.sum(ops.exp(log_p) * (log_p - ops.cast(log_prior, "float32")), axis=1)
             logits, y, weights = _stacked(y_pred["logits"], y, ops.exp(log_p), sample_weight)
             expected = loss(x, y, logits, weights, training=training)
             return expected + self.learned_exit.beta * share_of_batch(ops.mean(divergence))
@@ -168,9 +174,6 @@ class EarlyExitModel(DenseHeadModel):
     def _gates(self, states: list[Tensor]) -> Tensor:
         firsts = [state[:, 0] for state in states[:-1]]
         return ops.stack([self.exit_gate(now, before) for before, now in itertools.pairwise(firsts)], axis=1)
-
-    def _log_prior(self) -> list[float]:
-        return self.learned_exit.log_prior(len(self.exit_heads))
 
 
 def check_exit(rule: ExitRule, model: keras.Model) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from keras import ops
 
@@ -86,6 +87,12 @@ class ExitRule:
             return evidence < threshold, left
         left = left + (1 - left) * ops.sigmoid(evidence)
         return left > threshold, left
+
+
+def tokens_and_threshold(features: dict[str, Tensor], threshold: Any) -> tuple[Tensor, Tensor]:
+    """Returns where the tokens are, bool [batch, sequence], and a threshold for each row, float32 [batch]."""
+    mask = ops.cast(features.get("input_mask", ops.ones_like(features["input_ids"])), "bool")
+    return mask, ops.broadcast_to(ops.cast(threshold, "float32"), ops.shape(mask)[:1])
 
 
 def movement(state: Tensor, before: Tensor, mask: Tensor) -> Tensor:

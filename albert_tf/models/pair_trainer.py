@@ -1,17 +1,17 @@
 """Training of an embedder on pairs of texts."""
 
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
 from albert_tf.base import Tensor
-from albert_tf.base.model import BaseModel
 from albert_tf.choices import PAIR_LOSSES
 from albert_tf.layers.encoder import AlbertEncoder
+from albert_tf.models.base import HolderModel
 from albert_tf.models.pair_losses import PairLoss
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.whole_batch import Divisors, count, current_part, share_of_batch
+from albert_tf.models.whole_batch import current_part, share_of_batch
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
 
@@ -21,7 +21,7 @@ _FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class PairTrainer(BaseModel):
+class PairTrainer(HolderModel):
     """Holds the embedder `model` and trains it on the batches of `TextPairs`.
 
     A batch in parts or over several devices has the loss and gradients of the whole batch: the vectors of all parts are
@@ -64,11 +64,6 @@ class PairTrainer(BaseModel):
         if optimizer == "auto":
             optimizer = AdamWeightDecay(2e-5, global_clipnorm=1.0)
         super().compile(optimizer=optimizer, **kwargs)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        # Keras leaves a model with a `compile` of its own uncompiled.
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
 
     def call(self, features: dict[str, Tensor], training: bool = False) -> Tensor:
         """Returns the vectors of each row's texts, float32 [batch, texts, dimensions].
@@ -120,13 +115,6 @@ class PairTrainer(BaseModel):
     def _loss(self, vectors: Tensor, targets: Tensor = None) -> Tensor:
         return self.pair_loss(vectors[:, 0], vectors[:, 1:], targets)
 
-    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        return count(x, sample_weight)
-
     def get_config(self) -> dict[str, Any]:
         loss = {name: getattr(self.pair_loss, name) for name in self.pair_loss.__dataclass_fields__}
-        return {**super().get_config(), "model": keras.saving.serialize_keras_object(self.model), "loss": loss}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return super().from_config({**config, "model": keras.saving.deserialize_keras_object(config["model"])})
+        return {**super().get_config(), "loss": loss}

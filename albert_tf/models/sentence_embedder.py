@@ -11,7 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import by_name, summary_tokens
 from albert_tf.models.base import EncoderModel, variables_of
-from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements
+from albert_tf.models.exit_rules import ExitRule, check_exits, leave, movements, tokens_and_threshold
 from albert_tf.models.heads import POOLINGS, pool, unit_length
 from tfrecords.base.errors import UserError
 
@@ -88,8 +88,7 @@ class AlbertSentenceEmbedder(EncoderModel):
         check_exits(self.encoder.config)
         rule, features = ExitRule("states", "movement"), by_name(features)
         states = self.encoder(features, output_hidden_states=True)["hidden_states"]
-        mask = ops.cast(features.get("input_mask", ops.ones_like(features["input_ids"])), "bool")
-        threshold = ops.broadcast_to(ops.cast(threshold, "float32"), ops.shape(mask)[:1])
+        mask, threshold = tokens_and_threshold(features, threshold)
         left = leave(rule, states[1:], movements(rule, states, mask), mask, threshold)
         return {"embedding": self._pooled(left["logits"], features), "steps": left["steps"]}
 

@@ -1,20 +1,20 @@
 """Knowledge distillation on plain text."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
 from albert_tf.base import Tensor
 from albert_tf.base.layers import gather_positions
-from albert_tf.base.model import BaseModel
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.layers.padded import LayerKernels
+from albert_tf.models.base import HolderModel
 from albert_tf.models.heads import mean_pool, unit_length
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.models.sentence_embedder import AlbertSentenceEmbedder
-from albert_tf.models.whole_batch import Divisors, count, current_part, share_of_batch
+from albert_tf.models.whole_batch import current_part, share_of_batch
 
 # Features of the encoder among those of a batch, and of what a teacher computed before.
 _OF_ENCODER = ("input_ids", "input_mask", "segment_ids")
@@ -24,7 +24,7 @@ OF_VECTORS = frozenset({"vectors", "similarities"})
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
-class TextStudent(BaseModel):
+class TextStudent(HolderModel):
     """Trains the student `model` to match a teacher's representations of text.
 
     After loading a saved student call `learn_from` again. The model returns errors by loss term, float32 [batch]; the
@@ -90,7 +90,7 @@ class TextStudent(BaseModel):
         return {"vectors": own, "told_vectors": self._told_of(features, ["similarities"])["vectors"]}
 
     def compute_output_shape(self, input_shape: Any = None) -> dict[str, tuple]:
-        return {name: (None,) for name in self.lessons}
+        return dict.fromkeys(self.lessons, (None,))
 
     def call(self, features: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
         """Returns the errors against the teacher, by loss term.
@@ -118,9 +118,6 @@ class TextStudent(BaseModel):
         loss = sum(self.lesson_weights[name] * ops.mean(distance) for name, distance in y_pred.items())
         return share_of_batch(loss)
 
-    def loss_divisors(self, x: Any, y: Any = None, sample_weight: Tensor = None) -> Divisors:
-        return count(x, sample_weight)
-
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Tensor = None) -> dict[str, Any]:
         for mean in self._means:
             mean.update_state(y_pred[mean.name])
@@ -131,12 +128,7 @@ class TextStudent(BaseModel):
         return results | {"loss": sum(self.lesson_weights[mean.name] * results[mean.name] for mean in self._means)}
 
     def get_config(self) -> dict[str, Any]:
-        own = {"weights": self.lesson_weights, "map_states": self.map_states}
-        return {**super().get_config(), "model": keras.saving.serialize_keras_object(self.model)} | own
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        return super().from_config({**config, "model": keras.saving.deserialize_keras_object(config["model"])})
+        return {**super().get_config(), "weights": self.lesson_weights, "map_states": self.map_states}
 
 
 def representations(

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from albert_tf.tasks.encodings import check_encoding
 from albert_tf.tasks.table_files import no_table_hint
 from albert_tf.tasks.table_format import SEPARATED
 from albert_tf.tasks.tables import DataRow, Table, read_table
-from albert_tf.tasks.values import names_of, tagged_words, text_of
+from albert_tf.tasks.values import check_known, names_of, tagged_words, text_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import JSON_LINES, ending
 
@@ -45,6 +46,17 @@ class FileOptions:
     split_seed: int = 0
     known: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, settings: Any) -> "FileOptions":
+        """Returns the options that a command's settings give, for its --data_file."""
+        names = [field.name for field in dataclasses.fields(cls) if hasattr(settings, field.name)]
+        return cls(settings.data_file, **{name: getattr(settings, name) for name in names})
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of texts."""
+        return tuple(filter(None, (self.text_column, self.second_text_column)))
+
 
 @dataclasses.dataclass(frozen=True)
 class DataFile:
@@ -61,10 +73,6 @@ class DataFile:
     held_out: np.ndarray
     repeated: int
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return _texts(self.options)
-
     def table(self, split: str) -> Table | None:
         if split not in ("train", "dev"):
             return None
@@ -76,7 +84,7 @@ class DataFile:
 
     def __str__(self) -> str:
         options, name = self.options, os.path.basename(self.options.path)
-        texts = " and ".join(map(repr, self.texts))
+        texts = " and ".join(map(repr, options.texts))
         there = {name: count for name, count in self.labels.items() if count}
         parts = [f"{name} {count:,}" for name, count in itertools.islice(there.items(), 12)]
         parts += [f"{len(there) - 12:,} more"] * (len(there) > 12)
@@ -140,20 +148,11 @@ def _opened(options: FileOptions, _state: tuple[int, int]) -> DataFile:
     if not options.known:
         check_labels(options.task, path, label, counts, len(labels))
     names = options.known or ordered_labels(options.task, counts)
-    groups, group_of_row = np.unique(keys, return_inverse=True)
     held_out = np.full(len(keys), options.dev_fraction == 1)
     if 0 < options.dev_fraction < 1:
-        held_out = hold_out(group_of_row, labels, options.dev_fraction)
-        if not held_out.any():
-            raise UserError(
-                f"'{path}': --dev_fraction={options.dev_fraction} of {len(keys)} rows with {len(groups)} different "
-                "texts holds out none; give more rows, or --dev_fraction=0 to measure nothing"
-            )
-    return DataFile(options, decimal_comma, {name: counts[name] for name in names}, held_out, len(keys) - len(groups))
-
-
-def _texts(options: FileOptions) -> tuple[str, ...]:
-    return tuple(filter(None, (options.text_column, options.second_text_column)))
+        held_out = some_held_out(path, keys, labels, options.dev_fraction, "texts")
+    repeated = len(keys) - len(np.unique(keys))
+    return DataFile(options, decimal_comma, {name: counts[name] for name in names}, held_out, repeated)
 
 
 def _read(options: FileOptions, decimal_comma: bool = False) -> Table:
@@ -166,31 +165,48 @@ def _with_points(rows: Iterator[DataRow], column: str) -> Iterator[DataRow]:
 
 
 def _required(options: FileOptions, decimal_comma: bool = False) -> Table:
-    return _read(options, decimal_comma).require((*_texts(options), options.label_column), MEND_COLUMNS)
+    return _read(options, decimal_comma).require((*options.texts, options.label_column), MEND_COLUMNS)
 
 
 def _scan(options: FileOptions, decimal_comma: bool) -> tuple[np.ndarray, list[tuple[str, ...]]]:
     table = _required(options, decimal_comma)
-    seed, keys, labels, known = str(options.split_seed).encode(), [], [], set(options.known)
+    keys, labels, known = [], [], dict.fromkeys(options.known)
     shared: dict[tuple[str, ...], tuple[str, ...]] = {}
     for row in table.rows:
         texts, found = _texts_and_labels(table, row, options)
-        if known and (unknown := [name for name in found if name not in known]):
-            raise table.wrong(
-                row, f"{options.label_column} '{unknown[0]}' is none of those trained on: {', '.join(options.known)}"
-            )
-        text = "\0".join(" ".join(text.split()).casefold() for text in texts)
-        keys.append(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=seed).digest(), "big"))
+        if known:
+            check_known(table, row, options.label_column, found, known)
+        keys.append(text_key(texts, options.split_seed))
         labels.append(shared.setdefault(found, found))
     return np.array(keys, np.uint64), labels
+
+
+def text_key(texts: Sequence[str], seed: int) -> int:
+    """Returns a 64-bit hash, equal for texts that differ in case and spaces alone."""
+    text = "\0".join(" ".join(text.split()).casefold() for text in texts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8, key=str(seed).encode()).digest(), "big")
 
 
 def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple[list[str], tuple[str, ...]]:
     if options.task == "tagging":
         words, tags = tagged_words(table, row, options.text_column, options.label_column)
         return [" ".join(words)], tuple(sorted(set(tags)))
-    texts = [text_of(table, row, column) for column in _texts(options)]
+    texts = [text_of(table, row, column) for column in options.texts]
     return texts, names_of(options.task, table, row, options.label_column)
+
+
+def some_held_out(
+    path: Path, keys: np.ndarray, labels: Sequence[Sequence[str]], fraction: float, what: str
+) -> np.ndarray:
+    """Returns `hold_out` of rows with `keys` of their texts; UserError, which says `what` they are, if it is none."""
+    groups, group_of_row = np.unique(keys, return_inverse=True)
+    held_out = hold_out(group_of_row, labels, fraction)
+    if not held_out.any():
+        raise UserError(
+            f"'{path}': --dev_fraction={fraction} of {len(keys)} rows with {len(groups)} different {what} holds out "
+            "none; give more rows, or --dev_fraction=0 to measure nothing"
+        )
+    return held_out
 
 
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:

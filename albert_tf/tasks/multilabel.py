@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -14,9 +13,9 @@ from albert_tf.models.classifiers import AlbertClassifier
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.metrics import f1
 from albert_tf.tasks.rows import FeatureRows
-from albert_tf.tasks.tables import DataRow, Table, write_table
-from albert_tf.tasks.text_task import TextExample, TextTask, indices
-from albert_tf.tasks.values import labels_of
+from albert_tf.tasks.tables import DataRow, Table
+from albert_tf.tasks.text_task import TextExample, TextTask
+from albert_tf.tasks.values import check_known, labels_of
 
 # A label is predicted if its probability is above.
 THRESHOLD = 0.5
@@ -28,9 +27,7 @@ class MultilabelTask(TextTask):
 
     def _label(self, table: Table, row: DataRow) -> tuple[int, ...]:
         names = labels_of(table, row, self.label_column)
-        if unknown := [name for name in names if name not in self.label_names]:
-            known = ", ".join(self.label_names)
-            raise table.wrong(row, f"label '{unknown[0]}' is none of those trained on: {known}")
+        check_known(table, row, "label", names, self.label_names)
         return tuple(sorted(list(self.label_names).index(name) for name in names))
 
     def _targets(self, examples: Sequence[TextExample]) -> tuple[str, np.ndarray]:
@@ -60,22 +57,9 @@ class MultilabelTask(TextTask):
     def predictions(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
         return np.asarray(outputs, np.float64) > np.log(THRESHOLD / (1 - THRESHOLD))
 
-    def write_predictions(
-        self,
-        folder: Path,
-        split: str,
-        examples: Sequence[TextExample],
-        rows: FeatureRows,
-        outputs: Sequence[np.ndarray],
-    ) -> list[Path]:
-        is_labelled = split not in self.test_splits
-        header = [self.index_name, "prediction", *["label"] * is_labelled, *(f"logit:{name}" for name in self.labels)]
-        lines = []
-        for index, example, given, logits in zip(indices(examples), examples, self.predictions(outputs), outputs):
-            labels = [np.flatnonzero(given), *[example.label] * is_labelled]
-            names = [json.dumps([self.labels[one] for one in numbers], ensure_ascii=False) for numbers in labels]
-            lines.append([index, *names, *(repr(float(logit)) for logit in logits)])
-        return [write_table(folder / f"{split}.tsv", header, lines)]
+    def _shown(self, value: np.ndarray | tuple[int, ...]) -> str:
+        numbers = np.flatnonzero(value) if isinstance(value, np.ndarray) else value
+        return json.dumps([self.labels[one] for one in numbers], ensure_ascii=False)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"threshold": THRESHOLD}

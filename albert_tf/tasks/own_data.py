@@ -33,16 +33,19 @@ def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = N
     settings, data_file = resolve_data(settings, trained)
     if data_file:
         return file_task(data_file)
-    splits = _splits(settings, trained)
-    labels = _labels(settings, trained)
+    folder = Path(settings.data_dir)
+    if trained is None:
+        train_file(folder)
+    stems = own_stems(folder)
+    splits = {split: SplitFile(stems.get(split, split)) for split in OWN_STEMS}
     columns = tuple(filter(None, (settings.text_column, settings.second_text_column)))
-    return _make(settings.task, columns, settings.label_column, labels, Path(settings.data_dir), splits, None)
+    return _make(settings.task, columns, settings.label_column, _labels(settings, trained), folder, splits, None)
 
 
 def file_task(data_file: DataFile, label_names: Mapping[str, str] | None = None) -> Task:
     """Makes the task for a file; `label_names` maps the file's class names to the model's."""
     options, labels = data_file.options, label_names or tuple(data_file.labels)
-    return _make(options.task, data_file.texts, options.label_column, labels, Path(options.path).parent, {}, data_file)
+    return _make(options.task, options.texts, options.label_column, labels, Path(options.path).parent, {}, data_file)
 
 
 def _make(
@@ -56,7 +59,7 @@ def _make(
 ) -> Task:
     names = labels if isinstance(labels, Mapping) else {name: name for name in labels}
     if kind == "tagging":
-        return TaggingTask(folder, columns[0], label_column, splits, DEFAULTS, tuple(names), data_file=data_file)
+        return TaggingTask(folder, columns[0], label_column, splits, DEFAULTS, tuple(names), data_file)
     make = MultilabelTask if kind == "multilabel" else TextTask
     return make(
         name=kind,
@@ -69,16 +72,8 @@ def _make(
         metrics=_METRICS[kind],
         defaults=DEFAULTS,
         splits=splits,
-        mend_columns=MEND_COLUMNS,
         data_file=data_file,
     )
-
-
-def _splits(settings: FinetuningSettings, trained: Mapping[str, Any] | None) -> dict[str, SplitFile]:
-    if trained is None:
-        train_file(Path(settings.data_dir))
-    found = own_stems(Path(settings.data_dir))
-    return {split: SplitFile(found.get(split, split)) for split in OWN_STEMS}
 
 
 def _labels(settings: FinetuningSettings, trained: Mapping[str, Any] | None) -> tuple[str, ...]:

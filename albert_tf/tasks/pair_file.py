@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 
 from albert_tf.choices import PAIR_LOSSES
 from albert_tf.tasks.columns import optional_column
-from albert_tf.tasks.data_file import FileOptions, columns_of, hold_out
+from albert_tf.tasks.data_file import FileOptions, columns_of, some_held_out, text_key
 from albert_tf.tasks.table_files import find_table, own_stems, train_file
 from albert_tf.tasks.tables import DataRow, Table, read_table
 from albert_tf.tasks.values import number_of, text_of
@@ -84,7 +83,7 @@ def open_pairs(settings: Any) -> PairData:
     """Finds the columns of --data_file or --data_dir, chooses a loss, and checks every row."""
     folder = getattr(settings, "data_dir", "")
     if not folder:
-        columns_of(FileOptions(settings.data_file, encoding=settings.encoding))
+        columns_of(FileOptions.of(settings))
         files = {"train": Path(settings.data_file)}
     else:
         folder = Path(folder)
@@ -104,30 +103,22 @@ def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _s
     encoding = flags["encoding"] if dev_fraction or flags["encoding"] else None
     data = _with_columns(path, read_table(path, encoding=encoding).columns, flags)
     data = dataclasses.replace(data, files=dict(files), encoding=encoding)
-    anchors = [_key(example.texts[0], split_seed) for example in data.examples("train") or ()]
+    anchors = [text_key(example.texts[:1], split_seed) for example in data.examples("train") or ()]
     for split in data.files:
         for _ in data.examples(split) or ():  # Its errors come before any training.
             pass
     if not dev_fraction:
         return dataclasses.replace(data, rows=len(anchors))
-    groups, group_of_row = np.unique(np.array(anchors, np.uint64), return_inverse=True)
-    held_out = hold_out(group_of_row, [("",)] * len(anchors), dev_fraction)
-    if not held_out.any():
-        raise UserError(
-            f"'{path}': --dev_fraction={dev_fraction} of {len(anchors)} rows with {len(groups)} different anchors "
-            "holds out none; give more rows, or --dev_fraction=0 to measure nothing"
-        )
+    keys, labels = np.array(anchors, np.uint64), [("",)] * len(anchors)
+    held_out = some_held_out(path, keys, labels, dev_fraction, "anchors")
     return dataclasses.replace(data, held_out=held_out, rows=len(anchors))
-
-
-def _key(text: str, seed: int) -> int:
-    same = " ".join(text.split()).casefold()
-    return int.from_bytes(hashlib.blake2b(same.encode(), digest_size=8, key=str(seed).encode()).digest(), "big")
 
 
 def keys_of(examples: Sequence[PairExample]) -> np.ndarray:
     """Returns text hashes, int64 [rows, texts], equal for texts that differ in case and spaces alone."""
-    return np.array([[_key(text, 0) for text in example.texts] for example in examples], np.uint64).astype(np.int64)
+    return np.array([[text_key([text], 0) for text in example.texts] for example in examples], np.uint64).astype(
+        np.int64
+    )
 
 
 def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) -> PairData:

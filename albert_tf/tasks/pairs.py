@@ -1,6 +1,7 @@
 """Training of an embedder on pairs of texts."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from albert_tf.tasks.pair_file import PairData, PairExample, keys_of, open_pairs
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, text_rows
 from albert_tf.tasks.settings import FinetuningSettings
 from albert_tf.tasks.tables import write_table
-from albert_tf.tasks.task import Hyperparameters, Task, listed
+from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.training.batches import batches_per_epoch, epoch_order, padding
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
@@ -45,7 +46,8 @@ def pair_rows(
 
     `texts` are the columns: anchors, positives, negatives.
     """
-    anchors, *documents = ([prompt + text for text in column] for prompt, column in zip(_each(prompts, texts), texts))
+    prompt_of_column = itertools.chain(prompts[:1], itertools.repeat(prompts[1]))
+    anchors, *documents = ([prompt + text for text in column] for prompt, column in zip(prompt_of_column, texts))
     rows = text_rows(tokenizer, [anchors], max_seq_length)
     if not documents:
         return rows
@@ -56,10 +58,6 @@ def pair_rows(
     }
     truncation = sum((column.truncation for column in columns), rows.truncation)
     return dataclasses.replace(rows, tokens=tokens, truncation=truncation)
-
-
-def _each(prompts: tuple[str, str], texts: Sequence) -> list[str]:
-    return [prompts[0], *[prompts[1]] * (len(texts) - 1)]
 
 
 def _side_by_side(columns: Sequence[RaggedArray], fill: int) -> RaggedArray:
@@ -122,13 +120,12 @@ class TextPairs(keras.utils.PyDataset):
         values = {} if targets is None else {TARGETS: np.asarray(targets, "float32").reshape(len(texts[0]), -1)}
         keys = keys_of([PairExample(row) for row in zip(*texts)]) if targets is None else None
         self.rows = dataclasses.replace(rows, values=values, keys=keys)
+        batches_per_epoch(self.rows, self.batch_size)
+        self._padded = padding(self.rows, self.max_seq_length)
         self.epoch = -1
         self.on_epoch_end()
 
     def on_epoch_end(self) -> None:
-        if self.epoch == -1:
-            batches_per_epoch(self.rows, self.batch_size)
-            self._padded = padding(self.rows, self.max_seq_length)
         self.epoch += 1
         self._batches = epoch_order(self.rows.sizes, self.batch_size, self.seed, self.epoch, keys=self.rows.keys)
 
@@ -141,7 +138,7 @@ class TextPairs(keras.utils.PyDataset):
 
 
 @dataclasses.dataclass(frozen=True)
-class PairsTask(Task):
+class PairsTask(StreamedTask):
     """Training of an embedder on a table of pairs; where a prompt is None, the model's is used."""
 
     data: PairData
@@ -162,10 +159,8 @@ class PairsTask(Task):
 
     @property
     def main_metric(self) -> str:
-        return "spearman" if self.data.score and self.loss.name == "cosent" else self._ranked
-
-    @property
-    def _ranked(self) -> str:
+        if self.data.score and self.loss.name == "cosent":
+            return "spearman"
         return "cosine" if self.loss.name == "mse" else "mrr"
 
     def files(self) -> list[Path]:
@@ -196,9 +191,6 @@ class PairsTask(Task):
         if width != teacher.dimensions:
             layers.append({"units": teacher.dimensions, "activation": "linear", "use_bias": True})
         return head | {"projections": layers, "normalize": teacher.normalize}
-
-    def read(self, split: str) -> list[PairExample] | None:
-        return listed(self.stream(split))
 
     def stream(self, split: str) -> Iterator[PairExample] | None:
         return self.data.examples(split)
@@ -275,9 +267,7 @@ def pairs_task(settings: FinetuningSettings) -> PairsTask:
     data = open_pairs(settings)
     dims = tuple(int(width) for width in settings.matryoshka_dims.split(",") if width)
     loss = PairLoss(data.loss, settings.temperature or PairLoss.temperature, settings.symmetric, settings.margin, dims)
-    teacher = None
-    if settings.teacher:
-        teacher = load(settings.teacher)
+    teacher = load(settings.teacher) if settings.teacher else None
     return PairsTask(data, loss, settings.query_prompt, settings.document_prompt, teacher)
 
 

@@ -42,12 +42,12 @@ class RaceTask(Task):
     """Multiple choice on the official {train,dev,test}/{middle,high}/*.txt, or all.txt there."""
 
     data_dir: Path
-    name: str = "race"
-    kind: str = "multiple_choice"
-    inputs: tuple[str, ...] = ("article", "question", "options")
-    labels: tuple[str, ...] | None = None
-    main_metric: str = "accuracy"
-    defaults: Hyperparameters = DEFAULTS
+
+    name, kind = "race", "multiple_choice"
+    inputs = ("article", "question", "options")
+    labels = None
+    main_metric = "accuracy"
+    defaults = DEFAULTS
 
     def read(self, split: str) -> list[RaceExample] | None:
         examples = []

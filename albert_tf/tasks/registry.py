@@ -13,12 +13,14 @@ from albert_tf.tasks.squad.task import SquadTask
 from albert_tf.tasks.task import Task
 from tfrecords.base.errors import UserError
 
+
+def _squad_task(settings: FinetuningSettings) -> SquadTask:
+    return SquadTask(settings.task, settings.data_dir, settings.span_head, settings.exclude_ids)
+
+
 TASKS: dict[str, Callable[[FinetuningSettings], Task]] = {
-    **{name: lambda settings: glue_task(settings.task, settings.data_dir) for name in GLUE},
-    **{
-        name: lambda settings: SquadTask(settings.task, settings.data_dir, settings.span_head, settings.exclude_ids)
-        for name in ("squad1", "squad2")
-    },
+    **dict.fromkeys(GLUE, lambda settings: glue_task(settings.task, settings.data_dir)),
+    **dict.fromkeys(("squad1", "squad2"), _squad_task),
     "pairs": pairs_task,
     "race": lambda settings: RaceTask(Path(settings.data_dir)),
     **dict.fromkeys(OWN_KINDS, own_task),

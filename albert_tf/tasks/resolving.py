@@ -27,30 +27,25 @@ def resolve_data(
                 f"--data_file={settings.data_file} is for {', '.join(OWN_KINDS)} and pairs; give "
                 f"--task={settings.task} the folder of its files by --data_dir"
             )
-        columns = {"text_column": settings.text_column or "text", "label_column": settings.label_column or "label"}
-        return dataclasses.replace(settings, **columns), None
+        return _with_usual_columns(settings), None
     if settings.task == "tagging" and settings.second_text_column:
         raise UserError("--task=tagging takes one text; leave out --second_text_column")
     if not settings.data_file:
         found = _resolved_folder(settings)
         check_columns(found.text_column, found.second_text_column, found.label_column)
         return found, None
-    data_file = open_data_file(
-        FileOptions(
-            path=settings.data_file,
-            task=settings.task,
-            text_column=settings.text_column,
-            second_text_column=settings.second_text_column,
-            label_column=settings.label_column,
-            encoding=settings.encoding,
-            dev_fraction=settings.dev_fraction if trained is None else 1.0,
-            split_seed=settings.split_seed,
-            known=() if trained is None else tuple(trained["labels"] or ()),
-        )
-    )
+    options = FileOptions.of(settings)
+    if trained is not None:
+        options = dataclasses.replace(options, dev_fraction=1.0, known=tuple(trained["labels"] or ()))
+    data_file = open_data_file(options)
     found = data_file.options
     columns = {"task": found.task, "text_column": found.text_column, "label_column": found.label_column}
     return dataclasses.replace(settings, **columns), data_file
+
+
+def _with_usual_columns(settings: FinetuningSettings) -> FinetuningSettings:
+    columns = {"text_column": settings.text_column or "text", "label_column": settings.label_column or "label"}
+    return dataclasses.replace(settings, **columns)
 
 
 def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
@@ -60,8 +55,7 @@ def _resolved_folder(settings: FinetuningSettings) -> FinetuningSettings:
     path = find_table(folder, "train") if settings.task else train_file(folder)
     if path is None:
         # A model predicts, and each file is compared with these names.
-        columns = {"text_column": settings.text_column or "text", "label_column": settings.label_column or "label"}
-        return dataclasses.replace(settings, **columns)
+        return _with_usual_columns(settings)
     names = read_table(path).columns
     label = settings.label_column or find_column(path, names, "label")
     text = settings.text_column or find_column(path, names, "text")

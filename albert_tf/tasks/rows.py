@@ -220,18 +220,15 @@ def weigh(rows: FeatureRows, labels: Sequence[str] | None, class_weights: str) -
         weights = np.ones(len(labels))
         for pair in class_weights.split(","):
             name, _, value = pair.rpartition("=")
-            number = _number(name or pair, labels)
-            weights[number] = _weight(value, class_weights)
+            name = name or pair
+            if name not in labels:
+                raise UserError(
+                    f"--class_weights names '{name}', which is none of {', '.join(labels)}; give balanced, or "
+                    "name=weight"
+                )
+            weights[list(labels).index(name)] = _weight(value, class_weights)
     values = rows.values | {"class_weight": weights[classes].astype(np.float32)}
     return dataclasses.replace(rows, values=values, weight="class_weight")
-
-
-def _number(name: str, labels: Sequence[str]) -> int:
-    if name not in labels:
-        raise UserError(
-            f"--class_weights names '{name}', which is none of {', '.join(labels)}; give balanced, or name=weight"
-        )
-    return list(labels).index(name)
 
 
 def _weight(value: str, class_weights: str) -> float:

@@ -14,8 +14,6 @@ from absl import logging
 
 from albert_tf.tasks import parquet
 from albert_tf.tasks.encodings import decoded_lines
-from albert_tf.tasks.table_files import SUFFIXES as SUFFIXES
-from albert_tf.tasks.table_files import find_table as find_table
 from albert_tf.tasks.table_format import PUBLISHED, TableFormat, find_format, other_separator
 from tfrecords.base import files
 from tfrecords.base.errors import UserError

@@ -17,11 +17,12 @@ from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.rows import FeatureRows, RaggedArray, features_of, on_host
-from albert_tf.tasks.tables import DataRow, Table, find_table, read_table
-from albert_tf.tasks.task import Hyperparameters, Task, listed
+from albert_tf.tasks.table_files import find_table
+from albert_tf.tasks.tables import DataRow, Table, read_table
+from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.tasks.text_task import SplitFile
 from albert_tf.tasks.truncation import Truncation
-from albert_tf.tasks.values import tagged_words, words_of
+from albert_tf.tasks.values import check_known, tagged_words, words_of
 from tfrecords.base import files
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
@@ -42,7 +43,7 @@ class TaggedRows(FeatureRows):
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggingTask(Task):
+class TaggingTask(StreamedTask):
     """Tags words; words and tags are lists, or texts split at white space.
 
     A word's tag is predicted at its first token (BERT, section 5.3). If all tags are O, B-... or I-..., entities are
@@ -55,10 +56,10 @@ class TaggingTask(Task):
     splits: Mapping[str, SplitFile]
     defaults: Hyperparameters
     labels: tuple[str, ...]
-    name: str = "tagging"
-    kind: str = "tagging"
-    needs_pooler: bool = False
     data_file: DataFile | None = None
+
+    name = kind = "tagging"
+    needs_pooler = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -72,21 +73,18 @@ class TaggingTask(Task):
     def main_metric(self) -> str:
         return "f1" if self.has_entities else "accuracy"
 
-    def _table(self, split: str) -> Table | None:
-        if self.data_file:
-            return self.data_file.table(split)
-        path = find_table(self.data_dir, self.splits[split].stem)
-        return None if path is None else read_table(path)
+    def _path(self, split: str) -> Path | None:
+        return find_table(self.data_dir, self.splits[split].stem)
 
     def files(self) -> list[Path]:
-        found = (find_table(self.data_dir, file.stem) for file in self.splits.values() if not self.data_file)
-        return [path for path in found if path]
-
-    def read(self, split: str) -> list[TaggedExample] | None:
-        return listed(self.stream(split))
+        return [] if self.data_file else list(filter(None, map(self._path, self.splits)))
 
     def stream(self, split: str) -> Iterator[TaggedExample] | None:
-        table = self._table(split)
+        if self.data_file:
+            table = self.data_file.table(split)
+        else:
+            path = self._path(split)
+            table = path and read_table(path)
         if table is None:
             return None
         labelled = split not in self.test_splits
@@ -115,9 +113,7 @@ class TaggingTask(Task):
         if not labelled:
             return TaggedExample(words_of(table, row, self.text_column), None)
         words, tags = tagged_words(table, row, self.text_column, self.label_column)
-        unknown = [tag for tag in tags if tag not in self.labels]
-        if unknown:
-            raise table.wrong(row, f"tag '{unknown[0]}' is none of those trained on: {', '.join(self.labels)}")
+        check_known(table, row, "tag", tags, self.labels)
         return TaggedExample(words, [self.labels.index(tag) for tag in tags])
 
     def rows(

@@ -109,6 +109,9 @@ class Task(abc.ABC):
         }
 
 
-def listed(examples: Iterable[Any] | None) -> list[Any] | None:
-    """Returns the examples as a list, or None."""
-    return None if examples is None else list(examples)
+class StreamedTask(Task):
+    """A task that defines `stream` instead of `read`."""
+
+    def read(self, split: str) -> list[Any] | None:
+        examples = self.stream(split)
+        return None if examples is None else list(examples)

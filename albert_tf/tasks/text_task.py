@@ -13,11 +13,12 @@ from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
 from albert_tf.models.early_exit import LearnedExit
 from albert_tf.tasks.cells import listed as listed_cell
-from albert_tf.tasks.data_file import DataFile
+from albert_tf.tasks.data_file import MEND_COLUMNS, DataFile
 from albert_tf.tasks.metrics import METRICS
 from albert_tf.tasks.rows import FeatureRows, text_rows
-from albert_tf.tasks.tables import SUFFIXES, DataRow, Table, find_table, read_table, write_table
-from albert_tf.tasks.task import Hyperparameters, Task, listed
+from albert_tf.tasks.table_files import SUFFIXES, find_table
+from albert_tf.tasks.tables import DataRow, Table, read_table, write_table
+from albert_tf.tasks.task import Hyperparameters, StreamedTask
 from albert_tf.tasks.values import class_of, number_of, text_of
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -36,30 +37,28 @@ class TextExample(NamedTuple):
 
 
 class SplitFile(NamedTuple):
-    """The file of a split; `columns` is set if its columns differ from the training file's."""
+    """The file of a split; `header` names the columns of a file without a header line."""
 
     stem: str
     header: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
 
 
-class Submission(NamedTuple):
-    """A test split's answer file for GLUE; `raw` is the same file with the training file's class names."""
-
-    name: str
-    raw: bool = True
+def split_files(*splits: str) -> dict[str, SplitFile]:
+    """Returns the files of splits that are named like them."""
+    return {split: SplitFile(split) for split in splits}
 
 
 @dataclasses.dataclass(frozen=True)
-class TextTask(Task):
+class TextTask(StreamedTask):
     """Classification or regression of one or two texts in a table.
 
     Attributes:
         label_names: maps the file's class names to the model's, ordered by number; None for regression.
         metrics: names in METRICS; the first is the main one.
+        submissions: by test split, the name of its answer file for GLUE, which has the training file's class names.
         no_label: label of examples to skip.
         index_column: column of test files' row identifiers.
-        published: whether the files are GLUE's own, with unquoted cells.
+        published: whether the files are GLUE's own, with unquoted cells and some empty texts.
     """
 
     name: str
@@ -71,20 +70,15 @@ class TextTask(Task):
     label_names: Mapping[str, str] | None
     metrics: tuple[str, ...]
     defaults: Hyperparameters
-    splits: Mapping[str, SplitFile] = dataclasses.field(
-        default_factory=lambda: {split: SplitFile(split) for split in ("train", "dev", "test")}
-    )
+    splits: Mapping[str, SplitFile] = dataclasses.field(default_factory=lambda: split_files("train", "dev", "test"))
     evaluation_splits: tuple[str, ...] = ("dev",)
     test_splits: tuple[str, ...] = ("test",)
-    submissions: Mapping[str, Submission] = dataclasses.field(default_factory=dict)
+    submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     range: tuple[float, float] | None = None
     no_label: str | None = None
     skip_broken: bool = False
-    takes_empty: bool = False
     index_column: str | None = None
     published: bool = False
-    suffixes: tuple[str, ...] = SUFFIXES
-    mend_columns: str = "name the columns so"
     data_file: DataFile | None = None
 
     @property
@@ -99,36 +93,32 @@ class TextTask(Task):
     def main_metric(self) -> str:
         return self.metrics[0]
 
-    def files(self) -> list[Path]:
-        if self.data_file:
-            return []
-        found = (find_table(self.data_dir, file.stem, self.suffixes) for file in self.splits.values())
-        return [path for path in found if path]
+    def _path(self, split: str) -> Path | None:
+        return find_table(self.data_dir, self.splits[split].stem, (".tsv",) if self.published else SUFFIXES)
 
-    def read(self, split: str) -> list[TextExample] | None:
-        return listed(self.stream(split))
+    def files(self) -> list[Path]:
+        return [] if self.data_file else list(filter(None, map(self._path, self.splits)))
 
     def stream(self, split: str) -> Iterator[TextExample] | None:
         labelled = split not in self.test_splits
         if self.data_file:
-            table, columns = self.data_file.table(split), self.columns
+            table = self.data_file.table(split)
         else:
-            file = self.splits[split]
-            path = find_table(self.data_dir, file.stem, self.suffixes)
-            table = path and read_table(path, file.header, self.skip_broken and labelled, self.published)
-            columns = file.columns or self.columns
+            path, header = self._path(split), self.splits[split].header
+            table = path and read_table(path, header, self.skip_broken and labelled, self.published)
         if table is None:
             return None
-        table = table.require((*columns, self.label_column) if labelled else columns, self.mend_columns)
-        return self._examples(table, columns, labelled)
+        needed = (*self.columns, *[self.label_column] * labelled)
+        table = table.require(needed) if self.published else table.require(needed, MEND_COLUMNS)
+        return self._examples(table, labelled)
 
-    def _examples(self, table: Table, columns: Sequence[str], labelled: bool) -> Iterator[TextExample]:
+    def _examples(self, table: Table, labelled: bool) -> Iterator[TextExample]:
         count, lists = 0, []
         for row in table.rows:
             if labelled and self.no_label is not None and row.values[self.label_column] == self.no_label:
                 continue
             count += 1
-            texts = tuple(text_of(table, row, column, self.takes_empty) for column in columns)
+            texts = tuple(text_of(table, row, column, takes_empty=self.published) for column in self.columns)
             lists += [row.line for text in texts if not self.published and listed_cell(text) is not None]
             if labelled:
                 yield TextExample(texts, self._label(table, row), str(row.line) if self.data_file else None)
@@ -200,15 +190,15 @@ class TextTask(Task):
         rows: FeatureRows,
         outputs: Sequence[np.ndarray],
     ) -> list[Path]:
-        predictions = self.predictions(outputs)
-        header = [self.index_name, "prediction"] + (["label"] if split not in self.test_splits else [])
+        predictions, is_labelled = self.predictions(outputs), split not in self.test_splits
+        header = [self.index_name, "prediction", *["label"] * is_labelled]
         header += [f"logit:{name}" for name in self.labels or ()]
         lines = []
         names = indices(examples)
         for index, example, prediction, output in zip(names, examples, predictions, outputs):
-            line = [index, self._shown(prediction)]
-            line += [] if split in self.test_splits else [self._shown(example.label)]
-            lines.append(line + ([repr(float(logit)) for logit in output] if self.labels else []))
+            answers = [prediction, *[example.label] * is_labelled]
+            logits = output if self.labels else ()
+            lines.append([index, *map(self._shown, answers), *(repr(float(logit)) for logit in logits)])
         written = [write_table(folder / f"{split}.tsv", header, lines)]
         if split in self.submissions:
             written.append(self._submit(folder, self.submissions[split], names, predictions))
@@ -217,13 +207,13 @@ class TextTask(Task):
     def _shown(self, value: int | float) -> str:
         return f"{value:.9g}" if self.labels is None else self.labels[int(value)]
 
-    def _submit(self, folder: Path, submission: Submission, indices: Sequence[str], predictions: np.ndarray) -> Path:
+    def _submit(self, folder: Path, name: str, indices: Sequence[str], predictions: np.ndarray) -> Path:
         if self.label_names is None:
             answers = [f"{value:.3f}" for value in np.clip(predictions, *self.range)]
         else:
-            names = list(self.label_names if submission.raw else self.label_names.values())
+            names = list(self.label_names)
             answers = [names[value] for value in predictions]
-        path = files.make_output_dir(folder / "glue") / f"{submission.name}.tsv"
+        path = files.make_output_dir(folder / "glue") / f"{name}.tsv"
         return write_table(path, ["index", "prediction"], list(zip(indices, answers)))
 
 

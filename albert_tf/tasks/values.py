@@ -2,10 +2,12 @@
 
 import math
 import re
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from albert_tf.tasks import cells
 from albert_tf.tasks.tables import DataRow, Table
+from tfrecords.base.errors import UserError
 
 # The largest number that float32, in which models learn, holds.
 LARGEST = 3.4028234663852886e38
@@ -17,8 +19,18 @@ def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) 
     if not isinstance(value, str):
         raise table.wrong(row, f"{column} {value!r} is not a text")
     if not (value.strip() or takes_empty):
-        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
+        raise _empty(table, row, column)
     return value
+
+
+def _empty(table: Table, row: DataRow, column: str) -> UserError:
+    return table.wrong(row, f"{column} is empty", "fill it or remove the row")
+
+
+def check_known(table: Table, row: DataRow, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raises UserError for a name that is none of the `known` ones; `what` says what it names."""
+    if unknown := [name for name in names if name not in known]:
+        raise table.wrong(row, f"{what} '{unknown[0]}' is none of those trained on: {', '.join(known)}")
 
 
 def label_text(value: Any) -> str:
@@ -34,7 +46,7 @@ def class_of(table: Table, row: DataRow, column: str) -> str:
         raise table.wrong(row, f"{column} {value!r} is {kind}", "give each text one label, or --task=multilabel")
     # pandas writes NaN and null where a cell was empty.
     if value is None or value != value:
-        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
+        raise _empty(table, row, column)
     return label_text(value)
 
 
@@ -114,5 +126,5 @@ def names_of(kind: str, table: Table, row: DataRow, column: str) -> tuple[str, .
         return ()
     label = class_of(table, row, column)
     if not label.strip():
-        raise table.wrong(row, f"{column} is empty", "fill it or remove the row")
+        raise _empty(table, row, column)
     return (label,)

@@ -111,11 +111,12 @@ def whereabouts(strategy: str, devices: Devices) -> str:
     """Returns a line on a run's devices; "" for the strategy "none"."""
     if strategy == "none":
         return ""
+    shared = f"--strategy={strategy}: {devices.replicas} devices"
     if keras.backend.backend() == "jax":
-        return f"--strategy={strategy}: {devices.replicas} devices ({keras.distribution.list_devices()[0]}, ...)"
+        return f"{shared} ({keras.distribution.list_devices()[0]}, ...)"
     gpus = len(tf.config.list_logical_devices("GPU"))
     if gpus:
-        return f"--strategy={strategy}: {devices.replicas} devices, {gpus} GPUs here"
+        return f"{shared}, {gpus} GPUs here"
     cores = "the processor" if devices.replicas == 1 else f"{devices.replicas} processes or cuts of processors"
     return f"--strategy={strategy}: no GPU found here; it runs on {cores}"
 

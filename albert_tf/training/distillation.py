@@ -109,13 +109,10 @@ def _span_distance(given: dict, shown: dict, temperature: float):
     ]
     distance = sum(both) / 2
     if "answerable_logits" in given:
-        pairs = [ops.stack([logit, ops.zeros_like(logit)], axis=-1) for logit in _answerable(given, shown)]
+        logits = [output["answerable_logits"] for output in (given, shown)]
+        pairs = [ops.stack([logit, ops.zeros_like(logit)], axis=-1) for logit in logits]
         distance = distance + ops.mean(divergence(pairs[0], pairs[1], temperature)) / 2
     return distance
-
-
-def _answerable(*outputs: dict) -> list:
-    return [output["answerable_logits"] for output in outputs]
 
 
 def divergence(given, shown, temperature: float):

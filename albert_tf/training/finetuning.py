@@ -1,7 +1,6 @@
 """Fine-tuning on files of examples."""
 
 import dataclasses
-import math
 import statistics
 import time
 from collections.abc import Callable, Collection
@@ -92,15 +91,16 @@ def _finetune(
             return None
         if devices.is_chief:
             training.write_predictions()
-    if devices.is_chief:
-        splits = {split.name: split.rows.truncation for split in (*run.evaluation, *run.test)}
-        print(truncation_line({"train": run.train.truncation} | splits))
-    if len(folders) > 1 and devices.is_chief:
+    if not devices.is_chief:
+        return output_dir
+    splits = {split.name: split.rows.truncation for split in (*run.evaluation, *run.test)}
+    print(truncation_line({"train": run.train.truncation} | splits))
+    if len(folders) > 1:
         summarize(output_dir, folders, run.main_metric)
-    if devices.is_chief and run.evaluation:
+    # The few steps of a dry run say nothing of a model.
+    if run.evaluation and not settings.dryrun:
         metrics = (load_task(output_dir) or {}).get("metrics", {})
-        # The few steps of a dry run say nothing of a model.
-        if not settings.dryrun and (line := baseline_line(run.task, run.train, run.evaluation[0], metrics)):
+        if line := baseline_line(run.task, run.train, run.evaluation[0], metrics):
             print(line)
     return output_dir
 
@@ -195,19 +195,8 @@ class Finetuning(Training):
     def data_figures(self) -> dict[str, float]:
         return self.inputs.train.truncation.shares()
 
-    def phases(self) -> list[Phase]:
-        return [Phase(0, self.settings.num_train_steps)]
-
     def batches(self, phase: Phase, step: int) -> Callable:
         return reader(self.inputs.train, self.settings, step, self.settings.length_buckets)
-
-    def check(self, figures: dict[str, float]) -> None:
-        super().check(figures)
-        if not math.isfinite(figures["loss"]):
-            raise UserError(
-                f"the loss is {figures['loss']} after step {self.step}; "
-                "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
-            )
 
     def evaluate(self, phase: Phase) -> dict[str, float]:
         scores = {}

@@ -12,16 +12,18 @@ import numpy as np
 from albert_tf.layers.fused_attention import fused_attention
 from albert_tf.models.whole_batch import part_of
 from albert_tf.training.devices import Devices
+from albert_tf.training.steps import Steps
 
 # Batches that are transferred to the device while it computes.
 _AHEAD = 2
 
 
-class JaxSteps:
+class JaxSteps(Steps):
     """The JAX form of TensorFlowSteps; the model's variables are outdated until `sync`."""
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int = 1, fuses: bool = False):
-        self.model, self.devices, self.parts, self.fuses = model, devices, parts, fuses
+        super().__init__(model, devices, parts, surveys=parts > 1)
+        self.fuses = fuses
         distribution = keras.distribution.distribution()
         self._everywhere = None
         if distribution is not None:
@@ -32,10 +34,8 @@ class JaxSteps:
         self._update = jax.jit(self._update_model, donate_argnums=(0, 1), **options)
         self._evaluate = jax.jit(self._metrics_of, **options)
         self._count, self._survey = jax.jit(self._divisors_of, **options), jax.jit(self._surveyed, **options)
-        self._surveys = parts > 1 and getattr(model, "needs_survey", False)
         self._state: Any = None
         self._sums: Any = None
-        self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], Any], training: bool = False):
         """Returns a function that iterates over this process's share of training batches, or all evaluation batches."""
@@ -94,15 +94,6 @@ class JaxSteps:
         for variable, value in zip(self.model.metrics_variables, self._evaluate(trainable, others, metrics, batch)):
             variable.assign(value)
 
-    def running(self) -> dict[str, float]:
-        self.sync()
-        return {name: float(value) for name, value in self.model.get_metrics_result().items()}
-
-    def results(self) -> dict[str, float]:
-        figures = self.running()
-        self.model.reset_metrics()
-        return figures
-
     def shape(self, batch: Any) -> tuple[int, int]:
         ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
         return ids.size // ids.shape[-1], ids.shape[-1]
@@ -121,25 +112,20 @@ class JaxSteps:
 
     def _add_part(self, state, sums, batch, whole):
         trainable, others, optimizer, metrics = state
-        gradients, others, metrics = self._gradients(trainable, others, metrics, batch, whole)
-        sums = [total + gradient for total, gradient in zip(sums, gradients)]
-        return [trainable, others, optimizer, metrics], sums
 
-    def _update_model(self, state, sums, batch, whole):
-        trainable, others, optimizer, metrics = state
-        gradients, others, metrics = self._gradients(trainable, others, metrics, batch, whole)
-        if sums is not None:
-            gradients = [total + gradient for total, gradient in zip(sums, gradients)]
-            sums = [keras.ops.zeros_like(total) for total in sums]
-        trainable, optimizer = self.model.optimizer.stateless_apply(optimizer, gradients, trainable)
-        return [trainable, others, optimizer, metrics], sums
-
-    def _gradients(self, trainable, others, metrics, batch, whole):
         def loss_of(trainable):
             return self._forward(trainable, others, metrics, batch, training=True, whole=whole)
 
         (_, (others, metrics)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
-        return gradients, others, metrics
+        if sums is not None:
+            gradients = [total + gradient for total, gradient in zip(sums, gradients)]
+        return [trainable, others, optimizer, metrics], gradients
+
+    def _update_model(self, state, sums, batch, whole):
+        (trainable, others, optimizer, metrics), gradients = self._add_part(state, sums, batch, whole)
+        trainable, optimizer = self.model.optimizer.stateless_apply(optimizer, gradients, trainable)
+        sums = None if sums is None else [keras.ops.zeros_like(total) for total in sums]
+        return [trainable, others, optimizer, metrics], sums
 
     def _metrics_of(self, trainable, others, metrics, batch):
         return self._forward(trainable, others, metrics, batch, training=False)[1][1]

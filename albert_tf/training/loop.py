@@ -35,6 +35,8 @@ else:
 
 # Default number of updates that may be skipped because a gradient is not finite.
 _MAX_SKIPPED = 20
+# What helps if the loss or gradients are not finite.
+LOWER_RATE = "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
 # Rows whose spectral radius is estimated at an evaluation.
 _RADIUS_ROWS = 4
 
@@ -57,6 +59,7 @@ class Training(abc.ABC):
         main_metric: metric that selects `model.keras`, the first of equal ones; if unmeasured, the newest is kept.
         log_steps: steps between rows of the history; 0: only at checkpoints.
         patience: evaluations without improvement after which training ends; 0: no limit.
+        remedy: what to do if the loss is not finite.
         stopped: whether the run stopped early and can be resumed.
     """
 
@@ -67,6 +70,7 @@ class Training(abc.ABC):
     log_steps = 0
     stop_step: int | None = None
     patience = 0
+    remedy = LOWER_RATE
 
     def __init__(self, settings: Any, devices: Devices, config: AlbertConfig, tokenizer: Tokenizer, started: float):
         self.settings, self.devices, self.config, self.tokenizer = settings, devices, config, tokenizer
@@ -85,9 +89,9 @@ class Training(abc.ABC):
     def new_model(self) -> keras.Model:
         """Returns a new compiled model with its optimizer built."""
 
-    @abc.abstractmethod
-    def phases(self) -> list[Phase]:
+    def phases(self) -> Sequence[Phase]:
         """Returns the phases, in order."""
+        return [Phase(0, self.settings.num_train_steps)]
 
     @abc.abstractmethod
     def batches(self, phase: Phase, step: int) -> Callable:
@@ -108,9 +112,10 @@ class Training(abc.ABC):
         if figures["skipped"] > _MAX_SKIPPED:
             raise UserError(
                 f"{figures['skipped']} updates up to step {self.step} had gradients that are not finite and were "
-                f"skipped, more than {_MAX_SKIPPED}; lower --learning_rate or lengthen --num_warmup_steps, in another "
-                "--output_dir"
+                f"skipped, more than {_MAX_SKIPPED}; {LOWER_RATE}"
             )
+        if not math.isfinite(figures["loss"]):
+            raise UserError(f"the loss is {figures['loss']} after step {self.step}; {self.remedy}")
 
     def describe(self, figures: dict[str, float]) -> None:  # noqa: B027  (a kind may leave it empty)
         """Writes the files that accompany `model.keras`."""

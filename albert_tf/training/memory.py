@@ -69,8 +69,9 @@ def free_memory() -> int | None:
     """Returns the bytes that this process may use, including those in use; None if unknown."""
     if (device := _device_memory()) is not None:
         return device
-    limits = [limit for limit in (_of_machine(), *_of_containers()) if limit is not None]
-    return min(limits) + _own() if limits else None
+    of_machine = _kilobytes(Path("/proc/meminfo"), "MemAvailable")
+    limits = [limit for limit in (of_machine, *_of_containers()) if limit is not None]
+    return min(limits) + (_kilobytes(Path("/proc/self/status"), "VmRSS") or 0) if limits else None
 
 
 def _device_memory() -> int | None:
@@ -80,14 +81,6 @@ def _device_memory() -> int | None:
     if not tf.config.list_logical_devices("GPU"):
         return None
     return min(device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU")
-
-
-def _of_machine() -> int | None:
-    return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
-
-
-def _own() -> int:
-    return _kilobytes(Path("/proc/self/status"), "VmRSS") or 0
 
 
 def _kilobytes(path: Path, name: str) -> int | None:

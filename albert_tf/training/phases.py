@@ -83,16 +83,12 @@ class RecordsPhase(Phase):
         same = {key: self.manifest[key] for key in ("tokenizer_sha256", "max_seq_length", "pair_task")}
 
         def read(parts: int, workers: int, worker: int):
+            options = {"training": False, "num_workers": workers, "worker": worker, "expected": same}
+            size = settings.eval_batch_size
             if settings.objective == "permutation":
-                dataset = read_permutations(
-                    self.eval_data, settings.eval_batch_size, training=False, perm_size=settings.perm_size, parts=parts,
-                    num_workers=workers, worker=worker, expected=same,
-                )  # fmt: skip
-                return dataset.take(settings.max_eval_steps * parts or -1)
-            dataset = read_examples(
-                self.eval_data, max(1, settings.eval_batch_size // (parts * workers)), training=False,
-                num_workers=workers, worker=worker, expected=same,
-            )  # fmt: skip
+                dataset = read_permutations(self.eval_data, size, perm_size=settings.perm_size, parts=parts, **options)
+            else:
+                dataset = read_examples(self.eval_data, max(1, size // (parts * workers)), **options)
             return dataset.take(settings.max_eval_steps * parts or -1)
 
         return read
@@ -102,21 +98,17 @@ def read_phases(settings: PretrainingSettings, replicas: int) -> list[RecordsPha
     """Returns a run's phases; raises UserError if their records differ or devices cannot share a batch."""
     end = settings.num_train_steps
     middle = settings.second_from_step or end
-    first = read_manifest(settings.train_data)
-    phases = [
-        RecordsPhase(0, middle, settings.train_data, settings.eval_data, settings.train_batch_size, first, replicas)
-    ]
+    train_data, eval_data, size = settings.train_data, settings.eval_data, settings.train_batch_size
+    first = read_manifest(train_data)
+    phases = [RecordsPhase(0, middle, train_data, eval_data, size, first, replicas)]
     if settings.second_train_data:
         second = read_manifest(settings.second_train_data)
         for key in ("tokenizer_sha256", "pair_task"):
             if second[key] != first[key]:
                 raise UserError(f"the records of the two phases differ in {key}: {first[key]!r} and {second[key]!r}")
-        batch_size = settings.second_train_batch_size or settings.train_batch_size
-        phases.append(
-            RecordsPhase(
-                middle, end, settings.second_train_data, settings.second_eval_data, batch_size, second, replicas
-            )
-        )
+        train_data, eval_data = settings.second_train_data, settings.second_eval_data
+        size = settings.second_train_batch_size or size
+        phases.append(RecordsPhase(middle, end, train_data, eval_data, size, second, replicas))
     parts = replicas * (settings.gradient_accumulation_steps or 1)
     for phase in phases:
         objective = phase.manifest.get("objective", "masked")

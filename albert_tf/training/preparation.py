@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -59,10 +58,6 @@ class PreparedRun(NamedTuple):
     evaluation: list[Split]
     test: list[Split]
     unknown_share: float
-
-    @property
-    def output_dir(self) -> Path:
-        return Path(self.settings.output_dir)
 
     @property
     def main_metric(self) -> str:

@@ -17,7 +17,7 @@ from albert_tf.optimizers import create_optimizer
 from albert_tf.permutation import objective as permutation
 from albert_tf.training import run_folder
 from albert_tf.training.devices import Devices, make_devices
-from albert_tf.training.loop import Training
+from albert_tf.training.loop import LOWER_RATE, Training
 from albert_tf.training.memory import fit_to_memory
 from albert_tf.training.phases import RecordsPhase, read_phases
 from albert_tf.training.pretraining_settings import FREE_ON_RESUME, PretrainingSettings, shrunk
@@ -160,10 +160,7 @@ class Pretraining(Training):
             )
         held_out = figures.get("val_loss", 0.0)
         if not math.isfinite(held_out):
-            raise UserError(
-                f"the held-out loss is {held_out} after step {self.step}, nothing was saved; "
-                "lower --learning_rate or lengthen --num_warmup_steps, in another --output_dir"
-            )
+            raise UserError(f"the held-out loss is {held_out} after step {self.step}, nothing was saved; {LOWER_RATE}")
 
     def evaluate(self, phase: RecordsPhase) -> dict[str, float]:
         read = phase.held_out(self.settings)

@@ -181,15 +181,12 @@ class PretrainingSettings(TrainerSettings):
                     f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
                 )
         self._check_phases()
-        self._check_objective()
+        if self.objective != "permutation" and (given := self.given(_OF_PERMUTATION)):
+            raise UserError(f"{given} is for --objective=permutation; leave it out")
         if self.gradient_norm == "official" and self.gradient_accumulation_steps > 1:
             raise UserError(
                 "--gradient_norm=official cannot be combined with --gradient_accumulation_steps: sums have no rows"
             )
-
-    def _check_objective(self):
-        if self.objective != "permutation" and (given := self.given(_OF_PERMUTATION)):
-            raise UserError(f"{given} is for --objective=permutation; leave it out")
 
     def _check_phases(self):
         if self.second_train_data and not 0 < self.second_from_step < self.num_train_steps:

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import math
 import os
 import secrets
 import shutil
@@ -86,7 +87,7 @@ def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
 class History:
     """The rows of `history.csv` up to `first_step`, where a run resumes."""
 
-    def __init__(self, folder: Path, first_step: int):
+    def __init__(self, folder: Path, first_step: float = math.inf):
         self.path = folder / HISTORY_FILE
         self.rows: list[dict] = []
         if self.path.is_file():

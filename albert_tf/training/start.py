@@ -61,9 +61,8 @@ def needed_tokenizer(start: Start, init_from: str) -> Tokenizer:
     """Returns the tokenizer of `start`, or raises UserError."""
     if start.tokenizer is not None:
         return start.tokenizer
-    if init_from:
-        raise UserError(f"'{init_from}' holds no tokenizer; give it by --tokenizer=...: a .model, vocab .txt or folder")
-    raise UserError("--config starts from scratch and needs --tokenizer=...: a .model, vocab .txt or folder")
+    why = f"'{init_from}' holds no tokenizer; give it by" if init_from else "--config starts from scratch and needs"
+    raise UserError(f"{why} --tokenizer=...: a .model, vocab .txt or folder")
 
 
 def load_pretraining_start(
@@ -120,16 +119,15 @@ def check_length(length: int, config: AlbertConfig, init_from: str, flag: str = 
     limit = config.max_seq_length
     if length <= limit:
         return
-    said = (
-        f"{flag}={length} is more than the {limit} tokens that the model takes"
-        if flag
-        else f"the records are {length} tokens long, the model takes at most {limit}"
-    )
-    fix = f"give {flag}={limit} or less" if flag else f"build the records with --max_seq_length={limit} or less"
+    if flag:
+        said = f"{flag}={length} is more than the {limit} tokens that the model takes; give {flag}={limit} or less"
+    else:
+        said = f"the records are {length} tokens long, the model takes at most {limit}; build the records with "
+        said += f"--max_seq_length={limit} or less"
+    fix = "raise max_position_embeddings in --config"
     if init_from:
-        longer = longer_command(init_from, length)
-        raise UserError(f"{said}; {fix}, or make the model longer: {longer}, and then --init_from=longer")
-    raise UserError(f"{said}; {fix}, or raise max_position_embeddings in --config")
+        fix = f"make the model longer: {longer_command(init_from, length)}, and then --init_from=longer"
+    raise UserError(f"{said}, or {fix}")
 
 
 def longer_command(path: str | os.PathLike, length: int) -> str:
@@ -140,17 +138,15 @@ def longer_command(path: str | os.PathLike, length: int) -> str:
     )
 
 
-def _is_free(key: str) -> bool:
-    return key in KEYS and key in owner_of(key)[1].free
-
-
 def _agreed(weights: AlbertConfig, config: str, init_from: str) -> AlbertConfig:
     said, set_before = read_config(config), weights.to_dict()
     names = weights.differing(said)
     free = [
         name
         for name in names
-        if _is_free(name) or name.endswith("dropout_prob") or (begins_plain(name) and name not in set_before)
+        if name.endswith("dropout_prob")
+        or (name in KEYS and name in owner_of(name)[1].free)
+        or (begins_plain(name) and name not in set_before)
     ]
     ignored = {"vocab_size", "initializer_range", "gate_init", *free}
     different = [

@@ -17,9 +17,10 @@ from albert_tf.base.layers import fusing
 from albert_tf.models.whole_batch import part_of
 from albert_tf.optimizers.adam_weight_decay import sum_over_replicas
 from albert_tf.training.devices import Devices
+from albert_tf.training.steps import Steps
 
 
-class TensorFlowSteps:
+class TensorFlowSteps(Steps):
     """Compiled steps of a model, whose metrics accumulate until `results` is called.
 
     `train` makes one update from the `parts` parts of a batch. Each replica sums their gradients; the replicas' sums
@@ -27,16 +28,14 @@ class TensorFlowSteps:
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):
-        self.model, self.parts = model, parts
-        self.devices, self.strategy = devices, devices.strategy
-        self._surveys = (parts > 1 or self.strategy is not None) and getattr(model, "needs_survey", False)
+        super().__init__(model, devices, parts, surveys=parts > 1 or devices.strategy is not None)
+        self.strategy = devices.strategy
         with devices.scope():
             self._sums = [_local_zeros(variable) for variable in model.trainable_variables] if parts > 1 else []
         # XLA cannot communicate between replicas: over several it compiles only each one's gradients.
         self._whole = jit_compile and self.strategy is None
         if jit_compile and not self._whole:
             self._gradients = tf.function(self._gradients, autograph=False, jit_compile=True)
-        self._loss = next((metric for metric in model.metrics if metric.name == "loss"), None)
 
     def batches(self, make_dataset: Callable[[int, int, int], tf.data.Dataset], training: bool = False):
         """Returns a function that starts an iteration over the batches, and compiles their steps.
@@ -98,25 +97,12 @@ class TensorFlowSteps:
     def evaluate(self, batch: dict[str, Any]) -> None:
         self._evaluate(batch)
 
-    def running(self) -> dict[str, float]:
-        """Returns the means of the metrics since the last call of `results`."""
-        return {name: float(value) for name, value in self.model.get_metrics_result().items()}
-
-    def results(self) -> dict[str, float]:
-        """Returns the same means as `running`, and resets them."""
-        figures = self.running()
-        self.model.reset_metrics()
-        return figures
-
     def shape(self, batch: Any) -> tuple[int, int]:
         """Returns a batch's number of rows over all devices, and of tokens per row."""
         ids = keras.utils.unpack_x_y_sample_weight(batch)[0]["input_ids"]
         parts = [ids] if self.strategy is None else self.strategy.experimental_local_results(ids)
         rows = sum(math.prod(part.shape[:-1]) for part in parts)
         return self.devices.processes * rows, parts[0].shape[-1]
-
-    def sync(self) -> None:
-        """Does nothing: the model's variables are always up to date."""
 
     def _compiled(self, replica_step, *specs):
         # With the dataset's own shapes, one graph takes batches of every length where lengths differ. Packed batches

@@ -28,12 +28,12 @@ class Utilisation:
     """
 
     def __init__(self, config: AlbertConfig, settings: Any, replicas: int = 1):
-        self._config, self._settings, self._replicas = config, vars(settings), replicas
+        self._replicas = replicas
         # The number of steps of these is not known beforehand.
         self.is_known = not any(one.walk or one.draws for one in config.extensions)
         dtype = keras.DTypePolicy(settings.dtype_policy).compute_dtype
         self._dtypes = tuple(dict.fromkeys([dtype, "float32"]))
-        self._work_of = functools.cache(self._row)
+        self._work_of = functools.cache(lambda length: training_flops(config, length, 1, {}, vars(settings)))
         self._peak, self._has_said = 0.0, False
         self._measure()
 
@@ -78,9 +78,6 @@ class Utilisation:
                 rate / 1e9,
                 self._peak / 1e9,
             )
-
-    def _row(self, length: int) -> float:
-        return training_flops(self._config, length, 1, {}, self._settings)
 
 
 def matrix_rate(dtype: str) -> float:

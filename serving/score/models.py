@@ -98,14 +98,10 @@ class _Served:
         signatures = self._client.metadata()
         if source.signature not in signatures:
             raise no_signature(source, signatures)
-        signature = signatures[source.signature]
-        self.inputs = tuple(sorted(signature.inputs))
-        ranks = {name: -1 if spec.shape is None else len(spec.shape) for name, spec in signature.inputs.items()}
-        self.wrong_inputs = tuple(n for n, s in signature.inputs.items() if s.dtype != STRING or ranks[n] > 1)
-        self.outputs = {
-            name: (spec.dtype, -1 if spec.shape is None else len(spec.shape))
-            for name, spec in signature.outputs.items()
-        }
+        inputs, outputs = signatures[source.signature].inputs, signatures[source.signature].outputs
+        self.inputs = tuple(sorted(inputs))
+        self.wrong_inputs = tuple(n for n, s in inputs.items() if s.dtype != DT_STRING or len(s.shape or ()) > 1)
+        self.outputs = {n: (s.dtype, -1 if s.shape is None else len(s.shape)) for n, s in outputs.items()}
 
     def __call__(self, columns: Arrays, outputs: Sequence[str]) -> Arrays:
         try:

@@ -11,8 +11,8 @@ import pytest
 
 from albert_tf.training import run_folder
 from experiments import data, runs, session, tasks, timings
-from experiments.columns import TASK_MEASURES
-from experiments.measures import OF_TASKS
+from experiments.columns import COLUMNS
+from experiments.measures import MEASURES, OF_TASKS
 from experiments.run import TableSettings, main
 from experiments.session import Session
 from tests.experiments.conftest import write
@@ -263,7 +263,7 @@ def test_the_page_says_the_whole_command(folder, settings_folder, tmp_path):
 
 
 def test_the_legend_says_how_tasks_were_measured(folder, settings_folder):
-    assert OF_TASKS.keys() == TASK_MEASURES
+    assert {column.measure for column in COLUMNS.values()} == {"", *MEASURES, *OF_TASKS}
     opened = Session(settings(folder, table="asked"), settings_folder)
     assert "the best evaluation on the dev file" in opened._text(opened.results(), "a", "b")
 

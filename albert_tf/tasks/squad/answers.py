@@ -47,7 +47,7 @@ def find_answers(
     google-research/albert).
     """
     answers = []
-    spans = _legal_spans(rows, outputs, max_answer_length)
+    spans = [list(_legal(rows, row, output["spans"], max_answer_length)) for row, output in enumerate(outputs)]
     of_rows = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows.example)) + 1)
     for number, of_example in enumerate(of_rows):
         ranked = sorted((span for row in of_example for span in spans[row]), key=lambda span: -span[2])
@@ -72,12 +72,6 @@ def _null_odds(rows: SpanRows, windows: Sequence[int], outputs: Sequence[Mapping
     pairs = [null_scores(outputs[row], rows.null_column[row]) for row in windows]
     score = float(np.mean(np.min([scores for scores, _ in pairs], axis=0), dtype=np.float64))
     return score - best if pairs[0][1] else score
-
-
-def _legal_spans(
-    rows: SpanRows, outputs: Sequence[Mapping[str, Any]], max_answer_length: int
-) -> list[list[tuple[int, int, float]]]:
-    return [list(_legal(rows, row, output["spans"], max_answer_length)) for row, output in enumerate(outputs)]
 
 
 def _legal(

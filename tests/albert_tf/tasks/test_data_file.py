@@ -173,7 +173,7 @@ def test_pairs_and_words_are_split_by_their_texts(tmp_path):
     rows = [(f"a{number % 30}", f"b{number % 30}", "xy"[number % 2]) for number in range(60)]
     content = table(",", ("text", "other", "label"), rows)
     found = opened(tmp_path / "a.csv", content, second_text_column="other")
-    assert found.repeated == 30 and found.texts == ("text", "other")
+    assert found.repeated == 30 and found.options.texts == ("text", "other")
     words = "".join(json.dumps({"tokens": ["a", f"w{n}"], "ner_tags": ["O", "B-X"]}) + "\n" for n in range(20))
     tags = opened(tmp_path / "a.jsonl", words, task="tagging")
     assert tags.labels == {"O": 20, "B-X": 20} and tags.held_out.sum() == 2
