@@ -1,5 +1,3 @@
-"""The configuration of an encoder."""
-
 import dataclasses
 import functools
 import json

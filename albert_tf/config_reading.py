@@ -110,10 +110,7 @@ def read_file(make: Callable[..., Config], path: str | os.PathLike, model_type: 
 
 
 def read_fields(values: Mapping[str, Any], defaults: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """Translates an official or HuggingFace configuration to AlbertConfig's fields.
-
-    `defaults` maps every field to its default.
-    """
+    """Translates an official or HuggingFace configuration to AlbertConfig's fields."""
     check_kind(values)
     from_huggingface = "model_type" in values or "transformers_version" in values
     if permutation.describes(values):

@@ -1,5 +1,3 @@
-"""Converts weights, tokenizer and task between file formats."""
-
 import os
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Checks the values of features."""
-
 from typing import Any
 
 from albert_tf.base.layers import check_range

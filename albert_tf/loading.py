@@ -1,5 +1,3 @@
-"""Loads a model with its tokenizer and task."""
-
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -96,7 +96,7 @@ def is_one(texts: Any) -> bool:
 def items(texts: Any, name: str) -> list[Any]:
     """Makes a list of a column, such as an array, a pandas Series or a pyarrow column.
 
-    Raises UserError, which says `name`, for a string, a table, or an unordered collection.
+    Raises UserError for a string, a table, or an unordered collection.
     """
     if is_one(texts):
         raise UserError(f"{name} is one string; give a list of strings: [{texts!r}]")

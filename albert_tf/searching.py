@@ -1,5 +1,3 @@
-"""Builds and searches indexes, for the command `search`."""
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,3 @@
-"""Settings that all trainings share."""
-
 import dataclasses
 
 from albert_tf.choices import ALLOW_PICKLE_HELP, DTYPE_POLICIES, STRATEGIES

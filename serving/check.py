@@ -153,7 +153,7 @@ def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str 
 
 
 def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
-    """Returns the differences from the expected values."""
+    """Differences from the expected values."""
     one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, answers))
     difference = float(np.max(np.abs(one - other))) / _scale(expected)
     # Positions that no answer may have are -1e30.

@@ -93,7 +93,7 @@ def help_text() -> str:
 
 
 def flags_of(command: str) -> list[str]:
-    """Returns the flags of a command, such as `--seed=`."""
+    """Flags of a command, such as `--seed=`."""
     module = COMMANDS[command][0]
     ended = subprocess.run([sys.executable, "-m", module, "--helpfull"], capture_output=True, text=True, check=False)
     found = re.findall(r"^  --(\[no\])?(\w+)(=?)", ended.stdout, re.MULTILINE)

@@ -62,7 +62,7 @@ class LoadCheck(tf.saved_model.experimental.TrackableResource):
 
 
 def content_of(path: str) -> tf.Tensor:
-    """Returns the content of a file, "" without such a file."""
+    """Content of a file, "" without such a file."""
     is_there = tf.size(tf.io.matching_files(path)) > 0
     return tf.cond(is_there, lambda: tf.io.read_file(path), lambda: tf.constant(""))
 

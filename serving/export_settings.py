@@ -175,7 +175,7 @@ def read_calibration(path: str) -> list[str]:
 
 
 def read_lengths(text: str) -> list[int]:
-    """Returns the lengths of warm-up requests in tokens."""
+    """Lengths of warm-up requests in tokens."""
     lengths = read_numbers("warm_up_lengths", text)
     if any(length < 8 for length in lengths):
         raise UserError(f"--warm_up_lengths={text} must be lengths of at least 8 tokens")

@@ -14,7 +14,7 @@ FORMAT_VERSION = 2
 
 
 def versions_of(base: Path) -> list[Path]:
-    """Returns the folders of a servable's versions, the latest last."""
+    """Folders of a servable's versions, the latest last."""
     folders = (path for path in base.glob("*/") if path.name.isdigit() and (path / "saved_model.pb").is_file())
     return sorted(folders, key=lambda path: int(path.name))
 
@@ -35,7 +35,7 @@ def read_manifest(version: Path) -> dict[str, Any]:
 
 
 def present_versions() -> dict[str, str]:
-    """Returns the versions of the installed packages that make exports."""
+    """Versions of the installed packages that make exports."""
     others = ("tensorflow", "keras", "tensorflow-text")
     return {"albert-tf": VERSION} | {name: importlib.metadata.version(name) for name in others}
 

@@ -1,11 +1,10 @@
 """Assigns documents to shards by a hash of their content, so that every shard is a fair sample of the corpus.
 
-A first pass writes documents to spill files, sorted by shard; a second pass reads each shard's documents. Shard and
-split of a document depend only on the seed and its text.
+Shard and split of a document depend only on the seed and its text.
 
-A spill file has a header int64 [2, shards + 1] (each shard's start in bytes and in documents), then for each shard the
-columns hash and length (int64) and the texts (UTF-8). It ends with int64 keys to find duplicates: the number held out,
-their keys, the other keys.
+A first pass writes spill files: a header int64 [2, shards + 1] (each shard's start in bytes and in documents), then for
+each shard the columns hash and length (int64) and the texts (UTF-8). They end with int64 keys to find duplicates: the
+number held out, their keys, the other keys.
 """
 
 import hashlib

@@ -1,5 +1,3 @@
-"""Prints training examples and their statistics, for the command `inspect_examples`."""
-
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

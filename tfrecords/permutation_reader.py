@@ -1,7 +1,5 @@
 """Reads permutation records as batches in order: row i of a batch continues row i of the batch before.
 
-    files -> lanes of steps -> batches -> parsed -> orders of prediction -> features
-
 An epoch's files, shuffled and concatenated, are cut into equal lanes. A lane's step is one row of each stream of its
 file. Training can resume after any batch.
 """

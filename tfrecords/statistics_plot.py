@@ -1,5 +1,3 @@
-"""The plot of the statistics of examples."""
-
 from pathlib import Path
 from typing import Any
 

@@ -78,7 +78,7 @@ def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
 
 
 def main(settings: TokenizerSettings) -> None:
-    """Trains a vocabulary and writes it with its listing, or adds words to one."""
+    """Trains or extends a vocabulary as the flags specify."""
     if settings.add_to:
         _add(settings)
         return

@@ -1,5 +1,3 @@
-"""Floating-point operations of training and inference."""
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Validation of dataclass fields: types, choices and limits."""
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping

@@ -14,10 +14,7 @@ _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for lab
 
 
 def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) -> None:
-    """Raises UserError for data of a type that the models cannot read.
-
-    `check_values` checks features whose values are known.
-    """
+    """Raises UserError for data of a type that the models cannot read."""
     if is_text(features):
         raise UserError(f"features: {NO_TEXTS}")
     spec = getattr(features, "element_spec", None)

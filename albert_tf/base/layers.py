@@ -99,8 +99,7 @@ def activation(name: str) -> Callable:
 class Dense(keras.layers.Dense):
     """A Keras Dense layer that also saves its LoRA adapter, so that training can resume.
 
-    Keras's own entries hold the merged kernel, which layers without an adapter load. If a file has no adapter, that
-    of the layer keeps its initial values.
+    Keras's own entries hold the merged kernel, which layers without an adapter load.
     """
 
     _refusal: UserError | None = None

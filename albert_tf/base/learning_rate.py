@@ -1,5 +1,3 @@
-"""Arithmetic of learning rates."""
-
 import math
 
 

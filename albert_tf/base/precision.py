@@ -1,5 +1,3 @@
-"""A warning about bfloat16."""
-
 import functools
 from pathlib import Path
 

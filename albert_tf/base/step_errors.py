@@ -1,5 +1,3 @@
-"""Short errors for values out of range."""
-
 import contextlib
 import re
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Labels and activations of heads, from a published config.json."""
-
 from pathlib import Path
 from typing import Any
 

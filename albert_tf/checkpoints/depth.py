@@ -1,5 +1,3 @@
-"""Changes the number of layers of a model."""
-
 from typing import Any
 
 import keras

@@ -1,5 +1,3 @@
-"""Changes the maximum row length of a model."""
-
 import numpy as np
 from keras import ops
 

@@ -1,5 +1,3 @@
-"""Narrows feed-forward layers."""
-
 from typing import Any
 
 import numpy as np

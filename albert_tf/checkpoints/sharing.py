@@ -1,5 +1,3 @@
-"""Converts unshared blocks to shared ones with low-rank adapters, and back."""
-
 from collections.abc import Mapping
 from typing import Any
 

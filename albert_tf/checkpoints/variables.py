@@ -107,10 +107,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def check_published(
     config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
 ) -> None:
-    """Raises UserError if the format `where` cannot hold a configuration.
-
-    `extensions` are the names of extensions that it can hold.
-    """
+    """Raises UserError if the format `where`, which can hold `extensions`, cannot hold a configuration."""
     names = list(config.unpublished)
     names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
     if config.position_offset and not has_roberta:

@@ -1,5 +1,3 @@
-"""Changes the vocabulary of a model."""
-
 from collections.abc import Sequence
 
 import numpy as np

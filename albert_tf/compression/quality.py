@@ -1,5 +1,3 @@
-"""The quality of a compressed model."""
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any

@@ -40,7 +40,7 @@ class CompressionInput(NamedTuple):
     """The input of a compression.
 
     Attributes:
-        teacher: the model to compress: the original, perhaps with a smaller vocabulary.
+        teacher: the original model, perhaps with a smaller vocabulary.
         counts: occurrences of each token in the text, [vocab_size].
         is_trained: whether the model was fine-tuned on the task.
     """

@@ -1,5 +1,3 @@
-"""Settings of compression."""
-
 import dataclasses
 from typing import ClassVar
 

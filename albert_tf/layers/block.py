@@ -1,7 +1,6 @@
-"""One depth step, for training and exports: `block`, which uses the protocols `Kernels` and `Rows`.
+"""One depth step, for training and exports: `block`.
 
-`Kernels` multiplies by weights: Keras layers in training, constants in an export. `Rows` assigns tokens to rows, padded
-in training only.
+Its `Kernels` are Keras layers in training and constants in an export; its `Rows` are padded in training only.
 """
 
 import contextvars

@@ -1,5 +1,3 @@
-"""The base class of models with a dense layer."""
-
 from typing import Any
 
 import keras

@@ -1,5 +1,3 @@
-"""Training of an embedder on pairs of texts."""
-
 from typing import Any
 
 import keras

@@ -1,5 +1,3 @@
-"""Pre-training on masked words and sentence pairs."""
-
 from typing import Any
 
 import keras

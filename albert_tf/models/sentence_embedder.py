@@ -1,5 +1,3 @@
-"""Sentence embeddings."""
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

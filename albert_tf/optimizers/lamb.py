@@ -1,5 +1,3 @@
-"""LAMB as ALBERT uses it."""
-
 import statistics
 from collections.abc import Sequence
 from typing import Any

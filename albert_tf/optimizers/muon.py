@@ -1,5 +1,3 @@
-"""Muon, with AdamWeightDecay for other variables."""
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The permutation pre-trainer."""
-
 from typing import Any
 
 import keras

@@ -1,5 +1,3 @@
-"""Measures an embedder on data sets."""
-
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence

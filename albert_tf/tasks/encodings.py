@@ -26,10 +26,7 @@ def marked_encoding(path: Path) -> str:
 
 
 def check_encoding(encoding: str) -> None:
-    """Raises UserError if Python has no text encoding of this name.
-
-    >>> check_encoding("cp1252")
-    """
+    """Raises UserError if Python has no text encoding of this name."""
     try:
         "".encode(encoding)
     except LookupError:

@@ -1,5 +1,3 @@
-"""Texts with any number of labels."""
-
 import dataclasses
 import json
 from collections.abc import Sequence

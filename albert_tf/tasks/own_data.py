@@ -1,5 +1,3 @@
-"""Tasks of a user's own examples."""
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

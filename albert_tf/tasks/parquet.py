@@ -1,5 +1,3 @@
-"""Rows of Parquet files."""
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

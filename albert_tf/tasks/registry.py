@@ -1,5 +1,3 @@
-"""All tasks by name."""
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Statistics of texts that are longer than the model's rows."""
-
 import dataclasses
 from collections.abc import Mapping
 

@@ -14,7 +14,7 @@ LARGEST = 3.4028234663852886e38
 
 
 def text_of(table: Table, row: DataRow, column: str, takes_empty: bool = False) -> str:
-    """Returns the text in a row's column; `takes_empty`: whether it may be empty."""
+    """Returns the text in a row's column."""
     value = row.values[column]
     if not isinstance(value, str):
         raise table.wrong(row, f"{column} {value!r} is not a text")
@@ -28,7 +28,7 @@ def _empty(table: Table, row: DataRow, column: str) -> UserError:
 
 
 def check_known(table: Table, row: DataRow, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raises UserError for a name that is none of the `known` ones; `what` says what it names."""
+    """Raises UserError for a name that is not `known`; `what` says what it names."""
     if unknown := [name for name in names if name not in known]:
         raise table.wrong(row, f"{what} '{unknown[0]}' is none of those trained on: {', '.join(known)}")
 

@@ -1,5 +1,3 @@
-"""Scores of always predicting the same answer."""
-
 from collections.abc import Mapping
 
 from albert_tf.tasks.rows import FeatureRows

@@ -1,5 +1,3 @@
-"""Combines the predictions of fine-tuned models."""
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Evaluation of a fine-tuned model on labelled rows."""
-
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence

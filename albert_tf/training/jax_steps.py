@@ -1,5 +1,3 @@
-"""Training and evaluation steps under JAX."""
-
 import collections
 import contextlib
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""Settings of pre-training."""
-
 import dataclasses
 from pathlib import Path
 from typing import ClassVar

@@ -1,5 +1,3 @@
-"""Ctrl-C and SIGTERM during training."""
-
 import os
 import signal
 import sys

@@ -1,5 +1,3 @@
-"""What the steps of every backend share."""
-
 import keras
 
 from albert_tf.training.devices import Devices

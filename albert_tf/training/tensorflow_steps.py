@@ -21,7 +21,7 @@ from albert_tf.training.steps import Steps
 
 
 class TensorFlowSteps(Steps):
-    """Compiled steps of a model, whose metrics accumulate until `results` is called.
+    """Compiled steps of a model.
 
     `train` makes one update from the `parts` parts of a batch. Each replica sums their gradients; the replicas' sums
     are added once an update.

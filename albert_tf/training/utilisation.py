@@ -1,5 +1,3 @@
-"""The share of the device's compute that training uses."""
-
 import functools
 import time
 from typing import Any

@@ -34,7 +34,7 @@ Reading = dict[str, float]
 
 
 def metrics_url(target: str, rest_api_port: int) -> str:
-    """Returns the URL of the server's metrics."""
+    """URL of the server's metrics."""
     return f"{rest.server_url(target, rest_api_port)}{_PATH}"
 
 

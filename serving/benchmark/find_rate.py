@@ -40,7 +40,7 @@ def judge(point: Point) -> Trial:
 
 
 def best_rate(trials: Sequence[Trial]) -> float | None:
-    """Returns the highest rate that passed, or None."""
+    """Highest rate that passed, or None."""
     return max((trial.rate for trial in trials if trial.passed), default=None)
 
 

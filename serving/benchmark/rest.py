@@ -90,7 +90,7 @@ def _message(status: int, body: bytes) -> str:
 
 
 def predict_url(target: str, rest_api_port: int, model: str, version: int = 0, label: str = "") -> str:
-    """Returns the URL of a model, its `version` or its `label`."""
+    """URL of a model, its `version` or its `label`."""
     which = f"/versions/{version}" if version else f"/labels/{quote(label, safe='')}" if label else ""
     return f"{server_url(target, rest_api_port)}/v1/models/{quote(model, safe='')}{which}:predict"
 
@@ -102,7 +102,7 @@ def server_url(target: str, rest_api_port: int) -> str:
 
 
 def request_body(inputs: Mapping[str, np.ndarray], signature: str) -> bytes:
-    """Returns the JSON of a request in column format."""
+    """JSON of a request in column format."""
     columns = {name: plain(array) for name, array in inputs.items()}
     return json.dumps({"signature_name": signature, "inputs": columns}).encode()
 

@@ -1,5 +1,3 @@
-"""The flags of a benchmark run."""
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

@@ -27,12 +27,12 @@ def percentile_name(percent: float) -> str:
 
 
 def samples_needed(percent: float) -> int:
-    """Returns the number of samples that a percentile requires."""
+    """Number of samples that a percentile requires."""
     return math.ceil(round(SAMPLES_BEYOND / (1 - percent / 100), 6))
 
 
 def percentile(ordered: np.ndarray, percent: float) -> float:
-    """Returns the nearest-rank percentile of ascending values."""
+    """Nearest-rank percentile of ascending values."""
     return float(ordered[max(math.ceil(round(len(ordered) * percent / 100, 9)), 1) - 1])
 
 
@@ -102,7 +102,7 @@ class Silence:
 
 
 def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Silence:
-    """Returns the longest time in which requests waited and none was answered."""
+    """Longest `Silence`."""
     if not len(done):
         return Silence(0.0, 0.0)
     order = np.argsort(done, kind="stable")

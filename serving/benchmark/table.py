@@ -36,7 +36,7 @@ def figure(value: float | None) -> str:
 
 
 def shortened(message: str) -> str:
-    """Returns the beginning of a message."""
+    """Beginning of a message."""
     return message if len(message) <= _LONGEST_MESSAGE else message[:_LONGEST_MESSAGE].rstrip() + " ..."
 
 
@@ -216,7 +216,7 @@ def version_remark(point: Point) -> str:
 
 
 def console_text(report: BenchmarkReport) -> str:
-    """Returns the report for a terminal."""
+    """Report for a terminal."""
     parts = [align(latency_rows(report)), align(first_call_rows(report))]
     if any(point["breakdown_ms"]["wire"] is not None for point in report["points"]):
         parts.append(align(breakdown_rows(report)))
@@ -245,7 +245,7 @@ def align(rows: list[list[str]]) -> str:
 
 
 def to_csv(report: BenchmarkReport) -> str:
-    """Returns the report as CSV, a row per point."""
+    """Report as CSV, a row per point."""
     rows = [
         {
             **_some(point, "length", "unit", "batch", "protocol", "arrival", "clients", "rate", "offered_per_second"),

@@ -63,7 +63,7 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
 
 
 def exported_part(model):
-    """Returns the part of a model that is exported: all, or only its encoder."""
+    """Part of a model that is exported: all, or only its encoder."""
     return getattr(model, "exported_part", model)
 
 
@@ -142,7 +142,7 @@ class Exportable(tf.Module, abc.ABC):
         raise NotImplementedError
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs with early exit, and `steps` int32 [batch], the number of steps."""
+        """Outputs with early exit, and `steps` int32 [batch], the number of steps."""
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
@@ -239,7 +239,7 @@ class Exportable(tf.Module, abc.ABC):
         return ids_formats(self.encoder.config.spec.last_token)
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
-        """Returns the column of the token that represents each row, int32 [batch]."""
+        """Column of the token that represents each row, int32 [batch]."""
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
     def text_signatures(self) -> dict[str, ExportSignature]:
@@ -273,7 +273,7 @@ class Exportable(tf.Module, abc.ABC):
         return {"text": self.decoder(**inputs)}
 
     def answers(self, formats: InputFormats) -> dict[str, ExportSignature]:
-        """Returns the signatures that exist both for ids and for text."""
+        """Signatures that exist both for ids and for text."""
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
             table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)
@@ -292,7 +292,7 @@ class Exportable(tf.Module, abc.ABC):
         return encode(self.options.tokenizer, texts)
 
     def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns the arrays that a check of texts compares: the Keras model's and the export's."""
+        """Arrays that a check of texts compares: the Keras model's and the export's."""
         return expected, answers
 
     def head_calls(self, rows: Arrays) -> dict[str, Arrays]:
@@ -300,7 +300,7 @@ class Exportable(tf.Module, abc.ABC):
         return {}
 
     def compared_head(self, model, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Returns the arrays that a check of `head_calls` compares: the Keras model's and the export's."""
+        """Does the same as `compared_texts` for a check of `head_calls`."""
         raise NotImplementedError
 
     @property

@@ -1,5 +1,3 @@
-"""Exports of encoders and sentence embedders."""
-
 import keras
 import numpy as np
 import tensorflow as tf

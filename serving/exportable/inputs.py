@@ -25,7 +25,7 @@ class ExportSignature(NamedTuple):
     method: str = PREDICT
 
     def describe(self) -> dict[str, str]:
-        """Returns the type of each input as text, such as "int32 [any, any]"."""
+        """Type of each input as text, such as "int32 [any, any]"."""
         return {
             name: f"{spec.dtype.name} [{', '.join(map(str, spec.shape.as_list()))}]".replace("None", "any")
             for name, spec in self.inputs.items()

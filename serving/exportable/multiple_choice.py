@@ -1,5 +1,3 @@
-"""Exports of multiple-choice models."""
-
 from typing import NamedTuple
 
 import tensorflow as tf

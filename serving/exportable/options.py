@@ -1,5 +1,3 @@
-"""The options of an export."""
-
 import dataclasses
 from typing import Any
 

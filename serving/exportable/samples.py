@@ -50,7 +50,7 @@ _WORDS: dict[str, Callable[[int], int]] = {
 def sample_inputs(
     exportable: "Exportable", signature: ExportSignature, length: int, batch: int = 1, seed: int = 0
 ) -> Arrays:
-    """Returns the inputs of a sample request, with rows or texts of about `length` tokens."""
+    """Inputs of a sample request, with rows or texts of about `length` tokens."""
     random = np.random.default_rng((seed, length, batch))
     if signature.inputs == EXAMPLES:
         return {"inputs": _examples(exportable, length, batch, random)}

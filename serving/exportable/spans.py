@@ -1,5 +1,3 @@
-"""Exports of span predictors, which answer questions from a context."""
-
 import tensorflow as tf
 
 from albert_tf.models.heads import IMPOSSIBLE, search_spans, span_scores
@@ -96,7 +94,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return outputs | found | {"null_score": null_score}
 
     def _is_summary(self, rows: TokenBatch) -> tf.Tensor:
-        """Returns the mask of [CLS], bool [batch, length], whose score stands for no answer."""
+        """Mask of [CLS], bool [batch, length], whose score stands for no answer."""
         return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

@@ -1,5 +1,3 @@
-"""The ASGI application of the gateway."""
-
 import asyncio
 import contextlib
 import logging

@@ -274,7 +274,7 @@ def listed(value: Any) -> tuple[list, bool]:
 
 
 def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
-    """Returns the texts of documents, which may be objects with "text"."""
+    """Texts of documents, which may be objects with "text"."""
     if body.rank_fields and body.rank_fields != ["text"]:
         raise bad_request("rank_fields: only the field 'text' is read; send the documents as strings")
     texts = [one.get("text") if isinstance(one, dict) else one for one in body.documents or ()]
@@ -285,7 +285,7 @@ def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
 
 
 def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:
-    """Returns the rows of /predict, and whether the body had one row, not in a list."""
+    """Rows of /predict, and whether the body had one row, not in a list."""
     lone = isinstance(value, str) or (width > 1 and bool(value) and all(isinstance(one, str) for one in value))
     rows = [value] if lone else value
     read = [(row,) if isinstance(row, str) else tuple(row) for row in rows]

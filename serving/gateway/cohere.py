@@ -65,7 +65,7 @@ async def tokenize(service: Service, body: bodies.CohereTokensBody, call: Call) 
 
 
 async def detokenize(service: Service, body: bodies.CohereIdsBody, call: Call) -> Answer:
-    """Returns the text of ids."""
+    """Text of ids."""
     asked = bodies.DecodeBody(ids=[body.tokens], model=body.model, skip_special_tokens=False)
     (text,) = await understanding.decode(service, asked, call)
     return {"text": text, "meta": meta_of("1")}

@@ -83,7 +83,7 @@ def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray,
 
 
 async def question_answering(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
-    """Returns the best answer, or a list of the best `top_k`."""
+    """Best answer, or a list of the best `top_k`."""
     found = await understanding.answer(service, body, call)
     if body.top_k in (None, 1):
         return found

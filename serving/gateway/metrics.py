@@ -1,5 +1,3 @@
-"""The gateway's Prometheus metrics."""
-
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest

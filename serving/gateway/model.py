@@ -283,5 +283,5 @@ class ServedModel:
 
 
 def task_at(task: RowsTask, threshold: float) -> RowsTask:
-    """Returns the early-exit task with a threshold."""
+    """Early-exit task with a threshold."""
     return dataclasses.replace(task, numbers=(("threshold", threshold),))

@@ -1,5 +1,3 @@
-"""The API description as an OpenAPI document and as a page."""
-
 import html
 import json
 from collections.abc import Mapping
@@ -40,7 +38,7 @@ GETS = {
 
 
 def document(root_path: str = "") -> dict[str, Any]:
-    """Returns the OpenAPI 3.1 document of all routes."""
+    """OpenAPI 3.1 document of all routes."""
     bodies = list(dict.fromkeys(route.body for route in ROUTES))
     _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {route.path: {"post": _operation(route)} for route in ROUTES}
@@ -90,7 +88,7 @@ _KEY = "Every request needs one of the gateway's keys in the header <code>Author
 
 
 def page(models: Mapping[str, tuple[str, ...]], address: str, needs_key: bool) -> str:
-    """Returns the HTML page of the routes that the models answer."""
+    """HTML page of the routes that the models answer."""
     names = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there yet'})" for name, tasks in models.items())
     rows = "<tr><td><code>{}</code><td>{}".format
     base = f"curl {html.escape(address)}{{}}" + " \\\n  -H 'Authorization: Bearer YOUR_KEY'" * needs_key

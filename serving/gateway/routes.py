@@ -1,5 +1,3 @@
-"""The table of routes."""
-
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,7 +52,7 @@ _FIRST = {
 
 
 def first_path(tasks: Collection[str]) -> str:
-    """Returns the path whose route also serves the root URL for these tasks."""
+    """Path whose route also serves the root URL for these tasks."""
     return next((path for task, path in _FIRST.items() if task in tasks), "/")
 
 

@@ -1,5 +1,3 @@
-"""A queue that batches rows of similar length, without starvation."""
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -92,7 +92,7 @@ async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answe
 
 
 async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
-    """Returns the likeliest tokens for each mask."""
+    """Likeliest tokens for each mask."""
     texts, lone = bodies.listed(body.inputs)
     _, work = await masks(service, texts, body, call)
     answers = [

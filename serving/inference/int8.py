@@ -123,7 +123,7 @@ def is_unsigned(half: FeedForwardHalf) -> bool:
 
 
 def of_step(values: np.ndarray, step: Step) -> Tensor:
-    """Returns the element of float32 [steps] for a step."""
+    """Element of float32 [steps] for a step."""
     number = step.number
     return tf.constant(values[number]) if isinstance(number, int) else tf.gather(values, number)
 

@@ -61,11 +61,11 @@ class ExportedExtension(tf.Module):
         return {}
 
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """Returns the further inputs of a signature for rows that continue other rows."""
+        """Further inputs of a signature for rows that continue other rows."""
         return {}
 
     def rows_class(self, features: dict[str, Any]) -> Any:
-        """Returns the class of rows that these features require, or None."""
+        """Class of rows that these features require, or None."""
         return None
 
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
@@ -280,5 +280,5 @@ class Recorder(FloatKernels):
 
 
 def largest_of(inputs: Tensor) -> float:
-    """Returns the largest absolute value, at least 1e-6."""
+    """Largest absolute value, at least 1e-6."""
     return max(1e-6, float(tf.reduce_max(tf.abs(inputs))))

@@ -1,5 +1,3 @@
-"""Options of the inference encoder."""
-
 import dataclasses
 from typing import Self
 

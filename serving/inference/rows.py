@@ -62,7 +62,7 @@ class FlatBatch:
 
 
 def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
-    """Returns the mask of tokens that count as real: each row's first, or with `last_token` each empty row's."""
+    """Mask of tokens that count as real: each row's first, or with `last_token` each empty row's."""
     is_first = tf.range(tf.shape(mask)[1]) == 0
     return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if last_token else is_first
 

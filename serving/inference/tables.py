@@ -118,7 +118,7 @@ def round_up(counts: Tensor) -> Tensor:
 
 
 def longest_block(length: int) -> int:
-    """Returns the length to which attention pads a row."""
+    """Length to which attention pads a row."""
     return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
 
 

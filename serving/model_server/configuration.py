@@ -45,7 +45,7 @@ def _without_quoted_line(complaint: str, text: str) -> str:
 
 
 def server_config(options: ServerOptions) -> ModelServerConfig:
-    """Returns the models that the flags configure."""
+    """Models that the flags configure."""
     if options.model_config_file:
         return read_text_proto(options.model_config_file, ModelServerConfig())
     config = ModelServerConfig()

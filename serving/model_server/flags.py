@@ -194,5 +194,5 @@ def usage(wrong: str = "") -> str:
 
 
 def full_help(full: bool) -> str:
-    """Returns the text of --help, or of --helpfull."""
+    """Text of --help, or of --helpfull."""
     return help_text(ServerOptions, command_name(_MODULE), _ABOUT, full, switches=False)

@@ -184,17 +184,17 @@ def is_base64(value: Any) -> bool:
 
 
 def is_plain_object(value: Any) -> bool:
-    """Returns whether a value is an object that does not hold base64."""
+    """Returns whether a value is an object without base64."""
     return type(value) is dict and not is_base64(value)
 
 
 def format_error(document: dict, complaint: str) -> StatusError:
-    """Returns the error for a body of the wrong format."""
+    """Error for a body of the wrong format."""
     return invalid_argument(f"JSON Value: {shown(document)} {complaint}")
 
 
 def json_type(value: Any) -> str:
-    """Returns the name of a value's type in TF Serving's messages."""
+    """Name of a value's type in TF Serving's messages."""
     return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
 
 

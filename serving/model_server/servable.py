@@ -111,8 +111,7 @@ class SavedModel:
     def run(self, feeds: Mapping[str, np.ndarray], fetches: Sequence[str], timeout: float | None = None) -> list:
         """Runs the graph once and returns one array per fetch.
 
-        Feeds and fetches are tensor names ("x:0"). Only the operations check shapes, as in the C++ server. After
-        `timeout` seconds it fails with DEADLINE_EXCEEDED.
+        Only the operations check shapes, as in the C++ server. After `timeout` seconds it fails with DEADLINE_EXCEEDED.
         """
         options = config_pb2.RunOptions(timeout_in_ms=0 if timeout is None else max(1, int(timeout * 1000)))
         inputs = {self._element(name): value for name, value in feeds.items()}

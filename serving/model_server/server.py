@@ -1,5 +1,3 @@
-"""The model server: models, gRPC, REST."""
-
 import logging
 import socket
 import threading

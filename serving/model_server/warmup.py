@@ -1,5 +1,3 @@
-"""Replays recorded requests on a new version."""
-
 import logging
 import time
 from pathlib import Path

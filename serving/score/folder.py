@@ -14,7 +14,7 @@ Record = dict[str, Any]
 
 
 def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
-    """Returns the name of each file's table, with the same relative path."""
+    """Name of each file's table, with the same relative path."""
     # A link counts by its own name, not by its target's.
     places = [path.parent.resolve() / path.name for path in paths]
     root = Path(os.path.commonpath([place.parent for place in places]))
@@ -29,7 +29,7 @@ def table_names(paths: Sequence[Path], suffix: str) -> dict[str, str]:
 
 
 def part_path(parts: Path, number: int, suffix: str) -> Path:
-    """Returns the path of a piece's answers, bad rows or report."""
+    """Path of a piece's answers, bad rows or report."""
     return parts / f"{number:06d}{suffix}"
 
 

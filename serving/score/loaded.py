@@ -1,5 +1,3 @@
-"""A SavedModel that scores in this process."""
-
 from collections.abc import Sequence
 
 import tensorflow as tf

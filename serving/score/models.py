@@ -75,7 +75,7 @@ def _load(source: ModelSource) -> ScoringModel:
 
 
 def version_folder(model: str) -> Path:
-    """Returns the SavedModel in a folder: itself, or its highest version."""
+    """SavedModel in a folder: itself, or its highest version."""
     versions = sorted((int(path.name), path) for path in Path(model).glob("*") if path.name.isdigit())
     for folder in (Path(model), *(path for _, path in versions[::-1][:1])):
         if (folder / "saved_model.pb").is_file():
@@ -133,13 +133,13 @@ class _WithOptions:
 
 
 def served_version(source: ModelSource) -> int:
-    """Returns the version that a server answers with now."""
+    """Version that a server answers with now."""
     with Client(source.target, source.model, version=source.version) as client:
         return client.served_version()
 
 
 def no_signature(source: ModelSource, signatures: Any) -> UserError:
-    """Returns the error for a signature that the model lacks."""
+    """Error for a signature that the model lacks."""
     known = ", ".join(name for name in signatures if not name.startswith("__"))
     if source.options:
         asked = " and ".join(f"--{name}" for name, value in source.options if value)

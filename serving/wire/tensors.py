@@ -41,7 +41,7 @@ _LENGTH_DELIMITED = 2
 
 
 def base_type(number: int) -> int:
-    """Returns the DataType without reference (*_REF, of variables in TF 1 graphs)."""
+    """DataType without reference (*_REF, of variables in TF 1 graphs)."""
     return number - _REFERENCE_OFFSET if number > _REFERENCE_OFFSET else number
 
 
@@ -113,7 +113,7 @@ def checked_shape(tensor: TensorProto) -> tuple[int, ...]:
 
 
 def _listed_values(tensor: TensorProto, dtype: np.dtype) -> np.ndarray:
-    """Returns the values in the *_val field, which holds half floats as integers, complex numbers as pairs."""
+    """Values in the *_val field, which holds half floats as integers, complex numbers as pairs."""
     field = _VALUE_FIELDS[tensor.dtype]
     values = getattr(tensor, field)
     if field == "half_val":
@@ -184,7 +184,7 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
 
 
 def as_array(value: Value) -> np.ndarray:
-    """Returns the array that `fill_tensor` sends."""
+    """Array that `fill_tensor` sends."""
     if isinstance(value, np.ndarray):
         return value
     try:

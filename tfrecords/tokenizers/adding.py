@@ -1,5 +1,3 @@
-"""Adds words to a vocabulary, and finds the words whose addition would save most tokens."""
-
 import collections
 import dataclasses
 import itertools

@@ -1,5 +1,3 @@
-"""Reduces a vocabulary to the pieces that a text uses."""
-
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence

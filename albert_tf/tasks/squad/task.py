@@ -1,5 +1,3 @@
-"""SQuAD as a task of fine-tuning."""
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""The export version of the equilibrium extension."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The export version of the halting extension."""
-
 from typing import Any
 
 import tensorflow as tf

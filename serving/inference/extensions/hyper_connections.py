@@ -1,5 +1,3 @@
-"""The export version of hyper-connections."""
-
 from collections.abc import Sequence
 from typing import Any
 

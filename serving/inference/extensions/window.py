@@ -1,5 +1,3 @@
-"""The export version of attention windows."""
-
 import dataclasses
 from collections.abc import Callable
 
