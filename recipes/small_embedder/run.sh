@@ -13,18 +13,18 @@ mkdir -p "$out"
 
 compress() {  # NAME FLAGS...
     python -m albert_tf.compress --model="$model" --output_dir="$out/$1" --text="$out/data/text/*.txt" \
-        --nosplit_sentences --vocab_from=corpus --max_seq_length=96 --embedding_size=64 --dtype_policy=$policy \
-        --notable "${@:2}"
+        --nosplit_sentences --vocab_from=corpus --max_seq_length=96 --dtype_policy=$policy --notable "${@:2}"
 }
-# 7.0 million parameters in six steps; 6.7 million in three; 3.5 million in six.
-compress six --plan=1+1x4+1 --lora_rank=6 --vocab_size=20000 --num_train_steps=480
-compress three --plan=none --layers=3 --vocab_size=20000 --num_train_steps=480 --learning_rate=6e-4
-compress tiny --plan=1x6 --lora_rank=11 --vocab_size=16000 --num_train_steps=480 --learning_rate=6e-4
+# 7.0 million parameters in three steps and in six; 3.4 million in three.
+compress three --layers=3 --plan=1x2+1 --embedding_size=112 --lora_rank=4 --num_train_steps=1500 --learning_rate=6e-4
+compress six --plan=1+1x4+1 --embedding_size=64 --lora_rank=6 --vocab_size=20000 --num_train_steps=2000
+compress tiny --layers=3 --plan=1x3 --embedding_size=80 --lora_rank=8 --vocab_size=16000 --num_train_steps=1500 \
+    --learning_rate=6e-4
 
 # Pairs, with the large model's vectors as targets: distances between unrelated texts stay the large model's.
-python -m albert_tf.run_finetuning --task=pairs --data_file="$out/data/pairs.csv" --init_from="$out/six" \
-    --teacher="$model" --output_dir="$out/six_pairs" --max_seq_length=96 --train_batch_size=32 --num_train_steps=200 \
+python -m albert_tf.run_finetuning --task=pairs --data_file="$out/data/pairs.csv" --init_from="$out/three" \
+    --teacher="$model" --output_dir="$out/three_pairs" --max_seq_length=96 --train_batch_size=32 --num_train_steps=200 \
     --learning_rate=1e-4 --dev_fraction=0.02 --dtype_policy=$policy
 
 python -m benchmarks.embedding_quality --data_dir="$sets" --output_dir="$out/quality" \
-    --models="$model,$out/six,$out/six_pairs,$out/three,$out/tiny"
+    --models="$model,$out/three,$out/three_pairs,$out/six,$out/tiny"
