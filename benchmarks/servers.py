@@ -42,7 +42,7 @@ def gateway(target: str, model: str, *flags: str) -> Iterator[tuple[int, int]]:
     """Gives its port and its process."""
     port = free_port()
     with command("serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}", *flags) as process:
-        wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health"))
+        wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10).close())
         yield port, process.pid
 
 

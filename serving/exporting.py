@@ -179,7 +179,7 @@ def weights_sha256(model: keras.Model) -> str:
 
 
 def _options(settings: ExportSettings, loaded: Loaded, calibration_lines: list[str]) -> ExportOptions:
-    config = getattr(loaded.model, "encoder", loaded.model).config
+    config = encoder_of(loaded.model).config
     limit = config.max_seq_length
     length = settings.max_seq_length or min(loaded.task.get("max_seq_length") or limit, limit)
     if not 8 <= length <= limit:

@@ -135,7 +135,7 @@ def load_and_write(settings: "LiteRtSettings") -> dict[str, float]:
     output, length = Path(settings.output), settings.max_seq_length
     files.make_output_dir(output.parent)
     loaded = load(settings.model)
-    config = getattr(loaded.model, "encoder", loaded.model).config
+    config = encoder_of(loaded.model).config
     limit = config.max_seq_length
     if length > limit:
         raise UserError(f"--max_seq_length={length} must be from 1 to the {limit} tokens that the model takes, or 0")

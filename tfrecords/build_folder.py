@@ -40,7 +40,7 @@ class BuildFolder:
         self.folder, self.description, self._settings = folder, description, settings
         self.parts = folder / PARTS
 
-    def prepare(self, paths: list[str | Path], deal: Deal, overwrite: bool) -> Deal | None:
+    def prepare(self, paths: list[str | Path], deal: Deal, piece_bytes: int, overwrite: bool) -> Deal | None:
         """Returns `deal` with the shards still needed, or None if the build is complete.
 
         Raises UserError if the folder holds another build, unless `overwrite`.
@@ -67,21 +67,24 @@ class BuildFolder:
                     "which builds anew what changed"
                 )
             self._take_apart(manifest)
-            needed = self._missing(deal) if same else None
+            # Equal documents, and parts of long ones, go to other shards in pieces of another size.
+            needed = self._missing(deal) if same and manifest["inputs"]["section_bytes"] == piece_bytes else None
         elif (self.parts / _RUN).exists():
             run = files.read_json(self.parts / _RUN)
             if (self.parts / _ASSEMBLY).exists():
                 self._put_back()
-            if run["needed"] is not None and run["stamp"] == stamp and run["shards"] == [deal.train, deal.eval]:
+            made_alike = run["shards"] == [deal.train, deal.eval] and run.get("section_bytes") == piece_bytes
+            if run["needed"] is not None and run["stamp"] == stamp and made_alike:
                 # A power cut may have destroyed others that existed then.
                 needed = sorted({*run["needed"], *self._missing(deal)})
         self._drop_other_shards(deal)
         self.parts.mkdir(exist_ok=True)
-        self._write_run(needed, stamp, [deal.train, deal.eval])
+        self._write_run(needed, stamp, [deal.train, deal.eval], piece_bytes)
         return dataclasses.replace(deal, needed=None if needed is None else tuple(needed))
 
-    def _write_run(self, needed: list[int] | None, stamp: str, shards: list[int]) -> None:
-        run = {"needed": needed, "stamp": stamp, "shards": shards, "description": self.description}
+    def _write_run(self, needed: list[int] | None, stamp: str, shards: list[int], piece_bytes: int) -> None:
+        run = {"needed": needed, "stamp": stamp, "shards": shards, "section_bytes": piece_bytes}
+        run["description"] = self.description
         files.write_json(self.parts / _RUN, run)
 
     def _is_complete_of_version_2(
@@ -213,7 +216,7 @@ class BuildFolder:
 
     def _take_apart(self, manifest: dict[str, Any]) -> None:
         self.parts.mkdir(exist_ok=True)
-        self._write_run(None, "", manifest["shards"])
+        self._write_run(None, "", manifest["shards"], manifest["inputs"]["section_bytes"])
         files.write_json(self.parts / _ASSEMBLY, manifest)
         (self.folder / MANIFEST).unlink()
         self._put_back()

@@ -54,14 +54,16 @@ def build(
     folder = files.make_output_dir(output_dir)
     with files.locked(folder):
         build_folder = BuildFolder(folder, _describe(tokenizer, settings), settings)
-        deal = build_folder.prepare(paths, Deal.of(settings, text_bytes), overwrite)
+        deal = Deal.of(settings, text_bytes)
+        piece_bytes = _piece_bytes(settings, deal)
+        deal = build_folder.prepare(paths, deal, piece_bytes, overwrite)
         if deal is None:
             manifest = read_folder(folder)
             print(f"'{folder}' is complete already: {_counts(manifest)}")
             _warn_of_missed_share(manifest)
             return manifest
         with runners.RUNNERS[runner](Worker(settings, tokenizer, build_folder.parts), workers) as run:
-            return _Build(build_folder, deal, paths, settings, run, max_bad_lines).finish(tokenizer)
+            return _Build(build_folder, deal, paths, piece_bytes, settings, run, max_bad_lines).finish(tokenizer)
 
 
 def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
@@ -78,20 +80,25 @@ def _describe(tokenizer: Tokenizer, settings: BuildSettings) -> dict[str, Any]:
     }
 
 
+def _piece_bytes(settings: BuildSettings, deal: Deal) -> int:
+    worthwhile = min(deal.shards * _SEEK_BYTES, settings.chunk_bytes * deal.shards // 128, _MOST_BYTES)
+    return max(settings.chunk_bytes, worthwhile)
+
+
 class _Build:
     def __init__(
         self,
         folder: BuildFolder,
         deal: Deal,
         paths: list,
+        piece_bytes: int,
         settings: BuildSettings,
         run: runners.Run,
         max_bad_lines: int,
     ):
         self._folder, self._parts, self._deal = folder, folder.parts, deal
         self._settings, self._run, self._max_bad_lines = settings, run, max_bad_lines
-        worthwhile = min(deal.shards * _SEEK_BYTES, settings.chunk_bytes * deal.shards // 128, _MOST_BYTES)
-        self._piece_bytes = max(settings.chunk_bytes, worthwhile)
+        self._piece_bytes = piece_bytes
         self._pieces = sections.plan_pieces(paths, self._piece_bytes)
 
     def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:

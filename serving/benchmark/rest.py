@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 import grpc
 import numpy as np
 
-from serving.client.messages import Arrays, plain
+from serving.client.messages import Arrays
 
 # TensorFlow Serving's status of each HTTP status; those not listed are UNKNOWN.
 _STATUS = {
@@ -103,8 +103,13 @@ def server_url(target: str, rest_api_port: int) -> str:
 
 def request_body(inputs: Mapping[str, np.ndarray], signature: str) -> bytes:
     """JSON of a request in column format."""
-    columns = {name: plain(array) for name, array in inputs.items()}
+    columns = {name: _plain(array) for name, array in inputs.items()}
     return json.dumps({"signature_name": signature, "inputs": columns}).encode()
+
+
+def _plain(array: np.ndarray) -> list:
+    # Strictly: `messages.plain` would send another text in place of bytes that are no UTF-8.
+    return (np.vectorize(bytes.decode, otypes=[object])(array) if array.dtype.hasobject else array).tolist()
 
 
 def read_answer(body: bytes) -> Arrays:

@@ -172,6 +172,29 @@ def test_a_lost_file_is_built_again_alone(one_worker, build_corpus, cut_off, tmp
     assert before.items() <= inodes(folder).items()
 
 
+@pytest.mark.parametrize("cut", [False, True], ids=["lost", "cut off while it is built again"])
+def test_a_lost_file_of_a_folder_made_of_other_pieces_is_not_built_alone(
+    one_worker, build_corpus, cut_off, tmp_path, monkeypatch, cut
+):
+    # Equal documents are dealt by piece, so one shard of other pieces would lose or repeat some.
+    folder = shutil.copytree(one_worker, tmp_path / "data")
+    next(folder.glob("train-00001-*")).unlink()
+    if cut:
+        cut_off(folder)
+        run = json.loads((folder / ".parts/run.json").read_text())
+        assert run.pop("section_bytes") and run["needed"] == [1]
+        (folder / ".parts/run.json").write_text(json.dumps(run))
+    else:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["inputs"]["section_bytes"] += 1
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    built, make = [], Worker.build
+    monkeypatch.setattr(Worker, "build", lambda *task: built.append(task[1]) or make(*task))
+    build_corpus(folder)
+    assert built == list(range(len(inodes(one_worker))))
+    assert contents(folder) == contents(one_worker)
+
+
 def test_of_a_changed_corpus_only_the_shards_that_changed_are_built(tokenizer, tmp_path):
     for number in range(300):
         (tmp_path / f"{number:03d}.txt").write_text("\n".join(f"Article {number} line {n}." for n in range(20)))
