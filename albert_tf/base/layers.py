@@ -17,7 +17,7 @@ from tfrecords.base.errors import UserError
 # The library of the backend only: under JAX models need no TensorFlow.
 if keras.backend.backend() == "jax":
     import jax
-else:
+elif keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
 # Smaller arrays stay in the cache anyway and do not repay the compilation.
