@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from albert_tf.checkpoints import save_huggingface
-from serving.cpu import has_bfloat16
+from tfrecords.base.cpu import bfloat16_flags
 from tfrecords.base.errors import UserError
 
 PACKAGES = ("torch", "transformers", "openvino", "nncf", "onnxruntime", "onnx")
@@ -40,7 +40,7 @@ def make_peers(encoder, folder: Path, threads: int, calibration: list[list[int]]
     quantized = nncf.quantize(model, nncf.Dataset(rows), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(rows))
     peers = {}
     versions = [("OpenVINO fp32", model, "f32"), ("OpenVINO int8", quantized, "f32")]
-    if has_bfloat16():
+    if bfloat16_flags():
         versions[1:] = [("OpenVINO bf16", model, "bf16"), ("OpenVINO int8", quantized, "bf16")]
     for name, version, precision in versions:
         settings = {
@@ -67,7 +67,7 @@ def _pytorch(folder: Path, threads: int) -> dict:
         print("left out: PyTorch: torch.compile needs g++")
         return {}
     torch.set_num_threads(threads)
-    name, dtype = ("PyTorch bf16", torch.bfloat16) if has_bfloat16() else ("PyTorch fp32", torch.float32)
+    name, dtype = ("PyTorch bf16", torch.bfloat16) if bfloat16_flags() else ("PyTorch fp32", torch.float32)
     model = transformers.AlbertModel.from_pretrained(folder / "huggingface", dtype=dtype).eval()
     compiled = torch.compile(model, dynamic=True)
 

@@ -13,7 +13,6 @@ NEEDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "bfloat16": (("avx512f", "avx512bw", "avx512vl", "avx512dq"),),
     "int8_vnni": (("avx512_vnni",), ("avx_vnni",)),
 }
-_BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
 def describe_needs(compute: str) -> str:
@@ -25,22 +24,6 @@ def can_run(compute: str, cpu_info: Path = OWN_CPU_INFO) -> bool:
     """Returns whether this CPU can run exports of that `compute`."""
     found = cpu_flags(cpu_info)
     return any(found.issuperset(flags) for flags in NEEDS.get(compute, ((),)))
-
-
-def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
-    """Returns what another `compute` would gain on this CPU, or None."""
-    fast = sorted(_BFLOAT16 & cpu_flags(cpu_info))
-    if compute == "float32" and fast:
-        return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/results)"
-    if compute == "bfloat16" and not fast and can_run(compute, cpu_info):
-        flags = " nor ".join(sorted(_BFLOAT16))
-        return f"this CPU has neither {flags}: float32 is 2 to 4 times as fast on such CPUs (docs/results)"
-    return None
-
-
-def has_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> bool:
-    """Returns whether the CPU multiplies bfloat16 in hardware."""
-    return bool(_BFLOAT16 & cpu_flags(cpu_info))
 
 
 def has_avx512(cpu_info: Path = OWN_CPU_INFO) -> bool:

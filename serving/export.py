@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from albert_tf.hub import check_model
-from serving.export_settings import ExportSettings, read_calibration, read_lengths
+from serving.export_settings import ExportSettings, read_calibration
 from tfrecords.base.script import run_main, start_tensorflow
 from tfrecords.tokenizers.finding import check_tokenizer
 
@@ -37,11 +37,11 @@ def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = 
     '1'
     >>> folder.cleanup()
     """
-    read_lengths(settings.warm_up_lengths)
     check_model(settings.model, settings.allow_pickle)
     if settings.tokenizer:
         check_tokenizer(settings.tokenizer)
-    read_calibration(settings.calibration_text)
+    if settings.calibration_text:
+        read_calibration(settings.calibration_text)
     start_tensorflow()
     from serving.exporting import load_and_write
 

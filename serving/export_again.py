@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from albert_tf.config import AlbertConfig
 from serving.export import ExportSettings, export
-from serving.manifest import FORMAT_VERSION, present_versions, read_manifest, versions_of
+from serving.manifest import FORMAT_VERSION, read_manifest, versions_of
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import make_output_dir
-from tfrecords.base.script import run_main, start_tensorflow
+from tfrecords.base.script import present_versions, run_main, start_tensorflow
 from tfrecords.base.settings import CheckedSettings, setting
 from tfrecords.base.version import VERSION
 

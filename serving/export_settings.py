@@ -10,7 +10,7 @@ from albert_tf.choices import ALLOW_PICKLE_HELP, DEPTH_HELP, EXIT_RULES, OTHER_T
 from serving.choices import COMPUTE, ENGINES, PADDING, PERFORMANCE_HINTS
 from tfrecords.base.errors import UserError, nearest
 from tfrecords.base.files import folder_path
-from tfrecords.base.settings import CheckedSettings, setting
+from tfrecords.base.settings import CheckedSettings, read_numbers, setting
 
 _CALIBRATION_ROWS = 64
 # What not every x86 CPU can run.
@@ -133,6 +133,8 @@ class ExportSettings(CheckedSettings):
             raise UserError("--performance_hint=throughput is for --compute=bfloat16, int8 or int8_vnni")
         if self.check and self.other_cpu:
             raise UserError("--check runs what --other_cpu says that this CPU need not run; leave one of them out")
+        if any(length < 8 for length in read_numbers("warm_up_lengths", self.warm_up_lengths)):
+            raise UserError(f"--warm_up_lengths={self.warm_up_lengths} must be lengths of at least 8 tokens")
 
 
 # Those that `albert_tf.load` has answered.
@@ -162,8 +164,6 @@ def settings_of(
 
 def read_calibration(path: str) -> list[str]:
     """Returns the first lines of a text to calibrate with; raises UserError if it has none."""
-    if not path:
-        return []
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -172,19 +172,3 @@ def read_calibration(path: str) -> list[str]:
     if not lines:
         raise UserError(f"--calibration_text={path} holds no text")
     return lines
-
-
-def read_lengths(text: str) -> list[int]:
-    """Lengths of warm-up requests in tokens."""
-    lengths = read_numbers("warm_up_lengths", text)
-    if any(length < 8 for length in lengths):
-        raise UserError(f"--warm_up_lengths={text} must be lengths of at least 8 tokens")
-    return lengths
-
-
-def read_numbers(flag: str, text: str) -> list[int]:
-    """Returns the whole numbers of a flag; raises UserError for anything else."""
-    try:
-        return [int(item) for item in text.split(",") if item.strip()]
-    except ValueError as error:
-        raise UserError(f"--{flag}={text} is not a comma-separated list of whole numbers") from error

@@ -24,16 +24,18 @@ from albert_tf.extension import Extension
 from albert_tf.loading import Loaded, load
 from albert_tf.saving import task_of
 from serving.check import check
-from serving.cpu import advise, can_run
-from serving.export_settings import ExportSettings, read_calibration, read_lengths, read_numbers, settings_of
+from serving.cpu import can_run
+from serving.export_settings import ExportSettings, read_calibration, settings_of
 from serving.exportable import PREDICT, Exportable, ExportOptions, make_exportable
 from serving.exportable.samples import write_warm_up
 from serving.inference import InferenceOptions
 from serving.inference.compiled import FLAG
-from serving.manifest import FORMAT_VERSION, MANIFEST, present_versions, read_manifest, whole_path
+from serving.inference.options import advise
+from serving.manifest import FORMAT_VERSION, MANIFEST, read_manifest
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
-from tfrecords.base.script import say_next
+from tfrecords.base.script import present_versions, say_next
+from tfrecords.base.settings import read_numbers
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
@@ -68,7 +70,8 @@ def load_and_write(settings: ExportSettings, check_loaded: Callable[[Loaded], No
 
 
 def _write(settings: ExportSettings, loaded: Loaded) -> Path:
-    lengths, lines = read_lengths(settings.warm_up_lengths), read_calibration(settings.calibration_text)
+    lengths = read_numbers("warm_up_lengths", settings.warm_up_lengths)
+    lines = read_calibration(settings.calibration_text) if settings.calibration_text else []
     model = _merged(loaded.model) if settings.merge_low_rank else loaded.model
     exportable = make_exportable(model, _options(settings, loaded, lines))
     base = files.make_output_dir(settings.output_dir)
@@ -161,7 +164,7 @@ def write_manifest(
         "signatures": {name: signature.describe() for name, signature in signatures.items()},
         "memory": exportable.encoder.memory if "stateful" in signatures else None,
         "check": differences,
-        "export": settings | {name: whole_path(settings[name]) for name in _PATHS},
+        "export": settings | {name: files.whole_path(settings[name]) for name in _PATHS},
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": present_versions(),
         "files_sha256": {

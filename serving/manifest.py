@@ -1,12 +1,10 @@
 """Reads the versions of a servable and their manifests."""
 
-import importlib.metadata
 from pathlib import Path
 from typing import Any
 
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import check_format, read_json
-from tfrecords.base.version import VERSION
 
 MANIFEST = "assets.extra/manifest.json"
 # 2 says which weights were exported; 1, which 0.1.0 wrote, does not.
@@ -32,14 +30,3 @@ def read_manifest(version: Path) -> dict[str, Any]:
         raise UserError(f"'{path}' is damaged: it holds no JSON object; export the model again")
     check_format(f"'{path}'", manifest, FORMAT_VERSION)
     return {"export": {}, "weights_sha256": None} | manifest
-
-
-def present_versions() -> dict[str, str]:
-    """Versions of the installed packages that make exports."""
-    others = ("tensorflow", "keras", "tensorflow-text")
-    return {"albert-tf": VERSION} | {name: importlib.metadata.version(name) for name in others}
-
-
-def whole_path(name: str) -> str:
-    """Returns the absolute path of an existing file; other names unchanged."""
-    return str(Path(name).resolve()) if name and Path(name).exists() else name

@@ -20,9 +20,9 @@ from albert_tf.choices import ALLOW_PICKLE_HELP
 from serving.choices import COMPUTE
 from serving.export import ExportSettings, export
 from serving.gateway.keys import Keys
-from serving.manifest import MANIFEST, read_manifest, versions_of, whole_path
+from serving.manifest import MANIFEST, read_manifest, versions_of
 from tfrecords.base.errors import UserError
-from tfrecords.base.files import locked, output_folder
+from tfrecords.base.files import locked, output_folder, whole_path
 from tfrecords.base.script import run_main
 from tfrecords.base.settings import CheckedSettings, setting
 

@@ -88,12 +88,7 @@ class ExtendedEncoder(ExtensionOwner):
     """Lets an encoder have extensions. `unmeasured`: the last call's values, by name, not yet added to metrics."""
 
     unmeasured: Mapping[str, Any] = {}
-    _halves: Untracked
-
-    @property
-    def halves(self) -> dict[tuple[str, int], Any]:
-        """Returns the block halves, each once, by (kind, number)."""
-        return self._halves.value
+    halves: dict[tuple[str, int], Any]
 
     @property
     def means(self) -> list[keras.metrics.Metric]:

@@ -216,6 +216,11 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     def _check_data(self, x: Any, y: Any = None, sample_weight: Any = None) -> None:
         check_data(x, y, lambda features: check_values(features, self.config))
 
+    @property
+    def halves(self) -> dict[tuple[str, int], Half]:  # type: ignore[override]
+        # By (kind, number); shared halves occur once.
+        return self._halves.value
+
     def halves_of(self, kind: str) -> list[Half]:
         return [half for (own, _), half in sorted(self.halves.items()) if own == kind]
 

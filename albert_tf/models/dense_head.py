@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -20,6 +21,8 @@ class DenseHeadModel(EncoderModel):
     """
 
     needs_pooler = True
+    early_exit = False
+    logits_of_steps: Callable[[Any, bool], Any]
 
     def __init__(
         self,
@@ -64,8 +67,13 @@ class DenseHeadModel(EncoderModel):
         # RoBERTa's head also has dropout before its tanh layer (transformers RobertaClassificationHead).
         return self.encoder.pooler(self.dropout(outputs["sequence_output"][:, 0], training=True))
 
-    def call(self, features: Any, training: bool = False) -> Any:
-        """Returns logits for the features of AlbertEncoder."""
+    def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
+        """Returns logits for the features of AlbertEncoder.
+
+        With `early_exit`, `every_step` asks for the logits of every depth step; None: only in training.
+        """
+        if self.early_exit and (training if every_step is None else every_step):
+            return self.logits_of_steps(features, training)
         return self.logits(self.head, self.vectors(features, training), training)
 
     def logits(self, head: keras.layers.Layer, vectors: Tensor, training: bool) -> Tensor:

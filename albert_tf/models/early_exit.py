@@ -128,13 +128,7 @@ class EarlyExitModel(DenseHeadModel):
             evidence = ops.unstack(self._gates(states), axis=1)
         return leave(how, self._exits(states, False), evidence, mask, threshold)
 
-    def call(self, features: Any, training: bool = False, every_step: bool | None = None) -> Any:
-        """Returns logits for the features of AlbertEncoder.
-
-        With `early_exit`, `every_step` asks for the logits of every depth step; None: only in training.
-        """
-        if not (self.early_exit and (training if every_step is None else every_step)):
-            return super().call(features, training)
+    def logits_of_steps(self, features: Any, training: bool) -> Any:
         states = self._states(features, training)
         logits = self._exits(states, training)
         return logits if self.exit_gate is None else {"logits": logits, "gates": self._gates(states)}

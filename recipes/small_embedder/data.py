@@ -12,6 +12,7 @@ are taken. A text that equals one of a held-out set, apart from case and punctua
 SICK's splits share sentences, so its test set is no held-out one: report it apart.
 """
 
+import collections
 import csv
 import gzip
 import io
@@ -91,6 +92,20 @@ def articles(data: Path) -> Iterator[tuple[str, list[str]]]:
         yield article["title"], [one for one in article["text"].split("\n") if len(one) > 100]
 
 
+def with_rare_words(sentences: list[str], skip: int, draw: random.Random) -> list[str]:
+    """Returns the sentences from `skip` on with a quarter of their words replaced by words of all sentences.
+
+    Each different word that occurs three times or more is drawn as often as any other, so a model sees rare words of
+    technical texts too. The teacher's vectors of such texts say what each word adds.
+    """
+    counts = collections.Counter(word for one in sentences for word in re.findall(r"[a-z]+", one.lower()))
+    words = sorted(word for word, count in counts.items() if count >= 3)
+    return [
+        re.sub(r"\b[A-Za-z]+\b", lambda word: draw.choice(words) if draw.random() < 0.25 else word[0], one)
+        for one in sentences[skip:]
+    ]
+
+
 def cells(data: Path, pattern: str, *columns: int, skip: int = 1) -> list[tuple[str, ...]]:
     """Returns columns of the rows of a file."""
     (path,) = found(data, pattern)
@@ -120,11 +135,13 @@ def main(data: Path, out: Path) -> None:
     draw, taken = random.Random(0), Taken(data)
     wiki = list(articles(data))
     paragraphs = [one for _, texts in wiki for one in texts]
-    sentences = [one for text in draw.sample(paragraphs, 16_000) for one in re.split(r"(?<=[.!?]) +", text)]
+    sentences = [one for text in paragraphs for one in re.split(r"(?<=[.!?]) +", text) if 20 < len(one) <= 400]
+    sentences = draw.sample(list(dict.fromkeys(sentences)), 320_000)
     labelled = of_training(data)
     glue = {"CoLA": (3,), "SST-2": (0,), "MRPC": (3, 4), "RTE": (1, 2)}
     texts = {
-        "wiki_sentences": [one for one in draw.sample(sentences, 45_000) if len(one) > 20],
+        "wiki_sentences": sentences[:260_000],
+        "wiki_rare_words": with_rare_words(sentences, 260_000, draw),
         "wiki_paragraphs": draw.sample(paragraphs, 12_000),
         "wiki_titles": [title for title, _ in wiki],
     }

@@ -12,7 +12,7 @@ from albert_tf.layers.block import Attention, Step
 from albert_tf.layers.depth import BlockRunner, DepthLoop, Runner, Segment, segments
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.models.exit_rules import ExitRule, check_exits
-from serving.cpu import describe_needs
+from serving.cpu import NEEDS, describe_needs
 from serving.inference.calibration import quantize_encoder
 from serving.inference.compiled import FLAG, CompiledSteps
 from serving.inference.early_exit import Gate, exit_early
@@ -108,7 +108,8 @@ class InferenceEncoder(tf.Module):
 
     def describe(self) -> dict[str, Any]:
         needs = ["TensorFlow" if self.options.compute == "float32" else "TensorFlow for x86 with oneDNN"]
-        needs += filter(None, [describe_needs(self.options.compute)])
+        if self.options.compute in NEEDS:
+            needs.append(describe_needs(self.options.compute))
         how = {name: getattr(self.options, name) for name in ("compute", "padding", "performance_hint", "engine")}
         how |= {"requires": ", a CPU with ".join(needs)}
         if self.compiled is None:

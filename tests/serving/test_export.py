@@ -235,7 +235,7 @@ def test_for_another_cpu_is_written_what_this_one_cannot_run(
 
 
 def test_the_command_says_what_it_wrote_and_what_another_compute_would_add(settings, saved, monkeypatch, capsys):
-    monkeypatch.setattr("serving.cpu.cpu_flags", lambda _: {"fpu", "avx2", "avx512f", "avx512_bf16"})
+    monkeypatch.setattr("serving.inference.options.bfloat16_flags", lambda _: ["avx512_bf16"])
     main(settings)
     said = capsys.readouterr()
     exported, advice = said.out.splitlines()

@@ -14,6 +14,11 @@ def cpu_flags(cpu_info: Path = OWN_CPU_INFO) -> set[str]:
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
+def bfloat16_flags(cpu_info: Path = OWN_CPU_INFO) -> list[str]:
+    """The flags of a CPU that multiplies bfloat16 in hardware; none for others."""
+    return sorted({"amx_bf16", "avx512_bf16"} & cpu_flags(cpu_info))
+
+
 def has_only_avx2(cpu_info: Path = OWN_CPU_INFO) -> bool:
     """Whether the CPU has AVX2 and no AVX-512; TensorFlow then uses Eigen, not oneDNN, by default."""
     found = cpu_flags(cpu_info)

@@ -188,6 +188,11 @@ def folder_path(path: str | os.PathLike) -> Path:
     return Path(path)
 
 
+def whole_path(name: str) -> str:
+    """Returns the absolute path of an existing file; other names unchanged."""
+    return str(Path(name).resolve()) if name and Path(name).exists() else name
+
+
 def make_output_dir(path: str | os.PathLike) -> Path:
     """Creates the folder; raises UserError if it is not writable."""
     path = folder_path(path)

@@ -169,6 +169,12 @@ def version_line() -> str:
     return f"albert-tf {VERSION}" + (f" ({', '.join(others)})" if others else "")
 
 
+def present_versions() -> dict[str, str]:
+    """Returns the versions of the installed packages that make exports."""
+    others = ("tensorflow", "keras", "tensorflow-text")
+    return {"albert-tf": VERSION} | {name: metadata.version(name) for name in others}
+
+
 def _parse(arguments: list[str], module: str, settings_class: type | None) -> list[str]:
     # absl's own --help shows the flags of the file that was started; for an installed command that is pip's wrapper.
     asked = {argument.lstrip("-") for argument in arguments[1:] if argument.startswith("-")}

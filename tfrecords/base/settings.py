@@ -110,6 +110,18 @@ def _range(at_least: str = "", above: str = "", at_most: str = "", below: str = 
     return high if below else f"at most {high}"
 
 
+def read_numbers(flag: str, text: str) -> list[int]:
+    """Returns the whole numbers of a flag; raises UserError for anything else.
+
+    >>> read_numbers("lengths", "16,64")
+    [16, 64]
+    """
+    try:
+        return [int(item) for item in text.split(",") if item.strip()]
+    except ValueError as error:
+        raise UserError(f"--{flag}={text} is not a comma-separated list of whole numbers") from error
+
+
 def settings_of(settings_class: type) -> list[dataclasses.Field]:
     """Fields that `setting` made: the flags."""
     return [field for field in dataclasses.fields(settings_class) if "help" in field.metadata]

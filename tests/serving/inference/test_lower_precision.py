@@ -8,6 +8,7 @@ import tensorflow as tf
 from serving import cpu
 from serving.inference import InferenceOptions, make_encoder, onednn
 from serving.inference.layers import ExportedLayerNorm, OneDnnLayerNorm
+from serving.inference.options import advise
 from tests.serving.inference.encoders import (
     CONFIG,
     MODERN,
@@ -20,6 +21,7 @@ from tests.serving.inference.encoders import (
     needs_avx512,
     require_near,
 )
+from tfrecords.base.cpu import bfloat16_flags
 from tfrecords.base.errors import UserError
 
 AVX512 = "avx512f avx512bw avx512vl avx512dq"
@@ -166,7 +168,7 @@ def test_an_export_that_calls_a_kernel_that_is_gone_is_refused_by_its_name(compu
     ],
 )
 def test_impossible_choices_are_refused(choices, message, monkeypatch):
-    monkeypatch.setattr("serving.inference.options.has_bfloat16", lambda: False)
+    monkeypatch.setattr("serving.inference.options.bfloat16_flags", lambda: [])
     with pytest.raises(UserError, match=message):
         InferenceOptions(**choices).resolved(CONFIG)
 
@@ -187,15 +189,15 @@ def test_what_a_cpu_runs_and_gains_by_goes_by_its_flags(flags, runs, float32_adv
     info.write_text(f"processor : 0\nflags : fpu {flags}\n")
     assert {one for one in ("float32", "bfloat16", "int8", "int8_vnni") if cpu.can_run(one, info)} == runs
     assert cpu.has_avx512(info) is ("bfloat16" in runs) and cpu.has_vnni(info) is ("int8_vnni" in runs)
-    assert cpu.has_bfloat16(info) is ("bf16" in flags) and not cpu.has_bfloat16(tmp_path / "none")
+    assert bool(bfloat16_flags(info)) is ("bf16" in flags) and not bfloat16_flags(tmp_path / "none")
     for compute, advice in (("float32", float32_advice), ("bfloat16", bfloat16_advice), ("int8", None)):
-        found = cpu.advise(compute, info)
+        found = advise(compute, info)
         assert found is None if advice is None else found.startswith(advice)
 
 
 @pytest.mark.parametrize("has_it", [True, False])
 def test_auto_is_resolved_and_described(has_it, monkeypatch):
-    monkeypatch.setattr("serving.inference.options.has_bfloat16", lambda: has_it)
+    monkeypatch.setattr("serving.inference.options.bfloat16_flags", lambda: ["amx_bf16"] * has_it)
     encoder = make_encoder(make_keras(num_hidden_layers=1), InferenceOptions("auto", other_cpu=True))
     needs = f"TensorFlow for x86 with oneDNN, a CPU with {AVX512.replace(' ', ', ')}" if has_it else "TensorFlow"
     compute = "bfloat16" if has_it else "float32"
