@@ -32,8 +32,8 @@ def model_server(base: str, *flags: str) -> Iterator[str]:
     """Serves the model `m`; gives its HOST:PORT."""
     port = free_port()
     words = ["serving.model_server", f"--port={port}", "--model_name=m", f"--model_base_path={base}"]
-    with command(*words, "--grpc_max_threads=256", *flags), Client(f"127.0.0.1:{port}", "m") as client:
-        wait_for(client.status)
+    with command(*words, "--grpc_max_threads=256", *flags) as process, Client(f"127.0.0.1:{port}", "m") as client:
+        wait_for(client.status, process)
         yield f"127.0.0.1:{port}"
 
 
@@ -42,19 +42,19 @@ def gateway(target: str, model: str, *flags: str) -> Iterator[tuple[int, int]]:
     """Gives its port and its process."""
     port = free_port()
     with command("serving.gateway", f"--target={target}", f"--model={model}", f"--port={port}", *flags) as process:
-        wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10).close())
+        wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10).close(), process)
         yield port, process.pid
 
 
-def wait_for(call: Callable[[], object], seconds: float = 120.0) -> None:
-    """Calls until there is no error; after so many seconds raises it."""
+def wait_for(call: Callable[[], object], process: subprocess.Popen, seconds: float = 120.0) -> None:
+    """Calls until there is no error; raises it once the process has ended, or after so many seconds."""
     end = time.monotonic() + seconds
     while True:
         try:
             call()
             return
         except (UserError, OSError):
-            if time.monotonic() > end:
+            if process.poll() is not None or time.monotonic() > end:
                 raise
             time.sleep(0.1)
 

@@ -133,6 +133,7 @@ def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
 
 def print_costs(configs: dict[str, AlbertConfig], depth: int, length: int) -> None:
     """Prints the table of the configurations at a depth, 0 for their own."""
+    configs = dict(configs)
     for name, config in configs.items() if depth else ():
         try:
             configs[name] = at_depth(config, depth)

@@ -127,7 +127,9 @@ def _summary(figures: dict[str, float]) -> str:
         if key.endswith("accuracy")
     ]
     skipped = [f"{figures['skipped']:.0f} updates skipped"] if figures.get("skipped") else []
-    return ", ".join([f"loss {figures['loss']:.3f}", *accuracies, *skipped])
+    loss = figures["loss"]
+    # A mean squared error of unit vectors is far below 0.001.
+    return ", ".join([f"loss {loss:.3f}" if abs(loss) >= 0.1 else f"loss {loss:.3g}", *accuracies, *skipped])
 
 
 def memory_figures() -> dict[str, float]:
