@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from albert_tf.base.fields import check_value
-from albert_tf.config_reading import find_config, read_file, read_name, read_values
 from albert_tf.depth_plan import check_depth_plan
 from albert_tf.extension import Extension, check_extensions
 from albert_tf.registry import KEYS, REGISTRY, Spec, default_of, extensions_for
@@ -143,7 +142,7 @@ class AlbertConfig:
         >>> AlbertConfig.named("bert_base_uncased").sharing
         'none'
         """
-        return read_name(cls, name)
+        return _reading().read_name(cls, name)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -155,7 +154,7 @@ class AlbertConfig:
         Raises:
             UserError: an unknown key, or a value that is impossible or asks for another architecture.
         """
-        return read_values(cls, values)
+        return _reading().read_values(cls, values)
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
@@ -163,7 +162,7 @@ class AlbertConfig:
 
         `model_type` ("albert", "bert", "roberta") applies to a HuggingFace file that names none.
         """
-        return read_file(cls, path, model_type)
+        return _reading().read_file(cls, path, model_type)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns a dictionary that `from_dict` reads."""
@@ -199,7 +198,15 @@ def read_config(name: str) -> AlbertConfig:
     >>> read_config("albert_base_v2").hidden_size
     768
     """
-    return AlbertConfig.named(name) if (file := find_config(name)) is None else AlbertConfig.from_json(file)
+    file = _reading().find_config(name)
+    return AlbertConfig.named(name) if file is None else AlbertConfig.from_json(file)
+
+
+def _reading() -> Any:
+    # The encoder itself knows nothing of other code bases' files.
+    from albert_tf import config_reading
+
+    return config_reading
 
 
 _CORE = {field.name: field for field in dataclasses.fields(AlbertConfig) if field.name not in ("extensions", "unused")}
