@@ -21,7 +21,7 @@ HINTS = [
     ("UNAVAILABLE", "batch scheduling queue",
      "the server's batching queue is full: send fewer at once, or raise max_enqueued_batches or "
      "num_batch_threads in its batching parameters"),
-    ("UNAVAILABLE", r"http1\.x|Expected SETTINGS frame",
+    ("UNAVAILABLE", r"http1\.x|Expected SETTINGS frame|Failed parsing HTTP/2",
      "this port does not speak HTTP/2: perhaps it is the REST port; the gRPC port is 8500 by default"),
     ("UNAVAILABLE", "SSL|TLS|handshake|[Vv]erification|CERTIFICATE|certificate",
      "TLS failed: does the port speak TLS, do root_certificates vouch for the server, is server_name right?"),

@@ -92,11 +92,13 @@ def test_words_of_held_out_rows_are_masked_and_shown_beside_the_truth(tiny_data)
     tokenizer = load_tokenizer(tiny_data)
     rows = learned.held_out_rows(str(tiny_data), 20)
     masked = learned.masked_words(rows, tokenizer, 1)
-    assert masked and masked == learned.masked_words(rows, tokenizer, 1) != learned.masked_words(rows, tokenizer, 2)
-    whole = [" ".join(tokenizer.decode(ids.tolist()).split()) for ids in rows]
+    assert masked and masked == learned.masked_words(rows, tokenizer, 1)
+    # Many of these short rows have one word to choose.
+    assert any(masked != learned.masked_words(rows, tokenizer, seed) for seed in range(2, 8))
+    whole = ["".join(tokenizer.decode(ids.tolist()).split()) for ids in rows]
     for text, truth in masked:
         assert text.count(learned.MASK) == 1 and truth.isalpha() and len(truth) >= learned.SHORTEST_WORD
-        assert " ".join(text.replace(learned.MASK, truth).split()) in whole
+        assert "".join(text.replace(learned.MASK, truth).split()) in whole
     answers = [{"text": text, "truth": truth, "proposed": [truth, "x"]} for text, truth in masked[:1]]
     answers += [{"text": text, "truth": truth, "proposed": ["x", truth]} for text, truth in masked[1:2]]
     shown = learned.table(answers)

@@ -50,9 +50,9 @@ def test_equal_documents_do_not_fill_one_shard():
 def test_every_shard_is_a_fair_sample(tokenizer, tmp_path):
     words = ["qqqq"] * 1500 + ["zzzz"] * 1500
     text = "\n".join(json.dumps({"text": f"{word} {n} one.\nAnd two.\nAnd three."}) for n, word in enumerate(words))
-    # No example is cut short, which could lose the word.
-    settings = {"masking": "dynamic", "held_out_fraction": 0, "chunk_megabytes": 0.02, "short_seq_prob": 0.0}
-    build_text(tmp_path, {"sorted.jsonl": text}, tokenizer, **settings)
+    # Each row is a whole document: cut short, it could lose the word.
+    rows = {"pair_task": "none", "input_format": "doc-sentences", "masking": "dynamic", "short_seq_prob": 0.0}
+    build_text(tmp_path, {"sorted.jsonl": text}, tokenizer, held_out_fraction=0, chunk_megabytes=0.02, **rows)
     first = set(tokenizer.encode("qqqq")) - set(tokenizer.encode("zzzz"))
     paths = list((tmp_path / "data").glob("train-*"))
     assert len(paths) > 5

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import json
 import random
+import unicodedata
 
 import pytest
 import tensorflow as tf
@@ -73,6 +74,8 @@ class TestIds:
         edges = {edge for kind in (LETTER, NUMBER, SPACE) for pair in ranges(kind) for edge in pair}
         codes = {edge + off for edge in edges for off in (-1, 0, 1)} | {rng.randrange(0x110000) for _ in range(2000)}
         codes = sorted(code for code in codes if 0 <= code < 0xD800 or 0xE000 <= code < 0x110000)
+        if tokenizers.__version__ < "0.22":  # It knows an older Unicode.
+            codes = [code for code in codes if unicodedata.category(chr(code)) != "Cn"]
         for kind, pattern in ((LETTER, r"\p{L}"), (NUMBER, r"\p{N}"), (SPACE, r"\s")):
             split = pre_tokenizers.Split(tokenizers.Regex(pattern), "removed")
             found = split.pre_tokenize_str("".join(map(chr, codes)))
