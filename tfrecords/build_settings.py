@@ -193,13 +193,13 @@ class BuildSettings(CheckedSettings):
 
     @property
     def predictions_of_parts(self) -> tuple[int, int]:
-        """Number of targets in the reused part of a permutation row, and in the rest."""
+        """Returns the number of targets in the reused part of an XLNet row, and in the rest."""
         total = self.max_predictions_per_seq
         first = total - total // 2 if self.reuse_length else 0
         return first, total - first
 
     def described(self) -> dict[str, Any]:
-        """Settings for the manifest, without those that have no effect."""
+        """Returns the settings for the manifest, without ineffective ones."""
         values = dataclasses.asdict(self)
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}

@@ -1,4 +1,4 @@
-"""Compares the share of masked tokens, in a sample of each shard, with the requested one."""
+"""Compares the masked share of tokens, in a sample of each shard, with --masked_lm_prob."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def count_masks(settings: BuildSettings, vocabulary: MaskingVocabulary, examples
 
 
 def describe_miss(manifest: dict[str, Any]) -> str | None:
-    """If the share of predicted tokens is not as requested, says so and why; else None."""
+    """Returns a warning and its cause if too few or too many tokens are masked, or long words never; else None."""
     splits = [manifest["splits"][split] for split in SPLITS]
     examples, unmasked, tokens, budget, predicted, in_long = (
         sum(split.get(key, 0) for split in splits) for key in COUNTS

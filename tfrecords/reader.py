@@ -97,7 +97,7 @@ def read_examples(
 
 
 def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.data.Dataset:
-    """Parses batches in parallel and ahead of their use. length: how many there are."""
+    """Parses `length` batches in parallel, and prefetches them."""
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     # Keras warns of data that ran out unless it knows the number of batches.
     batches = batches.apply(tf.data.experimental.assert_cardinality(length))
@@ -143,7 +143,7 @@ def open_records(
 def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
     """Checks files against their manifest; returns the manifest and each file's number of examples.
 
-    Files without a manifest are taken for another program's.
+    Without a manifest, files are read as another program's.
     """
     if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
         return read_manifest([str(path) for path in paths]), check_files(paths, split)
@@ -152,7 +152,7 @@ def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], lis
 
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:
-    """Dataset of a file's records, string []."""
+    """Returns a dataset of a file's records, string []."""
     gzipped = tf.strings.regex_full_match(name, r".*\.gz")
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 

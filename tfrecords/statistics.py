@@ -86,7 +86,7 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
-    """An example as text: {word -> what the model sees} for predicted tokens, the label last."""
+    """Returns an example as text: predicted tokens as {word -> input}, the label last."""
     ids = features["input_ids"][row][features["input_mask"][row] > 0]
     pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
     for slot in np.flatnonzero(features["masked_lm_weights"][row]):
@@ -100,7 +100,7 @@ _PLACES, _BYTES = 16, 1 << 16
 
 
 def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
-    """Share of unknown tokens in a sample of the corpus, 0 to 1."""
+    """Returns unknown tokens' share of a corpus sample, 0 to 1."""
     tokens = unknown = 0
     for section in _places(paths):
         for chunk in itertools.islice(sections.read_chunks(section, _BYTES), 1):

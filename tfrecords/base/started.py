@@ -8,7 +8,7 @@ _PACKAGES = ("tfrecords", "albert_tf", "serving")
 
 
 def is_our_command() -> bool:
-    """Whether this process is `python -m albert_tf.run_...`, or an installed script."""
+    """Returns whether this process is `python -m albert_tf.run_...`, or an installed script."""
     if "-m" in sys.orig_argv:
         return sys.orig_argv[sys.orig_argv.index("-m") + 1].split(".")[0] in _PACKAGES
     return os.path.basename(sys.argv[0]).startswith("albert-")

@@ -124,7 +124,7 @@ _ADDERS: dict[str, Callable[[Any, list[str]], Tokenizer]] = {
 def frequent_words(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> list[str]:
     """Finds the `count` words of a text that would save the most tokens as single pieces, best first.
 
-    Only runs of letters that the tokenizer splits are considered.
+    Only sequences of letters that the tokenizer splits are considered.
     """
     letters = np.array([_is_of_letters(tokenizer, number) for number in range(tokenizer.vocab_size)])
     letters[tokenizer.special_ids] = False

@@ -18,10 +18,9 @@ _SUFFIX = "##"
 
 
 class Carried(NamedTuple):
-    """The former pieces of a new vocabulary's pieces; `kept`, `new`, `dropped` and `unknown` count pieces.
+    """Maps each new piece to former pieces, as a ragged table; `kept`, `new`, `dropped` and `unknown` count pieces.
 
-    ids: former ids, int64, concatenated. row_splits: int64 [pieces + 1]. unknown: new pieces that begin as the unknown
-    piece.
+    ids: former ids, int64, concatenated. row_splits: int64 [pieces + 1]. unknown: new pieces mapped to [UNK].
     """
 
     ids: np.ndarray

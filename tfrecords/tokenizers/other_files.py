@@ -1,4 +1,4 @@
-"""Lists which settings in other programs' tokenizer files are followed, without effect, or refused."""
+"""Lists which settings in other programs' tokenizer files are supported, without effect, or refused."""
 
 import json
 from collections.abc import Iterable
@@ -199,7 +199,7 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
 
 def kind_of(values: dict[str, Any]) -> str:
-    """Kind of a tokenizer.json's model; inferred for early files, which do not name it."""
+    """Returns the kind of a tokenizer.json's model; infers it for early files, which lack it."""
     model = values["model"]
     unnamed = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
     return model.get("type") or unnamed
@@ -224,7 +224,7 @@ def check_file(values: dict[str, Any], where: str) -> None:
 
 
 def steps_of(values: dict[str, Any], part: str) -> list[dict[str, Any]]:
-    """Steps of a tokenizer.json's part such as "normalizer", without nesting."""
+    """Returns the steps of a tokenizer.json's part such as "normalizer", flattened."""
     if part == "model":
         return [{"type": kind_of(values)} | values["model"]]
     names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}

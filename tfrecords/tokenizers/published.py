@@ -81,7 +81,7 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
 
 
 def refuse_lower_case(lower_case: bool | None, path: Path) -> None:
-    """Raises UserError if `lower_case` is asked of a byte-level BPE."""
+    """Raises UserError if `lower_case` is requested of a byte-level BPE."""
     if lower_case:
         raise UserError(f"the byte-level BPE of '{path}' keeps text as it is; leave out --lower_case")
 
