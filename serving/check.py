@@ -114,7 +114,7 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
 
 
 def different_lengths(exportable: Exportable) -> Arrays:
-    """Returns ids and lengths of rows of different lengths, padded with their first id as servers do."""
+    """Returns ids and lengths of rows of different lengths, padded with each row's first id as servers do."""
     by_ids = exportable.ids_signatures()["serving_default"]
     longest = min(_LONGEST, exportable.options.max_seq_length)
     inputs = sample_inputs(exportable, by_ids, longest, _ROWS)
@@ -153,7 +153,7 @@ def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str 
 
 
 def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
-    """Differences from the expected values."""
+    """Returns differences from the expected values."""
     one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, answers))
     difference = float(np.max(np.abs(one - other))) / _scale(expected)
     # Positions that no answer may have are -1e30.
@@ -177,7 +177,6 @@ def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
 
 
 def _compare_with_exact(expected: Arrays, exact: Arrays, answers: Arrays) -> None:
-    """Raises UserError if an output differs from that of exact products by more than rounding explains."""
     for name, values in expected.items():
         rounding, distance = measure(values, exact[name]), measure(exact[name], answers[name])
         allowed = Tolerance(

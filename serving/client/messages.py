@@ -126,7 +126,7 @@ def predict_request(
 
 
 def count_rows(arrays: Arrays) -> int | None:
-    """Returns the inputs' number of rows, None if they differ."""
+    """Returns the inputs' common number of rows; None if they differ."""
     sizes = {array.shape[0] if array.ndim else None for array in arrays.values()}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -137,7 +137,7 @@ def read_prediction(response: PredictResponse) -> Arrays:
 
 
 def plain(value: Any) -> Any:
-    """Returns an output, or a row of it, as JSON has it: lists, numbers and strings."""
+    """Converts an output, or a row of it, to JSON values: lists, numbers and strings."""
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist()) if value.dtype.kind in "OS" else value.tolist()
     if isinstance(value, list):

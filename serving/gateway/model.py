@@ -113,7 +113,7 @@ class ServedModel:
         return self.absence is not None and self.absence.status == 404
 
     async def watch(self) -> None:
-        """Keeps checking whether the model is available, and reads its tasks."""
+        """Checks the model's availability regularly, and reads its tasks; never returns."""
         while True:
             self._wake.clear()
             await self._look()
@@ -142,7 +142,7 @@ class ServedModel:
             self._on_change(self)
 
     def is_gone(self) -> None:
-        """Triggers a check after a failed call."""
+        """Requests an immediate check after a failed call."""
         self._wake.set()
 
     async def _learn(self, signatures: dict[str, Signature]) -> None:
@@ -249,7 +249,7 @@ class ServedModel:
         return sum(work.tokens or [self.estimate.of((text.encode(),)) for text in texts])
 
     def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
-        """Returns whether a row may be truncated, which only another call can tell."""
+        """Returns whether a row may be truncated; only another call to the model can tell."""
         counter, longest = self.tasks.get("tokenize"), self.estimate.longest
         if task.counts or counter is None or not counter.counts or longest is None:
             return False
@@ -283,5 +283,5 @@ class ServedModel:
 
 
 def task_at(task: RowsTask, threshold: float) -> RowsTask:
-    """Early-exit task with a threshold."""
+    """Returns an early-exit task with this threshold."""
     return dataclasses.replace(task, numbers=(("threshold", threshold),))

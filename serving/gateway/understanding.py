@@ -92,7 +92,7 @@ async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answe
 
 
 async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
-    """Likeliest tokens for each mask."""
+    """Returns the likeliest tokens for each mask."""
     texts, lone = bodies.listed(body.inputs)
     _, work = await masks(service, texts, body, call)
     answers = [
@@ -110,7 +110,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
 async def masks(
     service: Service, texts: list[str], body: bodies.MasksBody, call: Call
 ) -> tuple[ServedModel, QueuedRequest]:
-    """Returns the model, and its answers to texts with masks."""
+    """Returns the model that fills masks, and its answers."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, texts, call, body)
     check_top_k(body.top_k, work.rows("pieces"))

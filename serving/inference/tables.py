@@ -1,4 +1,4 @@
-"""Index tables by which attention gathers each row's tokens and puts results back in place."""
+"""Index tables by which attention gathers each row's tokens and writes results back."""
 
 from typing import NamedTuple
 
@@ -97,7 +97,6 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Te
 
 
 def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
-    """Replaces the indices of computed padding by those of the row's first real token; `beyond` says why."""
     places = tf.range(tf.shape(mask)[1])
     first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]
     shift = tf.where(mask, 0, first - places) * 3 * num_heads
@@ -105,9 +104,9 @@ def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
 
 
 def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:
-    """Returns how far each position of the padded rows is behind its row's last token; 0 for the row's tokens.
+    """Returns the distance of each padded position from its row's last token; 0 for the row's own tokens.
 
-    Padding reads that last token: another row's values may be NaN or infinite, and 0 times those is NaN.
+    Padding reads that last token, not other rows: their values may be NaN or infinite, and 0 times those is NaN.
     """
     return tf.maximum(ranges(1 - lengths, block_lengths), 0)
 
@@ -118,7 +117,7 @@ def round_up(counts: Tensor) -> Tensor:
 
 
 def longest_block(length: int) -> int:
-    """Length to which attention pads a row."""
+    """Returns the length to which attention pads a row."""
     return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
 
 

@@ -159,7 +159,6 @@ class RestApi:
     def _predict_inputs(
         self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, document: "_Document", deadline: float
     ):
-        """Returns the servable, the signature's name, the inputs, and whether the body is in row format."""
         with self._turn(document.size, deadline):
             values = document.parsed(deadline)
             name = json_values.signature_name(values)
@@ -186,7 +185,7 @@ class RestApi:
 
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
-        """Context in which one large body or answer at a time is converted."""
+        """Lets one request at a time convert a large body or answer."""
         if size < LARGE_BODY_BYTES:
             yield
             return
