@@ -28,8 +28,9 @@ class Tolerance(NamedTuple):
     difference: float
 
 
-# From the Keras model, by compute. Measured of encoders of 2 to 12 steps, among them ALBERT-base (also with weights 2.5
-# times as large) and the trained MiniLM, with and without AVX-512: bfloat16 at most 7e-5 and 0.04, int8 0.03 and 0.25.
+# Allowed differences from the Keras model, by compute. Measured on encoders of 2 to 12 steps, with and without AVX-512,
+# such as ALBERT-base (also with weights 2.5 times as large) and the trained MiniLM: bfloat16 at most 7e-5 and 0.04,
+# int8 0.03 and 0.25.
 TOLERANCES = {
     "float32": Tolerance(1e-6, 1e-4),
     "float16": Tolerance(1e-3, 0.1),
@@ -37,12 +38,12 @@ TOLERANCES = {
     "int8": Tolerance(0.1, 0.5),
     "int8_vnni": Tolerance(0.1, 0.5),
 }
-# How far an 8-bit export may be from exact products: so many times as far as they are from the Keras model, and a
-# little for outputs of few numbers. Measured on the same encoders: right products at most 0.75 times the angle and 1.06
-# times the difference (of 12 logits; 0.5 and 0.7 of larger outputs), clipped ones 10 and 2.6 times or more, and those
+# An 8-bit export may differ from exact products by these factors times their difference from the Keras model, plus
+# _EXACT_MORE for outputs of few numbers. Measured on the same encoders: right products at most 0.75 times the angle and
+# 1.06 times the difference (12 logits; 0.5 and 0.7 for larger outputs), clipped ones at least 10 and 2.6 times; those
 # of MiniLM, whose activations lose more in 8 bits than its weights, 1.26 and 0.7.
 _EXACT_FACTORS, _EXACT_MORE = Tolerance(1.0, 2.0), Tolerance(1e-4, 0.02)
-# Of a row's values together: what is shorter has no direction to speak of.
+# Minimum norm of a row's values; the direction of a shorter vector is noise.
 _SHORTEST = 0.1
 _ROWS, _LONGEST = 4, 64
 _LOWEST = -1e4

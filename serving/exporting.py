@@ -39,7 +39,7 @@ from tfrecords.base.settings import read_numbers
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
-# The options that name what may lie on the disk.
+# The options that may name files.
 _PATHS = ("model", "tokenizer", "calibration_text")
 _WRITING = ".writing-"
 

@@ -67,7 +67,7 @@ class BuildFolder:
                     "which builds anew what changed"
                 )
             self._take_apart(manifest)
-            # Equal documents, and parts of long ones, go to other shards in pieces of another size.
+            # With another piece size, equal documents and parts of long ones are assigned to other shards.
             needed = self._missing(deal) if same and manifest["inputs"]["section_bytes"] == piece_bytes else None
         elif (self.parts / _RUN).exists():
             run = files.read_json(self.parts / _RUN)
@@ -75,7 +75,7 @@ class BuildFolder:
                 self._put_back()
             made_alike = run["shards"] == [deal.train, deal.eval] and run.get("section_bytes") == piece_bytes
             if run["needed"] is not None and run["stamp"] == stamp and made_alike:
-                # A power cut may have destroyed others that existed then.
+                # After a power cut, shards that were not listed as needed may be missing, too.
                 needed = sorted({*run["needed"], *self._missing(deal)})
         self._drop_other_shards(deal)
         self.parts.mkdir(exist_ok=True)

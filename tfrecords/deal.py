@@ -18,7 +18,7 @@ import numpy as np
 from tfrecords.build_settings import BuildSettings
 from tfrecords.randomness import derive
 
-# Of spill files, which an interrupted build leaves to the next version.
+# Format version of spill files: a later version of the library may resume an interrupted build.
 SPILL_FORMAT = 2
 # Purposes of keys that belong to no single pass over a document.
 _HELD_OUT, _DEAL = -1, -3

@@ -13,8 +13,8 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.words import PUBLISHED
 
 MANIFEST = "manifest.json"
-# 3: the documents' hashes are of their sentences; 2: of their bytes in the files, with which other ones are held out;
-# 1: reader.py reads the rows in another order.
+# Format 3 hashes a document's sentences; 2 hashed its bytes in the file, so that other documents were held out;
+# 1 has another order of rows in reader.py.
 FORMAT_VERSION = 3
 SPLITS = ("train", "eval")
 # The folder of an unfinished build's parts.

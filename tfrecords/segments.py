@@ -9,7 +9,7 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.randomness import below, draw, unit
 
-# Whether the length that an example aims at is drawn for each example, or as in the official code for each document.
+# Whether an example's target length is drawn for each example or, as in the official code, for each document.
 SHORT_RULES = ("example", "document")
 INPUT_FORMATS = ("segment-pair", "sentence-pair", "full-sentences", "doc-sentences")
 

@@ -50,7 +50,7 @@ class Statistics:
 
     def _count_runs(self, ids: np.ndarray, positions: np.ndarray, predicted: np.ndarray) -> None:
         word = np.cumsum(self._vocabulary.words_or_ends_begin(ids), axis=1)
-        # Rows are set far enough apart that no run goes from one into the next.
+        # Word numbers of different rows are far apart, so that no run spans two rows.
         word += np.arange(len(ids))[:, None] * (2 * ids.shape[1])
         words = np.unique(np.take_along_axis(word, positions, axis=1)[predicted])
         starts = np.flatnonzero(np.diff(words, prepend=-2) != 1)
@@ -95,7 +95,7 @@ def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) ->
     return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
 
 
-# So many places of the corpus, evenly apart, each about so many bytes of text.
+# Number of evenly spaced samples of the corpus, and about how many bytes of text each has.
 _PLACES, _BYTES = 16, 1 << 16
 
 

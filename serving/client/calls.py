@@ -18,8 +18,8 @@ from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
 from tfrecords.base.errors import UserError
 
-# Of a request in parts: how often a part is sent again where a server does not have the version that answered the first
-# one, since calls go in turn to all servers of a name; and how often all parts are, by another version.
+# Limits for a request in parts. A part is sent again if its server lacks the version that answered the first part:
+# calls go in turn to all servers of a name. After that, all parts are sent again, to another version.
 _MOST_REPEATS, _MOST_RESTARTS = 3, 3
 
 

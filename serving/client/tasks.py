@@ -10,18 +10,18 @@ from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 DEFAULT = "serving_default"
-# The signature that answers as DEFAULT does with options as inputs (that of another has this after its name), and the
-# value of each that changes nothing.
+# The signature that answers like DEFAULT and takes options as inputs (for other signatures, this is a suffix of the
+# name); and the neutral value of each option.
 WITH_OPTIONS = "with_options"
 OPTIONS: dict[str, str | bool] = {"prompt_name": "", "truncate_left": False}
 _EMBEDDINGS = ("embedding", "embeddings", "sentence_embedding")
 _PAIR = ("first", "second")
-# Outputs of regressors that may be any number, the first that is there: a value may have passed through an activation.
+# A regressor's raw output: the first of these that exists, since `value` may be the result of an activation function.
 _NUMBERS = ("logit", "value")
-# Characters of UTF-8 that a piece of a vocabulary stands for, about; and [CLS] and [SEP] around each row.
+# The approximate number of UTF-8 bytes per token. SPECIAL_TOKENS are each row's [CLS] and [SEP].
 BYTES_A_TOKEN = 4.0
-# Outputs of exports that count the tokens of each row: those of its texts, those that the model did not read, and the
-# unknown ones among those that it read.
+# Outputs of exports that count the tokens of each row: all of its texts', those that were cut off, and the unknown ones
+# among those that the model read.
 TEXT_TOKENS, TRUNCATED_TOKENS, UNKNOWN_TOKENS = COUNTS = ("text_tokens", "truncated_tokens", "unknown_tokens")
 SPECIAL_TOKENS = 2
 

@@ -27,7 +27,7 @@ from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 _LOG = logging.getLogger(__name__)
-# A text longer than any row: what is left of it is the length of the longest row.
+# A text longer than any row; its token count after truncation is the model's maximum.
 _MANY_WORDS = 20_000
 _DOWN_CHECK_S = 1.0
 # Tokens are counted once per this number of batches, so that estimates stay good.
@@ -92,7 +92,7 @@ class ServedModel:
         self._batches = 0
         self.version: int | None = None
         self.error = ""
-        # Why the model cannot be asked; None while it is live.
+        # The error for requests while the model is unavailable; None while it is available.
         self.absence: Refusal | None = not_ready(name)
         self.tasks: dict[str, RowsTask] = {}
         self.signatures: dict[str, Signature] = {}

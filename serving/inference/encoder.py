@@ -71,7 +71,7 @@ class InferenceEncoder(tf.Module):
     """Computes the same values as AlbertEncoder at every real token of a batch; `make_encoder` creates it."""
 
     exit_gate: Gate | None = None
-    # Whether extensions have no faster extensions, and what has the tokens of several rows.
+    # Whether extensions are used without their export versions, and the class for batches of several rows.
     is_plain, rows_class = False, FlatRows
 
     def __init__(

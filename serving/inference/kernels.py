@@ -17,7 +17,7 @@ from albert_tf.layers.depth import Runner
 from albert_tf.layers.encoder import AlbertEncoder
 from serving.inference.layers import act, array, arrays, block_dense, norm, variable
 
-# What a Recorder calls the first and the last product of attention and of the feed-forward network.
+# A Recorder's names for the first and the last product of attention and of the feed-forward network.
 RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
 
 
@@ -145,7 +145,7 @@ class FeedForwardHalf(tf.Module):
         # The values between the products may stay transposed, unless a low-rank product reads them.
         transposed = not self.low_rank
         make = functools.partial(block_dense, dtype=dtype, weights_first=weights_first)
-        # What is of low rank is added before the activation function, which is then no part of the product.
+        # A low-rank term must be added before the activation function, which then cannot be fused with the product.
         self.is_fused = not self.low_rank
         hidden_act = half.config.hidden_act if self.is_fused else None
         self.intermediate = make(*arrays(half.intermediate), hidden_act=hidden_act, returns_transposed=transposed)

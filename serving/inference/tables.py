@@ -10,9 +10,8 @@ from albert_tf.config import AlbertConfig
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
 MASKED_SCORE = -1e30
-# What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
-# thread, and at 400 sizes that is 280 MB. Multiples of 4, from 32 on of 8, from 128 on eight an
-# octave.
+# Numbers of tokens are rounded up to these sizes: oneDNN compiles and keeps a kernel of every product for every size in
+# each thread, which takes 280 MB for 400 sizes. Multiples of 4; from 32 on, of 8; from 128 on, eight per doubling.
 _BY_OCTAVE = [step * count for step in 2 ** np.arange(4, 18) for count in range(8, 16)]
 SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 

@@ -51,7 +51,7 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        # Wrong, or right by the rules above only: the slower parsers know them, and say what is wrong.
+        # The body is invalid, or valid only by the rules above; the slower parsers decide, and describe the error.
         value = _exactly(body, deadline)
     if type(value) is not dict:
         raise invalid_argument(f"JSON Value: {shown(value)} Is not object")

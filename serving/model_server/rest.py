@@ -123,7 +123,7 @@ class RestApi:
             answer = Response(status, json_response.error(error.message))
         seconds = time.monotonic() - begin
         if counted:
-            # As by the real server, status and metadata too, under no API.
+            # Like the real server, this also counts status and metadata requests, without an API name.
             telemetry.record_request(spec.name, method if verb == "POST" else "", "REST", code.name, seconds)
         own = accepted(headers.get(HEADER))
         answer.headers[HEADER] = own

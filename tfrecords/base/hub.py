@@ -93,7 +93,7 @@ def _download(name: str, revision: str, part: RepositoryPart) -> Path:
     try:
         info = _library().HfApi(endpoint=endpoint).model_info(name, revision=revision or None, timeout=_TIMEOUT_S)
     except Exception as error:
-        # Of each of its HTTP libraries the hub's passes on the errors as they are.
+        # huggingface_hub passes on the errors of its HTTP libraries unchanged, so their types vary.
         if _is_unreachable(error) and (cached := _cached(name, revision, part)):
             return cached
         raise UserError(_explained(error, name, revision)) from None

@@ -39,7 +39,7 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
     def checked(arguments: list[str]) -> None:
         if len(arguments) > 1:
             sys.exit(f"error: unexpected argument '{arguments[1]}'; flags are written --name=value")
-        # Libraries announce every file they write; what the user waits for, the commands say themselves.
+        # Hides libraries' messages about every file they write; the commands print their own progress.
         absl_logging.set_verbosity(absl_logging.WARNING)
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
         try:
@@ -148,7 +148,7 @@ def _explained(error: Exception) -> str | None:
     return None
 
 
-# In each of TensorFlow's accounts of a process that its strategy no longer reaches.
+# A phrase in all of TensorFlow's messages about a process that its strategy cannot reach.
 _COLLECTIVE = "ollective"
 
 

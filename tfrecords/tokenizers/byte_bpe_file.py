@@ -58,7 +58,7 @@ class ByteBPERules:
         return values
 
 
-# What RoBERTa's class in transformers makes, by fields of the rules: where it is said, and the value without a word.
+# The rules that RoBERTa's class in transformers sets, by field: the key that states each, and its default.
 ROBERTA: dict[str, tuple[str, Any]] = {
     "add_prefix_space": ("add_prefix_space", False),
     "compose": ("normalizer", False),

@@ -9,7 +9,7 @@ from absl import logging
 
 from tfrecords.tokenizers.base import BY_IDS, UnknownTokenizer
 
-# Files of sentence-transformers: whether it lower-cases a text before any tokenizer. The first is the name of today.
+# Files in which sentence-transformers stores whether it lower-cases a text first. The first name is the current one.
 SENTENCE_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -48,7 +48,7 @@ def _all(why: str, *keys: str, values: tuple | None = ANY, kinds: tuple[str, ...
 
 ROLE_KEYS = ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token", "eos_token")
 MORE_TOKENS_KEYS = ("additional_special_tokens", "extra_special_tokens")
-# Byte-level BPE and Unigram files say all themselves; classes of these kinds read them.
+# Byte-level BPE and Unigram files are complete in themselves; these classes read them.
 _CLASSES = {
     "wordpiece": "Bert Electra Albert MobileBert DistilBert RetriBert ConvBert MPNet Funnel LayoutLM Splinter",
     "sentencepiece": "Albert XLNet Bert XLMRoberta Camembert",
@@ -59,7 +59,7 @@ CLASSES = {
     kind: (*_ANY_CLASS, *(f"{name}Tokenizer{fast}" for name in names.split() for fast in ("", "Fast")))
     for kind, names in _CLASSES.items()
 }
-# Of these classes, or types of models, transformers makes the steps itself; see `folder_files`.
+# For these classes, or types of models, transformers ignores the file's steps and builds its own; see `folder_files`.
 CLASSES_WITH_STEPS = {
     "WordPiece": "bert electra mobilebert distilbert retribert convbert mpnet funnel layoutlm splinter",
     "Unigram": "albert xlnet",

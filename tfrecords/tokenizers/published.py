@@ -20,7 +20,7 @@ from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, Word
 
 # Next to the vocabulary of a byte-level BPE.
 _MERGES = "merges.txt"
-# Of a lower-cased vocabulary at most a few signs have such letters; of a cased English one about 4 in 10 pieces.
+# In a lower-cased vocabulary at most a few symbols have capital letters; in a cased English one about 4 in 10 do.
 _CASED_SHARE = 0.01
 # The graph's operations cannot take longer words.
 _LONGEST_WORD = 100_000
