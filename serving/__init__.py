@@ -1,3 +1,3 @@
-"""Exports, servers and clients of models."""
+"""Exports, serves and calls models."""
 
 from tfrecords.base import started  # noqa: F401

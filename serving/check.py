@@ -28,8 +28,9 @@ class Tolerance(NamedTuple):
     difference: float
 
 
-# From the Keras model, by compute. Measured of encoders of 2 to 12 steps, among them ALBERT-base (also with weights 2.5
-# times as large) and the trained MiniLM, with and without AVX-512: bfloat16 at most 7e-5 and 0.04, int8 0.03 and 0.25.
+# Allowed differences from the Keras model, by compute. Measured on encoders of 2 to 12 steps, with and without AVX-512,
+# such as ALBERT-base (also with weights 2.5 times as large) and the trained MiniLM: bfloat16 at most 7e-5 and 0.04,
+# int8 0.03 and 0.25.
 TOLERANCES = {
     "float32": Tolerance(1e-6, 1e-4),
     "float16": Tolerance(1e-3, 0.1),
@@ -37,12 +38,12 @@ TOLERANCES = {
     "int8": Tolerance(0.1, 0.5),
     "int8_vnni": Tolerance(0.1, 0.5),
 }
-# How far an 8-bit export may be from exact products: so many times as far as they are from the Keras model, and a
-# little for outputs of few numbers. Measured on the same encoders: right products at most 0.75 times the angle and 1.06
-# times the difference (of 12 logits; 0.5 and 0.7 of larger outputs), clipped ones 10 and 2.6 times or more, and those
+# An 8-bit export may differ from exact products by these factors times their difference from the Keras model, plus
+# _EXACT_MORE for outputs of few numbers. Measured on the same encoders: right products at most 0.75 times the angle and
+# 1.06 times the difference (12 logits; 0.5 and 0.7 for larger outputs), clipped ones at least 10 and 2.6 times; those
 # of MiniLM, whose activations lose more in 8 bits than its weights, 1.26 and 0.7.
 _EXACT_FACTORS, _EXACT_MORE = Tolerance(1.0, 2.0), Tolerance(1e-4, 0.02)
-# Of a row's values together: what is shorter has no direction to speak of.
+# Minimum norm of a row's values; the direction of a shorter vector is noise.
 _SHORTEST = 0.1
 _ROWS, _LONGEST = 4, 64
 _LOWEST = -1e4
@@ -114,7 +115,7 @@ def _calls(exportable: Exportable, by_ids: str, texts: list[str]) -> dict[str, A
 
 
 def different_lengths(exportable: Exportable) -> Arrays:
-    """Returns ids and lengths of rows of different lengths, padded with their first id as servers do."""
+    """Returns ids and lengths of rows of different lengths, padded with each row's first id as servers do."""
     by_ids = exportable.ids_signatures()["serving_default"]
     longest = min(_LONGEST, exportable.options.max_seq_length)
     inputs = sample_inputs(exportable, by_ids, longest, _ROWS)
@@ -153,7 +154,7 @@ def compare(expected: Arrays, answers: Arrays, tolerance: Tolerance, where: str 
 
 
 def measure(expected: np.ndarray, answers: np.ndarray) -> Tolerance:
-    """Differences from the expected values."""
+    """Returns differences from the expected values."""
     one, other = (np.maximum(values, _LOWEST).astype(np.float64) for values in (expected, answers))
     difference = float(np.max(np.abs(one - other))) / _scale(expected)
     # Positions that no answer may have are -1e30.
@@ -177,7 +178,6 @@ def _exact_answers(exportable: Exportable, name: str, inputs: Arrays) -> Arrays:
 
 
 def _compare_with_exact(expected: Arrays, exact: Arrays, answers: Arrays) -> None:
-    """Raises UserError if an output differs from that of exact products by more than rounding explains."""
     for name, values in expected.items():
         rounding, distance = measure(values, exact[name]), measure(exact[name], answers[name])
         allowed = Tolerance(

@@ -3,7 +3,7 @@
     albert-tf finetune --task=sst2 --data_dir=glue/SST-2 --init_from=run --output_dir=sst2
     albert-tf export --model=sst2 --output_dir=models/sst2 --inputs=text
 
-`albert-tf finetune ...` is `python -m albert_tf.run_finetuning ...`, and so for the others.
+`albert-tf finetune` runs `python -m albert_tf.run_finetuning`, and so on.
 """
 
 import difflib
@@ -93,7 +93,7 @@ def help_text() -> str:
 
 
 def flags_of(command: str) -> list[str]:
-    """Flags of a command, such as `--seed=`."""
+    """Returns a command's flags, such as `--seed=`."""
     module = COMMANDS[command][0]
     ended = subprocess.run([sys.executable, "-m", module, "--helpfull"], capture_output=True, text=True, check=False)
     found = re.findall(r"^  --(\[no\])?(\w+)(=?)", ended.stdout, re.MULTILINE)

@@ -37,7 +37,7 @@ def has_vnni(cpu_info: Path = OWN_CPU_INFO) -> bool:
 
 
 class LoadCheck(tf.saved_model.experimental.TrackableResource):
-    """Ops of `_initialize` that run when an export is loaded."""
+    """Base class of checks whose `_initialize` runs when an export is loaded."""
 
     def _create_resource(self):
         # It stores nothing; a resource, because loaders initialize it.
@@ -45,16 +45,16 @@ class LoadCheck(tf.saved_model.experimental.TrackableResource):
 
 
 def content_of(path: str) -> tf.Tensor:
-    """Content of a file, "" without such a file."""
+    """Returns a file's content, or "" if it is missing."""
     is_there = tf.size(tf.io.matching_files(path)) > 0
     return tf.cond(is_there, lambda: tf.io.read_file(path), lambda: tf.constant(""))
 
 
 class CpuCheck(LoadCheck):
-    """Makes a SavedModel fail to load where it would crash or answer wrong.
+    """Makes a SavedModel fail to load on machines where it would crash or compute wrong answers.
 
-    It fails if the CPU lacks flags (not checked without /proc/cpuinfo), or if `trial` of 0.0 is False: a kernel is
-    missing or computes wrong numbers.
+    Loading fails if the CPU lacks flags (unchecked without /proc/cpuinfo), or if `trial(0.0)` returns False because a
+    kernel is missing or computes wrong numbers.
     """
 
     def __init__(self, compute: str, trial: Callable[[tf.Tensor], tf.Tensor]):

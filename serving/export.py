@@ -49,7 +49,7 @@ def export(settings: ExportSettings, check_loaded: Callable[["Loaded"], None] = 
 
 
 def main(settings: ExportSettings) -> None:
-    """Runs the command."""
+    """Exports the model."""
     target = export(settings)
     from serving.exporting import say_exported
 

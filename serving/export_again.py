@@ -92,7 +92,6 @@ def _settings(version: Path, base: Path, manifest: dict[str, Any]) -> ExportSett
 
 
 def _difference(manifest: dict[str, Any], loaded: "Loaded") -> str:
-    """Returns what of the model has changed, or cannot be compared."""
     from serving.exporting import weights_sha256
 
     encoder, tokenizer = getattr(loaded.model, "encoder", loaded.model), loaded.tokenizer

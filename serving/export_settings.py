@@ -96,8 +96,8 @@ class ExportSettings(CheckedSettings):
     )
     exit_rule: str = setting(
         "confidence",
-        help="how a row stops early, at a threshold that the request sends; for models with early exits, and movement "
-        "for most others",
+        help="rule by which rows exit early, at a threshold that the request sends; most models without exit heads "
+        "support only movement",
         choices=EXIT_RULES,
     )
     top_k: int = setting(

@@ -39,7 +39,7 @@ from tfrecords.base.settings import read_numbers
 from tfrecords.framing import Framer, encode
 from tfrecords.tokenizers.base import Tokenizer
 
-# The options that name what may lie on the disk.
+# The options that may name files.
 _PATHS = ("model", "tokenizer", "calibration_text")
 _WRITING = ".writing-"
 
@@ -60,7 +60,7 @@ def export_loaded(loaded: Loaded, folder: str | os.PathLike, **options: Any) -> 
 
 
 def load_and_write(settings: ExportSettings, check_loaded: Callable[[Loaded], None]) -> Path:
-    """Exports as `serving.export.export` does, which has checked the settings."""
+    """Loads and exports a model for `serving.export.export`, which has checked the settings."""
     loaded = load(
         settings.model, settings.tokenizer, settings.lower_case, settings.keep_accents, settings.depth,
         settings.other_tokenizer,
@@ -104,7 +104,7 @@ def _merged(model: keras.Model) -> keras.Model:
 
 
 def _put(temporary: Path, base: Path, version: int, is_next: bool) -> Path:
-    """Renames a complete version's folder to its number, or to the next if another export took it."""
+    """Renames a version's folder to its number, or the next if another export took it."""
     while True:
         target = base / str(version)
         try:

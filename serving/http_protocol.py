@@ -101,7 +101,7 @@ class Inflating:
         self._inflate = zlib.decompressobj(self._forms.pop(0)) if self._forms else None
 
     def read(self, size: int) -> bytes:
-        """Returns up to `size` bytes, fewer only at the end; raises zlib.error for a damaged or cut body."""
+        """Returns up to `size` bytes, fewer only at the end; raises zlib.error for a damaged or incomplete body."""
         if self._inflate is None:
             begin, self._rest = self._rest[:size], self._rest[size:]
             return begin
@@ -132,7 +132,7 @@ class NoRoom(Exception):
 
 
 class Room:
-    """Limits the bytes that all requests' bodies take together; a lone request is never refused.
+    """Limits the bytes that all requests' bodies take together; a single request is never refused.
 
     >>> room = Room(10)
     >>> with room.share() as first, room.share() as second:
@@ -156,7 +156,7 @@ class Room:
 
 
 class Share:
-    """The bytes that one request takes of a Room."""
+    """The bytes of a Room that one request takes."""
 
     def __init__(self, room: Room):
         self._room, self.size = room, 0
@@ -177,7 +177,7 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
         ConnectionError: The client disconnects.
         LongBody: The body is above the limit.
         NoRoom: From `share`.
-        TimeoutError: Nothing came for RECEIVE_SECONDS.
+        TimeoutError: Nothing arrived for RECEIVE_SECONDS.
     """
     chunks, size, more, has_room = [], 0, True, True
     while more:
@@ -280,7 +280,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     @property
     def is_tunnel(self) -> bool:
-        """Whether the method is CONNECT, which httptools always takes for an upgrade."""
+        """Whether the method is CONNECT, which httptools always reports as an upgrade."""
         return self.parser.get_method() == b"CONNECT"
 
     def head(self) -> bytes:
@@ -326,7 +326,7 @@ class PatientProtocol(HttpToolsProtocol):
             self._rest = self.loop.call_later(_REST_SECONDS, self.transport.close)
 
     def eof_received(self) -> bool:
-        """Lets a client that has closed its side receive the answer."""
+        """Lets a client that has stopped sending receive the answer."""
         if self.cycle is None or self.cycle.more_body or self.cycle.response_complete:
             return False
         self.cycle.keep_alive = False

@@ -80,7 +80,7 @@ class LiteRtEncoder(InferenceEncoder):
 
 
 def real_tokens(input_ids: Tensor, lengths: Tensor) -> Tensor:
-    """Mask of real tokens, bool [batch, length], to which each row's first always belongs."""
+    """Returns the mask of real tokens, bool [batch, length]; each row's first token always counts."""
     positions = tf.range(tf.shape(input_ids)[1])
     return (positions < lengths[:, tf.newaxis]) | (positions == 0)
 

@@ -12,7 +12,7 @@ FORMAT_VERSION = 2
 
 
 def versions_of(base: Path) -> list[Path]:
-    """Folders of a servable's versions, the latest last."""
+    """Returns a servable's version folders, the latest last."""
     folders = (path for path in base.glob("*/") if path.name.isdigit() and (path / "saved_model.pb").is_file())
     return sorted(folders, key=lambda path: int(path.name))
 

@@ -117,7 +117,7 @@ def _name_of(model: str) -> str:
 
 
 def commands(settings: StartSettings, base: Path) -> list[list[str]]:
-    """Processes to start: tensorflow_model_server and the gateway, or the embedded server."""
+    """Returns the commands to run: tensorflow_model_server and the gateway, or the embedded server."""
     name = settings.name or base.resolve().name
     server = [f"--port={settings.grpc_port}", f"--rest_api_port={settings.rest_api_port}", f"--model_name={name}"]
     server.append(f"--model_base_path={base.resolve()}")

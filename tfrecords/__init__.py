@@ -1,4 +1,4 @@
-"""Everything between raw text and batches of tensors."""
+"""Converts text to training examples, and reads them as batches of tensors."""
 
 import os
 

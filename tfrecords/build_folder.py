@@ -1,7 +1,7 @@
 """The output folder of a build: detects what is already built, and completes it or starts anew.
 
 `.parts` holds an unfinished build. A shard is done when its report exists and its record file has the reported size.
-While files are renamed, assembly.json holds the manifest to come.
+While files are renamed, assembly.json holds the final manifest.
 """
 
 import collections
@@ -34,14 +34,14 @@ _RESULTS = ("shards", "inputs", "bad_lines", "splits")
 
 
 class BuildFolder:
-    """The output folder of one build; `description` is the part of the manifest known beforehand."""
+    """The output folder of one build; `description`: manifest entries known when the build starts."""
 
     def __init__(self, folder: Path, description: dict[str, Any], settings: BuildSettings):
         self.folder, self.description, self._settings = folder, description, settings
         self.parts = folder / PARTS
 
     def prepare(self, paths: list[str | Path], deal: Deal, piece_bytes: int, overwrite: bool) -> Deal | None:
-        """Returns `deal` with the shards still needed, or None if the build is complete.
+        """Returns `deal` with the missing shards as `needed`; None if the build is complete.
 
         Raises UserError if the folder holds another build, unless `overwrite`.
         """
@@ -67,7 +67,7 @@ class BuildFolder:
                     "which builds anew what changed"
                 )
             self._take_apart(manifest)
-            # Equal documents, and parts of long ones, go to other shards in pieces of another size.
+            # With another piece size, equal documents and parts of long ones are assigned to other shards.
             needed = self._missing(deal) if same and manifest["inputs"]["section_bytes"] == piece_bytes else None
         elif (self.parts / _RUN).exists():
             run = files.read_json(self.parts / _RUN)
@@ -75,7 +75,7 @@ class BuildFolder:
                 self._put_back()
             made_alike = run["shards"] == [deal.train, deal.eval] and run.get("section_bytes") == piece_bytes
             if run["needed"] is not None and run["stamp"] == stamp and made_alike:
-                # A power cut may have destroyed others that existed then.
+                # After a power cut, shards that were not listed as needed may be missing, too.
                 needed = sorted({*run["needed"], *self._missing(deal)})
         self._drop_other_shards(deal)
         self.parts.mkdir(exist_ok=True)
@@ -101,13 +101,13 @@ class BuildFolder:
         return complete
 
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
-        """Reads an earlier report on a task; None if missing or half-written."""
+        """Reads a finished task's report, such as shard 3's; None if missing or half-written."""
         with contextlib.suppress(UserError):
             return files.read_json(report_path(self.parts, kind, number))
         return None
 
     def spilled(self, piece: int, key: str) -> dict[str, Any] | None:
-        """Returns the report on a piece; None if it has another key or its spill files have changed."""
+        """Returns a corpus piece's report; None if its key or its spill files differ."""
         report = self.report("piece", piece)
         if report is None or report["key"] != key:
             return None

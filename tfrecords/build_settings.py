@@ -15,9 +15,9 @@ OBJECTIVES = ("masked", "permutation")
 MASKINGS = ("static", "dynamic")
 # Only in manifests of permutation records: others are unchanged from before these settings existed.
 _OF_PERMUTATION = ("objective", "reuse_length", "mask_alpha", "mask_beta", "bi_data", "streams")
-# Values by which folders were built before these settings existed. A manifest leaves them out.
+# Values of these settings in folders that were built before the settings existed. Manifests omit them.
 UNSAID = {"line_documents": False, "min_sentences": 1, "word_rule": PUBLISHED}
-# The least tokens of A and B, two [SEP] and [CLS].
+# The minimum: one token each of A and B, two [SEP] and [CLS].
 _SHORTEST_PAIR = 5
 # Default megabytes of text in a shard: more if there would be over a thousand shards.
 _SMALLEST_CHUNK, _LARGEST_CHUNK = 8.0, 160.0
@@ -193,13 +193,13 @@ class BuildSettings(CheckedSettings):
 
     @property
     def predictions_of_parts(self) -> tuple[int, int]:
-        """Number of targets in the reused part of a permutation row, and in the rest."""
+        """Returns the number of targets in the reused part of an XLNet row, and in the rest."""
         total = self.max_predictions_per_seq
         first = total - total // 2 if self.reuse_length else 0
         return first, total - first
 
     def described(self) -> dict[str, Any]:
-        """Settings for the manifest, without those that have no effect."""
+        """Returns the settings for the manifest, without ineffective ones."""
         values = dataclasses.asdict(self)
         if self.objective == "masked":
             values = {name: value for name, value in values.items() if name not in _OF_PERMUTATION}

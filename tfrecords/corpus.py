@@ -24,7 +24,7 @@ class BadLine(UserError):
 
 
 def find_files(patterns: str | Iterable[str]) -> list[Path | str]:
-    """Returns the sorted files of comma-separated globs, URLs as str; raises UserError for a table or no match."""
+    """Returns the sorted files of comma-separated globs, URLs as str; raises UserError for a .csv or no match."""
     patterns = patterns.split(",") if isinstance(patterns, str) else [str(pattern) for pattern in patterns]
     names: set[str] = set()
     for pattern in filter(None, (pattern.strip() for pattern in patterns)):
@@ -59,7 +59,7 @@ def read_documents(
 
 
 def describe_not_utf8(path: str, count: int) -> str:
-    """A warning about `count` bytes that are not UTF-8."""
+    """Returns a warning about `count` bytes that are not UTF-8."""
     return f"corpus file '{path}': {count:,} bytes are not UTF-8, each became U+FFFD; convert or repair the file"
 
 
@@ -72,7 +72,7 @@ def parse_documents(chunk: Chunk, text_field: str = "text", split_sentences: boo
 
 
 def read_texts(chunk: Chunk, text_field: str, line_documents: bool = False) -> Iterator[bytes | BadLine]:
-    """Yields each document's text in UTF-8, lines separated by "\\n", or a bad JSON line's error."""
+    """Yields documents' texts in UTF-8, lines separated by "\\n"; for a bad JSON line, its error."""
     for text in _read_texts(chunk, text_field):
         if line_documents and isinstance(text, bytes):
             yield from (line for line in text.split(b"\n") if line.decode().strip())

@@ -21,7 +21,7 @@ from tfrecords.statistics import check_unknown_share, unknown_share
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSettings(BuildSettings):
-    """The settings of the build and of how it runs."""
+    """The command's flags: what to build, and how."""
 
     groups: ClassVar[dict[str, str]] = {
         "Data": "held_out_fraction text_field split_sentences line_documents dupe_factor lower_case",

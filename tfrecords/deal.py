@@ -18,7 +18,7 @@ import numpy as np
 from tfrecords.build_settings import BuildSettings
 from tfrecords.randomness import derive
 
-# Of spill files, which an interrupted build leaves to the next version.
+# Format version of spill files: a later version of the library may resume an interrupted build.
 SPILL_FORMAT = 2
 # Purposes of keys that belong to no single pass over a document.
 _HELD_OUT, _DEAL = -1, -3
@@ -28,8 +28,8 @@ _HELD_OUT, _DEAL = -1, -3
 class Deal:
     """Decides the shard of each document.
 
-    train, eval: number of shards of each split; those of `eval` come last. threshold: documents with a `chance` below
-    it are held out. needed: the shards to write; None for all.
+    train, eval: number of shards of each split; shards of `eval` come last. threshold: documents whose `chance` is
+    lower are held out. needed: the shards to write; None for all.
     """
 
     seed: int
@@ -51,13 +51,13 @@ class Deal:
         return self.train + self.eval
 
     def chance(self, hashes: np.ndarray) -> np.ndarray:
-        """Converts hashes that decide the split to uniform numbers in [0, 1), float64 [documents]."""
+        """Converts split hashes to uniform numbers in [0, 1), float64 [documents]."""
         return (derive(self.seed, _HELD_OUT, hashes) >> np.uint64(11)) / (1 << 53)
 
     def shard_of(self, hashes: np.ndarray, split_hashes: np.ndarray | None = None) -> np.ndarray:
         """Returns each document's shard, int64 [documents]; -1 for shards not needed.
 
-        Equal documents of a batch are assigned independently. split_hashes: decide the split instead of `hashes`.
+        Equal documents of a batch get shards independently. split_hashes: choose the split; by default `hashes` do.
         """
         held_out = self.chance(hashes if split_hashes is None else split_hashes) < self.threshold
         bits = derive(self.seed, _DEAL, hashes, occurrences(hashes)) >> np.uint64(32)
@@ -68,7 +68,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents with hashes, int64 [documents], and UTF-8 texts."""
+    """Texts in UTF-8, and their hashes, int64 [documents]."""
 
     hashes: np.ndarray
     texts: list[bytes]
@@ -81,7 +81,7 @@ def hash_texts(texts: Iterable[bytes]) -> np.ndarray:
 
 
 def occurrences(hashes: np.ndarray) -> np.ndarray:
-    """Counts, for each hash, the earlier entries that are equal: int64 [documents]."""
+    """Counts the earlier equal entries of each hash: int64 [documents]."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
     begins = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, bool)
@@ -99,9 +99,9 @@ def write_spill(
     held_out_keys: np.ndarray,
     training_keys: np.ndarray,
 ) -> None:
-    """Writes a spill file of documents, sorted by `shards`, int64 [documents]; leaves out those with negative shards.
+    """Writes a spill file of documents, sorted by `shards`, int64 [documents]; omits documents with negative shards.
 
-    The keys, int64, are of held-out and of training documents.
+    held_out_keys, training_keys: int64, the keys of both splits' documents.
     """
     order = np.argsort(shards, kind="stable")
     order = order[np.searchsorted(shards[order], 0) :]
@@ -119,7 +119,7 @@ def write_spill(
 
 
 def read_keys(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Reads the documents' keys (held-out, training) in a spill file."""
+    """Reads a spill file's document keys: (held-out, training), int64."""
     with open(path, "rb") as file:
         width = int(np.fromfile(file, np.int64, 1)[0]) // 16
         file.seek(8 * (width - 1))

@@ -1,6 +1,6 @@
 """Finds equal documents, to hold them out together and to count held-out ones that are also in training.
 
-Documents whose sentences are equal, apart from white space and Unicode composition, are in the same split.
+Documents with equal sentences, apart from white space and Unicode composition, are in the same split.
 """
 
 import re
@@ -17,12 +17,12 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def split_hashes(texts: list[bytes]) -> np.ndarray:
-    """A hash of each document that decides its split, int64 [documents]; texts have one sentence per line."""
+    """Returns a hash of each document that decides its split, int64 [documents]; texts have one sentence per line."""
     return hash_texts(_without_spacing(text.decode()).encode() for text in texts)
 
 
 def loose_hashes(texts: list[bytes]) -> np.ndarray:
-    """A hash of each document that ignores case, accents and white space, int64 [documents]."""
+    """Returns a hash of each document that ignores case, accents and white space, int64 [documents]."""
     return hash_texts(_letters(text.decode()).encode() for text in texts)
 
 

@@ -21,10 +21,9 @@ from tfrecords.records import encode_records
 
 @dataclass(frozen=True)
 class Plan:
-    """Where each example's tokens are in a batch of documents.
+    """The positions of each example's tokens in a batch of documents.
 
-    spans: int64 [examples, 4], start and end of segments A and B in ids. keys: uint64 [examples], keys of random
-    numbers.
+    spans: int64 [examples, 4], start and end of segments A and B in ids. keys: uint64 [examples], of random streams.
     """
 
     ids: np.ndarray
@@ -40,7 +39,7 @@ class Plan:
 class Examples:
     """Examples before masking: input_ids, int32 [examples, max_seq_length], with padding after `lengths` tokens.
 
-    second_starts: position of segment B, or the length without one.
+    second_starts: position of segment B; without one, the example's length.
     """
 
     input_ids: np.ndarray
@@ -83,7 +82,7 @@ def plan_examples(
 
 
 def lay_out(settings: BuildSettings, vocabulary: MaskingVocabulary, plan: Plan, rows: np.ndarray) -> Examples:
-    """Builds the rows of the plan's examples with the indices `rows`."""
+    """Builds the examples of a plan that have the indices `rows`."""
     special = vocabulary.cls_id, vocabulary.sep_id, vocabulary.pad_id
     layout = _lay_out(plan.ids, plan.spans[rows], settings.max_seq_length, special, vocabulary.separators_between)
     return Examples(*layout, plan.labels[rows], plan.keys[rows])  # type: ignore[call-arg]

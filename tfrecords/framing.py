@@ -54,7 +54,7 @@ class Windows(NamedTuple):
 
     Attributes:
         rows: one for each window. Other values, if not ragged, are int32 [windows].
-        question: index of the question and its passage, ascending.
+        question: index of each window's question and passage, ascending.
         first_column: column of the first passage token.
         first_token: index of that token in its passage.
         size: number of passage tokens.
@@ -191,7 +191,7 @@ class Framer:
         return 2 + (texts - 1) * self.tokenizer.separators_between
 
     def question_room(self, max_query_length: int) -> int:
-        """Maximum question length in tokens, which leaves at least half of a row to the passage."""
+        """Returns the maximum question length in tokens, which leaves at least half of a row to the passage."""
         return min(max_query_length, self.max_seq_length // 2 - 1 - self.tokenizer.separators_between)
 
     @property
@@ -243,7 +243,7 @@ class TextFramer(tf.Module, Framer):
         return [tokens[starts[i] : ends[i]] for i in range(len(texts))]
 
     def describe(self, rows: TokenBatch) -> dict[str, tf.Tensor]:
-        """Returns the rows as the model sees them, by name.
+        """Returns the model's input rows by name.
 
         `input_ids`, `segment_ids` int32 and `pieces` string are [batch, length], `lengths` int32 [batch].
         """

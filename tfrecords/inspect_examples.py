@@ -28,7 +28,7 @@ class InspectSettings(CheckedSettings):
 
 
 def main(settings: InspectSettings) -> None:
-    """Inspects as the flags specify."""
+    """Shows examples and statistics."""
     folder = files.make_output_dir(settings.output_dir) if settings.output_dir else None
     paths = find_records(settings.input, settings.split)
     # Imported here: --help and wrong flags need no TensorFlow.

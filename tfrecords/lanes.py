@@ -16,7 +16,7 @@ _ORDER, _WINDOW = 4, 5
 
 
 def number_of_lanes(files: int, at_once: int) -> int:
-    """`at_once`, or for few files the largest power of two that leaves two files per lane."""
+    """Returns `at_once`; for few files, the largest power of two with at least two files per lane."""
     return at_once if files >= 2 * at_once else 1 << max(0, (files // 2).bit_length() - 1)
 
 
@@ -28,7 +28,7 @@ def shuffle_seed(*parts: int | tf.Tensor) -> tf.Tensor:
 
 
 class Lanes:
-    """Rows in training order. read: returns the rows of a file by name. counts: number of rows in each file."""
+    """Rows in training order. read: returns a dataset of a file's rows by its name. counts: rows in each file."""
 
     def __init__(self, read: Callable, names: list[str], counts: list[int], lanes: int, window: int, seed: int):
         self._read, self._names, self._counts = read, names, np.array(counts, np.int64)
@@ -36,7 +36,7 @@ class Lanes:
         self._window = max(1, window // lanes)
 
     def rows(self, skip: int, step: int, worker: int) -> tf.data.Dataset:
-        """Rows skip + worker, skip + worker + step, ... of the sequence of all epochs; `step` divides `lanes`."""
+        """Returns rows skip + worker, skip + worker + step, ... of all epochs in sequence; `step` divides `lanes`."""
         first = skip + worker
 
         def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -98,7 +98,7 @@ class Lanes:
 
 
 def stretches_of(files: np.ndarray, splits: np.ndarray, start: int, end: int) -> list[tuple[int, int, int]]:
-    """Locates rows `start` to `end` of concatenated files: (file index, rows to skip, rows to read) per file."""
+    """Returns where rows `start` to before `end` of concatenated files are: (file, rows to skip, rows to read)."""
     first, last = np.searchsorted(splits, [start, end], side="right") - 1
     found = []
     for place in range(first, min(last, len(files) - 1) + 1):

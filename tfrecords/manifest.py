@@ -13,8 +13,8 @@ from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.words import PUBLISHED
 
 MANIFEST = "manifest.json"
-# 3: the documents' hashes are of their sentences; 2: of their bytes in the files, with which other ones are held out;
-# 1: reader.py reads the rows in another order.
+# Format 3 hashes a document's sentences; 2 hashed its bytes in the file, so that other documents were held out;
+# 1 has another order of rows in reader.py.
 FORMAT_VERSION = 3
 SPLITS = ("train", "eval")
 # The folder of an unfinished build's parts.
@@ -24,8 +24,8 @@ PARTS = ".parts"
 def find_records(patterns: str | os.PathLike | Iterable[str], split: str) -> list[Path]:
     """Finds the record files of comma-separated globs or folders, sorted.
 
-    If a manifest or the file names assign files to splits, only those of `split` are returned. But if globs match none
-    of `split`, all matching files are returned. Raises UserError if nothing matches, or a folder has none of `split`.
+    If a manifest or the file names assign files to splits, only the files of `split` are returned. If globs match none
+    of these, all matches are returned. Raises UserError if nothing matches, or a folder has none of `split`.
     """
     patterns = _patterns(patterns)
     for folder in filter(Path.is_dir, map(Path, patterns)):
@@ -100,13 +100,13 @@ def _as_json(value: Any, indent: str) -> str:
 
 
 def is_whole(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether every file in the manifest exists and has the listed size."""
+    """Returns whether every file in the manifest exists and has the listed size."""
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     return all(sizes.get(file["name"]) == file["bytes"] for file in listed_files(manifest))
 
 
 def listed_files(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The manifest's entries of record files, of all splits."""
+    """Returns the manifest's entries of record files, of all splits."""
     return [file for split in manifest["splits"].values() for file in split["files"]]
 
 
@@ -139,7 +139,7 @@ def read_manifest(patterns_or_dir: str | os.PathLike | Iterable[str]) -> dict[st
 
 
 def word_rule_of(manifest: dict[str, Any]) -> str:
-    """Rule by which words begin; "published" for older manifests without one."""
+    """Returns the manifest's `word_rule` (see `words`); "published" for older manifests."""
     return manifest.get("word_rule", PUBLISHED)
 
 

@@ -1,4 +1,4 @@
-"""Compares the share of masked tokens, in a sample of each shard, with the requested one."""
+"""Compares the masked share of tokens, in a sample of each shard, with --masked_lm_prob."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from tfrecords.examples import Examples
 from tfrecords.manifest import SPLITS
 from tfrecords.masking import MaskingVocabulary, mask_examples
 
-# Of the sample: its examples, and those without a predicted token; its tokens, those that may be predicted in all
-# examples, those that are predicted, and those in words that are longer than what may be predicted in their example.
+# Counts of the sample: examples, and examples without a predicted token; tokens, the budgets of predicted tokens,
+# predicted tokens, and tokens in words that are longer than their example's budget.
 COUNTS = (
     *("sampled_examples", "sampled_unmasked"),
     *("sampled_tokens", "sampled_budget", "sampled_predictions", "sampled_in_long_words"),
 )
-# Of the requested share, how much may be missed without a word; and of all tokens, how many may be in long words.
+# No warning for a relative deviation from the requested share up to this, or this share of tokens in long words.
 _TOLERANCE = 0.1
 
 
@@ -33,7 +33,7 @@ def count_masks(settings: BuildSettings, vocabulary: MaskingVocabulary, examples
 
 
 def describe_miss(manifest: dict[str, Any]) -> str | None:
-    """If the share of predicted tokens is not as requested, says so and why; else None."""
+    """Returns a warning and its cause if too few or too many tokens are masked, or long words never; else None."""
     splits = [manifest["splits"][split] for split in SPLITS]
     examples, unmasked, tokens, budget, predicted, in_long = (
         sum(split.get(key, 0) for split in splits) for key in COUNTS

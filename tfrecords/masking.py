@@ -29,7 +29,7 @@ class MaskingRule:
     whole_words: bool = True
 
     def budgets(self, lengths: np.ndarray) -> np.ndarray:
-        """Maximum number of targets in examples of these lengths: int [examples]."""
+        """Returns the maximum numbers of targets for example lengths: int [examples]."""
         if self.probability <= 0:
             return np.zeros(len(lengths), np.int64)
         # Half a token is rounded to even, as Python's round does.
@@ -46,10 +46,10 @@ class MaskingRule:
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """The parts of a tokenizer that masking needs.
+    """The tokenizer data that masking needs.
 
-    word_starts: bool [vocab]. ordinary_ids: int32, not special. piece_bytes: from `words.byte_table`, for the word rule
-    "script".
+    word_starts: bool [vocab]. ordinary_ids: int32, without special ids. piece_bytes: from `words.byte_table`, for the
+    word rule "script".
     """
 
     cls_id: int
@@ -89,7 +89,7 @@ class MaskingVocabulary:
         return _begin_words(np.ascontiguousarray(input_ids), *self.word_table)
 
     def words_or_ends_begin(self, input_ids: np.ndarray) -> np.ndarray:
-        """Whether each token begins a word, is [CLS] or [SEP], or follows one of these."""
+        """Whether each token begins a word, is [CLS] or [SEP], or follows [CLS] or [SEP]."""
         ends = (input_ids == self.cls_id) | (input_ids == self.sep_id)
         begins = self.words_begin(input_ids) | ends
         begins[:, 1:] |= ends[:, :-1]

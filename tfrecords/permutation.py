@@ -71,7 +71,7 @@ class PermutationRows:
 
 
 def document_end_id(tokenizer: Tokenizer) -> int | None:
-    """Id of the piece `DOCUMENT_END`, or None."""
+    """Returns `DOCUMENT_END`'s id, or None."""
     return tokenizer.piece_ids.get(DOCUMENT_END)
 
 
@@ -128,7 +128,7 @@ def encode_streams(
 def lay_out_steps(
     settings: BuildSettings, vocabulary: MaskingVocabulary, streams: Streams, key: np.ndarray, first: int, last: int
 ) -> PermutationRows:
-    """Builds rows of steps `first` to before `last`, one for each stream and step; fewer at the end."""
+    """Builds rows of steps `first` to before `last`: one per stream and step, fewer at a stream's end."""
     numbers = np.arange(first * settings.streams, last * settings.streams)
     starts, *pieces = vocabulary.word_table
     starts = starts.copy()
@@ -241,7 +241,7 @@ def _fill(text, begin, a_end, b_begin, b_end, special, inputs, targets, segments
 def sample_spans(starts, backwards, goal, key, counter, rule, thresholds):
     """Chooses `goal` tokens to mask, in spans: bool [length] (data_utils.py:331-392).
 
-    A span of size n is n pieces from the beginning of a word, or n words, within its own n * alpha // beta tokens.
+    A span has n pieces from the beginning of a word, or n words. Around it are about n * alpha // beta other tokens.
     Single tokens complete the goal. starts: where words begin. key, counter: the random stream and its first draw.
     rule: alpha, beta, and whether n counts words.
     """

@@ -1,7 +1,7 @@
-"""Reads permutation records as batches in order: row i of a batch continues row i of the batch before.
+"""Reads permutation records as batches in order: row i of a batch continues row i of the previous batch.
 
-An epoch's files, shuffled and concatenated, are cut into equal lanes. A lane's step is one row of each stream of its
-file. Training can resume after any batch.
+An epoch's files are shuffled, concatenated and cut into equal lanes. At each step a lane yields one row of each stream
+of its current file. Training can resume after any batch.
 """
 
 import math
@@ -128,8 +128,6 @@ class _Plan:
 
 
 class _Share:
-    """Picks a worker's rows of each step."""
-
     def __init__(self, manifest: dict[str, Any], batch_size: int, parts: int, num_workers: int, worker: int):
         shares = parts * num_workers
         directions = 2 if manifest["bi_data"] else 1
@@ -202,11 +200,11 @@ class _PermutationParser:
 def permutation_masks(
     input_ids: tf.Tensor, is_masked: tf.Tensor, orders: tf.Tensor, reuse_length: int, special: tuple[int, ...]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns where token i may not attend to j, bool [batch, sequence, sequence], and which tokens are targets.
+    """Returns True where token i may not attend to j, bool [batch, sequence, sequence], and which tokens are targets.
 
     Tokens of a part attend to its unmasked tokens. A masked token is a target and also attends to masked tokens before
-    it in the prediction order. [CLS] and [SEP] attend to themselves and are no targets. The part after the reused part
-    attends to all of the reused part, but not the reverse. Source: zihangdai/xlnet data_utils.py:579-698.
+    it in the prediction order. [CLS] and [SEP] attend to themselves and are no targets. The later part attends to all
+    of the reused part, but not the reverse. Source: zihangdai/xlnet data_utils.py:579-698.
 
     orders: int32 [batch, sequence], each token's rank in its part, from 0.
     """

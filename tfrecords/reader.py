@@ -26,7 +26,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 __all__ = ["read_examples", "read_manifest"]
 
-# Files at once of folders that 0.1.0 wrote, and lanes of later ones, which are dealt by hash.
+# Files read in parallel: for folders of version 0.1.0; and lanes, for later ones, whose documents are assigned by hash.
 _FILES_AT_ONCE, _LANES = 16, 64
 _ORDER, _WINDOW, _MASKS = 1, 2, 3
 
@@ -97,7 +97,7 @@ def read_examples(
 
 
 def map_batches(batches: tf.data.Dataset, parse: Callable, length: int) -> tf.data.Dataset:
-    """Parses batches in parallel and ahead of their use. length: how many there are."""
+    """Parses `length` batches in parallel, and prefetches them."""
     batches = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     # Keras warns of data that ran out unless it knows the number of batches.
     batches = batches.apply(tf.data.experimental.assert_cardinality(length))
@@ -143,7 +143,7 @@ def open_records(
 def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], list[int]]:
     """Checks files against their manifest; returns the manifest and each file's number of examples.
 
-    Files without a manifest are taken for another program's.
+    Without a manifest, files are read as another program's.
     """
     if any((path.parent / name).exists() for path in paths for name in (MANIFEST, PARTS)):
         return read_manifest([str(path) for path in paths]), check_files(paths, split)
@@ -152,7 +152,7 @@ def describe_records(paths: list[Path], split: str) -> tuple[dict[str, Any], lis
 
 
 def read_file(name: tf.Tensor) -> tf.data.Dataset:
-    """Dataset of a file's records, string []."""
+    """Returns a dataset of a file's records, string []."""
     gzipped = tf.strings.regex_full_match(name, r".*\.gz")
     return tf.data.TFRecordDataset(name, compression_type=tf.where(gzipped, "GZIP", ""))
 
@@ -189,7 +189,7 @@ class _Parser:
         # Other programs' manifests lack it: [PAD] is 0 there.
         self._pad_id = manifest.get("pad_id", 0)
         self._dynamic = manifest["masking"] == "dynamic"
-        # Each example's share of its tokens, rounded up. Static records of several folders may differ in it.
+        # Each example predicts a share of its tokens, rounded up; static records may mix shares, so 1 is the bound.
         share = manifest["masked_lm_prob"] if self._dynamic else 1.0
         self._predictions_per_row = examples_per_row + math.ceil(share * self._sequence)
         if self._dynamic:
@@ -260,6 +260,6 @@ class _Parser:
         }
 
     def _mask(self, positions: np.ndarray, input_ids: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, ...]:
-        # The zeros were once an example's place in its row: with them old runs go on with their masks.
+        # The zeros once were an example's position in its row; they let old trainings resume with the same masks.
         keys = derive(self._seed, _MASKS, positions[:, None], np.zeros(1, int))
         return mask_examples(input_ids, lengths, keys.ravel(), self._rule, self._vocabulary)

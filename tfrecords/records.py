@@ -17,7 +17,8 @@ def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.n
     """Returns TFRecord bytes with one tf.train.Example for each row.
 
     features: arrays [examples, width] by name; float32 becomes a FloatList, whole numbers (from 0 to 2**31 - 1) and
-    bools an Int64List. counts: by name, how many values of each row to write, [examples]; all where there is none.
+    bools an Int64List. counts: by name, how many values of each row to write, [examples]; a name without counts writes
+    all.
     """
     counts = {name: np.full(len(array), array.shape[1]) for name, array in features.items()} | (counts or {})
     names = sorted(features)

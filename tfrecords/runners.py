@@ -1,6 +1,6 @@
-"""Runs tasks in this process, in several on this machine, or on a Ray cluster, with the same results.
+"""Runs tasks in this process, in several processes, or on a Ray cluster, with the same results.
 
-A runner is a context manager that takes a picklable worker. It yields a function that runs tasks (key, name of the
+A runner is a context manager that takes a picklable worker. It yields a function that takes tasks (key, name of the
 worker's method, arguments) and yields (key, result) as tasks finish.
 """
 

@@ -58,7 +58,7 @@ class Chunk:
 
 
 def is_remote(path: str | os.PathLike) -> bool:
-    """Whether fsspec reads this path, such as s3://bucket/file."""
+    """Returns whether fsspec reads this path, such as s3://bucket/file."""
     return "://" in str(path)
 
 
@@ -73,7 +73,7 @@ def find(pattern: str) -> tuple[list[str], bool]:
 
 
 def size_of(path: str | os.PathLike) -> int:
-    """Size of a local or remote file in bytes."""
+    """Returns a local or remote file's size in bytes."""
     if not is_remote(path):
         return os.path.getsize(path)
     system, name = _remote(path)
@@ -81,7 +81,7 @@ def size_of(path: str | os.PathLike) -> int:
 
 
 def changed_at(path: str | os.PathLike) -> float:
-    """When a file was last written or moved, in seconds since 1970; infinite if unknown."""
+    """Returns when a file was last written or moved, in seconds since 1970; infinity if unknown."""
     if not is_remote(path):
         status = os.stat(path)
         return max(status.st_mtime, status.st_ctime)
@@ -98,7 +98,7 @@ def text_bytes(path: str | os.PathLike) -> int:
 
 
 def plan_pieces(paths: Iterable[str | os.PathLike], piece_bytes: int) -> list[list[Section]]:
-    """Divides files into lists of sections with about `piece_bytes` of text each; .gz files stay whole."""
+    """Divides files into pieces: lists of sections with about `piece_bytes` of text; .gz files stay whole."""
     pieces, filled = [], 0
     for path in paths:
         for section, size in _sections(str(path), piece_bytes):

@@ -9,7 +9,7 @@ import numpy as np
 from tfrecords.base.compiled import compiled
 from tfrecords.randomness import below, draw, unit
 
-# Whether the length that an example aims at is drawn for each example, or as in the official code for each document.
+# Whether an example's target length is drawn for each example or, as in the official code, for each document.
 SHORT_RULES = ("example", "document")
 INPUT_FORMATS = ("segment-pair", "sentence-pair", "full-sentences", "doc-sentences")
 
@@ -57,7 +57,7 @@ def target_length(key, max_tokens, short_probability):
 
 @compiled
 def single_spans(sentence_splits, document_splits, keys, max_tokens, short_probability, short_by_document):
-    """Fills each example with whole consecutive sentences of one document: RoBERTa (Liu et al. 2019), section 4.2.
+    """Fills each example with consecutive whole sentences of a document, as in RoBERTa (Liu et al. 2019, section 4.2).
 
     Returns (spans int64 [examples, 4] with an empty second span, labels int32 [examples], keys uint64 [examples]).
     """

@@ -50,7 +50,7 @@ class Statistics:
 
     def _count_runs(self, ids: np.ndarray, positions: np.ndarray, predicted: np.ndarray) -> None:
         word = np.cumsum(self._vocabulary.words_or_ends_begin(ids), axis=1)
-        # Rows are set far enough apart that no run goes from one into the next.
+        # Word numbers of different rows are far apart, so that no run spans two rows.
         word += np.arange(len(ids))[:, None] * (2 * ids.shape[1])
         words = np.unique(np.take_along_axis(word, positions, axis=1)[predicted])
         starts = np.flatnonzero(np.diff(words, prepend=-2) != 1)
@@ -86,7 +86,7 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
-    """An example as text: {word -> what the model sees} for predicted tokens, the label last."""
+    """Returns an example as text: predicted tokens as {word -> input}, the label last."""
     ids = features["input_ids"][row][features["input_mask"][row] > 0]
     pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
     for slot in np.flatnonzero(features["masked_lm_weights"][row]):
@@ -95,12 +95,12 @@ def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) ->
     return f"{' '.join(pieces)}\n  label {features['next_sentence_labels'][row, 0]}"
 
 
-# So many places of the corpus, evenly apart, each about so many bytes of text.
+# Number of evenly spaced samples of the corpus, and about how many bytes of text each has.
 _PLACES, _BYTES = 16, 1 << 16
 
 
 def unknown_share(paths: Sequence[str | os.PathLike], tokenizer: Tokenizer, text_field: str = "text") -> float:
-    """Share of unknown tokens in a sample of the corpus, 0 to 1."""
+    """Returns unknown tokens' share of a corpus sample, 0 to 1."""
     tokens = unknown = 0
     for section in _places(paths):
         for chunk in itertools.islice(sections.read_chunks(section, _BYTES), 1):

@@ -1,4 +1,4 @@
-"""Tasks of a build's worker processes: assigning documents to shards, and writing each shard's file."""
+"""Tasks of a build's worker processes: they assign documents to shards and write shard files."""
 
 import hashlib
 import zlib
@@ -38,7 +38,7 @@ _CHARACTERS = 1 << 20
 
 
 class Worker:
-    """Runs tasks in a worker process, one kind per method."""
+    """Runs tasks in a worker process; each method is a kind of task."""
 
     def __init__(self, settings: BuildSettings, tokenizer: Tokenizer, parts: Path):
         self.settings, self.tokenizer, self.parts = settings, tokenizer, parts
@@ -51,7 +51,10 @@ class Worker:
     def read_piece(
         self, deal: Deal, number: int, piece: list[sections.Section], piece_bytes: int, key: str, max_bad_lines: int
     ) -> dict[str, Any]:
-        """Reads a piece of the corpus into spill files; raises UserError for too many bad lines."""
+        """Writes the documents of a piece of the corpus to spill files, and returns a report.
+
+        Raises UserError for too many bad lines.
+        """
         bad_lines: list[str] = []
         report: dict[str, Any] = {
             "key": key,
@@ -101,7 +104,7 @@ class Worker:
                         raise too_many(bad_lines, max_bad_lines)
 
     def build(self, shard: int, blocks: list[Path], earlier: dict[str, Any] | None) -> dict[str, Any]:
-        """Writes a shard and returns its manifest entry, or `earlier` if that is of the same documents."""
+        """Writes a shard and returns its manifest entry, or `earlier` if that describes the same documents."""
         if earlier and earlier["source"] == _source(read_shard(blocks, shard, hashes_only=True)):
             return earlier
         self._warm_up()
@@ -201,7 +204,7 @@ def _source(documents: Documents) -> str:
 
 
 def too_many(bad_lines: list[str], allowed: int) -> UserError:
-    """The error for more bad JSON lines than allowed."""
+    """Returns the error for more bad JSON lines than allowed."""
     if not allowed:
         return UserError(f"{bad_lines[0]} (or skip some: --max_bad_lines)")
     return UserError(f"more than --max_bad_lines={allowed} bad lines, such as {bad_lines[-1]}")

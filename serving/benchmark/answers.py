@@ -1,4 +1,4 @@
-"""Checks the answers of a measurement."""
+"""Checks the answers to a benchmark's requests."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -90,7 +90,7 @@ def disagreements(served: Sequence[Answer | None], expected: Sequence[Arrays]) -
 
 
 def compared(expected: Arrays, actual: Arrays) -> tuple[bool, float | None]:
-    """Returns whether outputs agree within the tolerance, and the largest difference; None if it is no number."""
+    """Returns whether outputs agree within the tolerance, and the largest difference; None if not comparable."""
     if expected.keys() != actual.keys():
         return False, None
     agrees, worst = True, 0.0

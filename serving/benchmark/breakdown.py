@@ -2,7 +2,7 @@
 
 Histograms (TensorFlow Serving 2.x, servables/tensorflow/util.cc and batching_session.cc, microseconds): request_latency
 is the server's work except gRPC's, for OK answers; runtime_latency is the session's run and the wait in the batching
-queue; queuing_latency is that wait. request_count is unused: it includes REST's status probes.
+queue; queuing_latency is that wait alone. request_count is unused: it includes REST's status requests.
 """
 
 import http.client
@@ -34,7 +34,7 @@ Reading = dict[str, float]
 
 
 def metrics_url(target: str, rest_api_port: int) -> str:
-    """URL of the server's metrics."""
+    """Returns the server's metrics URL."""
     return f"{rest.server_url(target, rest_api_port)}{_PATH}"
 
 
@@ -95,7 +95,7 @@ def _mean(before: Reading, after: Reading, name: str) -> float | None:
 
 
 def client_costs(client: Client, workload: Workload, answer: bytes) -> dict[str, float]:
-    """Returns milliseconds to serialize a request and to read an answer."""
+    """Returns milliseconds that serializing a request and reading an answer take."""
     inputs = workload.inputs[0]
     if workload.url:
         encode = _mean_ms(lambda: rest.request_body(inputs, client.signature_name))

@@ -29,7 +29,7 @@ class Trial:
 def judge(point: Point) -> Trial:
     """Converts a measured point to a trial.
 
-    A missed bound is the server's fault only if the generator was on time.
+    A missed bound counts against the server only if the generator was on time.
     """
     if (point["within_bound"] or 0.0) >= WITHIN:
         return Trial(point["rate"], "")
@@ -40,7 +40,7 @@ def judge(point: Point) -> Trial:
 
 
 def best_rate(trials: Sequence[Trial]) -> float | None:
-    """Highest rate that passed, or None."""
+    """Returns the highest rate that passed, or None."""
     return max((trial.rate for trial in trials if trial.passed), default=None)
 
 

@@ -54,7 +54,7 @@ class LoadShare:
 
 @dataclass(frozen=True)
 class Effort:
-    """The generator's CPU, wall and thread seconds; `waiting`: seconds that its threads waited for a CPU."""
+    """The generator's CPU, wall and thread seconds; `waiting`: seconds that threads waited for a CPU."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -111,7 +111,7 @@ def _add_messages(messages: dict[int, tuple[float, str]], more: dict[int, tuple[
 
 
 class Driver:
-    """Open connections to one server."""
+    """Sends loads over open connections to one server."""
 
     def __init__(self, connection: Connection, connections: int = 1):
         self._channels = [connection.open(own_connection=True) for _ in range(connections)]

@@ -62,7 +62,7 @@ def all_plots(report: BenchmarkReport) -> dict[str, bytes]:
 
 
 def plot_latency(report: BenchmarkReport, figure: Figure) -> bool:
-    """Draws percentiles against length, with 95 % intervals; returns whether there was something to draw, as all do."""
+    """Draws percentiles by length with 95 % intervals; like all plots, returns False if there is nothing to draw."""
     points = [point for point in report["points"] if point["length"] is not None]
     axes = figure.subplots()
     # A search ends at a different rate for every length, but is one line.

@@ -59,7 +59,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Probe:
-    """First answers and their times, and client costs."""
+    """First answers, times of the first two calls, and client costs."""
 
     replies: list[bytes]
     first_ms: float
@@ -73,12 +73,12 @@ class Probe:
 
 
 def reader(workload: Workload, version: int | None) -> answers.Reader:
-    """Returns a reader of answers; `version` is for REST, whose answers lack it."""
+    """Returns a reader of answers; `version` is for REST answers, which omit it."""
     return answers.rest_reader(version) if workload.url else answers.read_grpc
 
 
 def probe(client: Client, workload: Workload, check: bool, look: Callable[[], Seen] = Seen) -> Probe:
-    """Sends each request once, or without `check` only two; raises ServingError if the first fails."""
+    """Sends each request once, or only the first two without `check`; raises ServingError if one fails."""
     before = look()
     wanted = workload.requests if check else workload.requests[:2]
     stub = RestStub(workload.url) if workload.url else client.raw_stub(protos.PREDICT)
@@ -112,7 +112,7 @@ def measure(
     tick: Callable[[float], None] = lambda seconds: None,
     look: Callable[[], Seen] = Seen,
 ) -> Point:
-    """Returns a point of the report (docs/reference/benchmark_report.md)."""
+    """Measures a point of the report (docs/reference/benchmark_report.md)."""
     if settings.warmup_seconds > 0:
         workers.run(_share(workload, first, load, settings, settings.warmup_seconds), tick)
     before = look()
@@ -167,7 +167,7 @@ def _share(
 def check_answers(
     samples: Samples, workload: Workload, first: Probe, settings: BenchmarkSettings, before: Seen, after: Seen
 ) -> Checked:
-    """Checks answers; skips answers without a version if the version changed."""
+    """Checks the answers; skips REST answers, which lack versions, if the version changed."""
     around = {seen.version for seen in (before, after)} - {None}
     unknown: AnswerCheck = {"checked": False, "wrong": 0, "worst_difference": 0.0}
     # Answers without a version cannot be checked if versions changed meanwhile.
@@ -182,7 +182,7 @@ def check_answers(
 
 
 def summary(samples: Samples, share: LoadShare, workload: Workload, settings: BenchmarkSettings) -> Figures:
-    """Returns a point's figures and verdicts."""
+    """Returns a point's figures, its validity and stability."""
     latencies = samples.latencies_ms
     good = samples.code == 0
     answered = int(good.sum())
@@ -261,7 +261,7 @@ def timeline(samples: Samples, elapsed: float) -> Timeline:
 
 
 def generator_lag(samples: Samples) -> dict:
-    """Returns how late the generator sent, and a verdict."""
+    """Returns the generator's lateness, and whether that is valid."""
     lag = (samples.sent - samples.due) * 1000
     latencies = samples.latencies_ms[samples.code == 0]
     limit = max(LAG_LIMIT_MS, LAG_OF_MEDIAN * float(np.median(latencies)) if len(latencies) else 0.0)
@@ -273,7 +273,7 @@ def generator_lag(samples: Samples) -> dict:
 
 
 def generator_effort(effort: Effort) -> tuple[float, float]:
-    """Returns the generator's share of a core, and its senders' share of time without a CPU."""
+    """Returns the generator's share of a core, and its threads' share of time without a CPU."""
     cpu = effort.cpu / effort.wall if effort.wall else 0.0
     return cpu, effort.waiting / effort.threads if effort.threads else 0.0
 

@@ -86,7 +86,7 @@ def write_report(report: BenchmarkReport, output_dir: Path) -> list[str]:
 
 
 def to_html(report: BenchmarkReport, plots: dict[str, bytes]) -> str:
-    """Report as one HTML file with the plots inside."""
+    """Returns the report as one HTML file with plots."""
     model, environment = report["model"], report["environment"]
     under = f"{report['target']}, {environment['created']}, {environment['cpu']}, {environment['usable_cores']} cores"
     bad = [

@@ -28,7 +28,7 @@ _STATUS = {
 
 
 class RestError(grpc.RpcError):
-    """A failed request, with the interface of a gRPC error."""
+    """A failed HTTP request, with the interface of a gRPC error."""
 
     def __init__(self, code: grpc.StatusCode, details: str):
         super().__init__(details)
@@ -90,7 +90,7 @@ def _message(status: int, body: bytes) -> str:
 
 
 def predict_url(target: str, rest_api_port: int, model: str, version: int = 0, label: str = "") -> str:
-    """URL of a model, its `version` or its `label`."""
+    """Returns the predict URL of a model, version or label."""
     which = f"/versions/{version}" if version else f"/labels/{quote(label, safe='')}" if label else ""
     return f"{server_url(target, rest_api_port)}/v1/models/{quote(model, safe='')}{which}:predict"
 
@@ -102,7 +102,7 @@ def server_url(target: str, rest_api_port: int) -> str:
 
 
 def request_body(inputs: Mapping[str, np.ndarray], signature: str) -> bytes:
-    """JSON of a request in column format."""
+    """Returns a request's JSON in column format."""
     columns = {name: _plain(array) for name, array in inputs.items()}
     return json.dumps({"signature_name": signature, "inputs": columns}).encode()
 

@@ -15,7 +15,7 @@ class ErrorCount(TypedDict):
 
 
 class Generator(TypedDict):
-    """The generator's share of a core, and of time without a CPU."""
+    """The generator's share of a core, and its threads' share of time without a CPU."""
 
     cpu_share: float
     waiting_share: float
@@ -46,7 +46,7 @@ class TimeWindow(TypedDict):
 
 
 class Figures(TypedDict):
-    """A point's figures and verdicts."""
+    """A point's figures, validity and stability."""
 
     latency_ms: LatencyMs
     interval_ms: dict[str, list[float] | None]

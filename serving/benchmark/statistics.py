@@ -27,12 +27,12 @@ def percentile_name(percent: float) -> str:
 
 
 def samples_needed(percent: float) -> int:
-    """Number of samples that a percentile requires."""
+    """Returns a percentile's minimum number of samples."""
     return math.ceil(round(SAMPLES_BEYOND / (1 - percent / 100), 6))
 
 
 def percentile(ordered: np.ndarray, percent: float) -> float:
-    """Nearest-rank percentile of ascending values."""
+    """Returns the nearest-rank percentile of ascending values."""
     return float(ordered[max(math.ceil(round(len(ordered) * percent / 100, 9)), 1) - 1])
 
 
@@ -69,7 +69,7 @@ def decode_histogram(encoded: str) -> tuple[np.ndarray, np.ndarray]:
 def bootstrap_percentiles(
     windows: Sequence[tuple[np.ndarray, np.ndarray]], percents: Sequence[float], seed: int = 0
 ) -> np.ndarray:
-    """Returns percentiles of resampled runs, [1000, percents]; windows are resampled, then samples within each."""
+    """Resamples windows, then samples within each; returns the percentiles of all resamples, [1000, percents]."""
     random = np.random.default_rng(seed)
     values = np.unique(np.concatenate([value for value, _ in windows]))
     totals = np.zeros((len(windows), len(values)))
@@ -102,7 +102,7 @@ class Silence:
 
 
 def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Silence:
-    """Longest `Silence`."""
+    """Returns the longest time in which requests waited and none was answered."""
     if not len(done):
         return Silence(0.0, 0.0)
     order = np.argsort(done, kind="stable")

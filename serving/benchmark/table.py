@@ -36,12 +36,12 @@ def figure(value: float | None) -> str:
 
 
 def shortened(message: str) -> str:
-    """Beginning of a message."""
+    """Cuts a long message."""
     return message if len(message) <= _LONGEST_MESSAGE else message[:_LONGEST_MESSAGE].rstrip() + " ..."
 
 
 def verdict(point: Point) -> str:
-    """Returns warnings about the point."""
+    """Returns a point's warnings, and whether it is stable."""
     words = []
     if not point["valid"]:
         words.append(f"INVALID: {', '.join(point['invalid_because'])}")
@@ -216,7 +216,7 @@ def version_remark(point: Point) -> str:
 
 
 def console_text(report: BenchmarkReport) -> str:
-    """Report for a terminal."""
+    """Returns the report for a terminal."""
     parts = [align(latency_rows(report)), align(first_call_rows(report))]
     if any(point["breakdown_ms"]["wire"] is not None for point in report["points"]):
         parts.append(align(breakdown_rows(report)))
@@ -225,7 +225,7 @@ def console_text(report: BenchmarkReport) -> str:
 
 
 def word_columns(rows: list[list[str]]) -> list[bool]:
-    """Returns which columns have words."""
+    """Returns which columns contain words."""
     columns = list(zip(*rows[1:], strict=True))
     return [i == 0 or not any(cell[:1].isdigit() or cell == "-" for cell in column) for i, column in enumerate(columns)]
 
@@ -245,7 +245,7 @@ def align(rows: list[list[str]]) -> str:
 
 
 def to_csv(report: BenchmarkReport) -> str:
-    """Report as CSV, a row per point."""
+    """Returns the report as CSV, one row per point."""
     rows = [
         {
             **_some(point, "length", "unit", "batch", "protocol", "arrival", "clients", "rate", "offered_per_second"),

@@ -129,7 +129,7 @@ class InProcess:
         return self._answer()
 
     def measure(self, inputs: list[Arrays], seconds: float, warmup_seconds: float, least_requests: int = 0) -> dict:
-        """Calls the inputs in turn; returns latencies."""
+        """Calls the signature with the inputs in turn; returns latencies."""
         self._child.pipe.send((inputs, seconds, warmup_seconds, least_requests))
         return self._answer()
 

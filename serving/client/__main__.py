@@ -76,10 +76,7 @@ def main(settings: ClientSettings) -> None:
 
 
 def _read_inputs(signature: Signature, items: tuple[str, ...]) -> Arrays:
-    """Returns NAME=VALUE items as arrays of the signature's types.
-
-    A repeated name means several rows, or several entries of one row if the input has another axis.
-    """
+    """Returns NAME=VALUE items as arrays of the signature's types; a repeated name adds rows or entries."""
     values: dict[str, list] = {}
     for item in items:
         name, equals, value = item.partition("=")

@@ -18,8 +18,8 @@ from serving.wire.request_id import HEADER, current
 from serving.wire.tensors import Value, as_array
 from tfrecords.base.errors import UserError
 
-# Of a request in parts: how often a part is sent again where a server does not have the version that answered the first
-# one, since calls go in turn to all servers of a name; and how often all parts are, by another version.
+# Limits for a request in parts. A part is sent again if its server lacks the version that answered the first part:
+# calls go in turn to all servers of a name. After that, all parts are sent again, to another version.
 _MOST_REPEATS, _MOST_RESTARTS = 3, 3
 
 
@@ -44,7 +44,7 @@ class ClientBase:
             model: its name.
             version: None for the newest.
             label: a version label instead of a version.
-            signature: to call.
+            signature: the signature to call.
             timeout_s: seconds per call, retries included.
             max_batch_rows: larger requests are split. None: the limit that the server states when it refuses one.
 
@@ -94,9 +94,9 @@ class ClientBase:
     ) -> Arrays:
         """Returns the output arrays by name for `inputs` by name (arrays, lists, scalars, str as UTF-8).
 
-        Too many rows are sent in several requests, to one version.
+        Too many rows become several requests to one version.
 
-        `outputs`: names to compute, empty for all. `timeout_s` limits the whole call.
+        `outputs`: names of outputs, empty for all. `timeout_s` limits the whole call.
         """
         end = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         arrays = {name: as_array(value) for name, value in inputs.items()}
@@ -204,7 +204,7 @@ class ClientBase:
             segments: segment ids of each row, by default 0.
             batch_size: rows per call, of similar length; None: all.
             length_buckets: lengths to pad to; empty: the longest row's.
-            outputs: to compute, empty for all.
+            outputs: names; empty for all.
             timeout_s: seconds per call.
         """
         signature = await self._signature()
@@ -256,9 +256,9 @@ class ClientBase:
 
         Args:
             texts: any number.
-            prompt_name: of the exported prompt before each text; "": the default prompt.
-            truncate_left: cuts too long texts at their beginning.
-            max_batch_tokens: per call, estimated; texts of similar length share a call.
+            prompt_name: name of the exported prompt before each text; "": the default prompt.
+            truncate_left: whether too long texts lose their beginning.
+            max_batch_tokens: estimated tokens per call; texts of similar length share a call.
             timeout_s: seconds per call.
 
         Raises:

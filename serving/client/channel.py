@@ -127,7 +127,7 @@ class Connection:
 
 
 def _read_pem(path: str) -> bytes:
-    """Returns a PEM file's bytes; gRPC would read another file as no certificates, and never connect."""
+    """Returns a PEM file's bytes; raises UserError for others, with which gRPC would never connect."""
     content = Path(path).read_bytes()
     if b"-----BEGIN " not in content:
         raise UserError(f"certificate file '{path}' is no PEM file: it has no line '-----BEGIN ...'")

@@ -8,7 +8,7 @@ from tfrecords.base.errors import UserError
 
 # The words of a server that batches and whose max_batch_size is smaller: nothing else in the protocol names the limit.
 _TOO_MANY_ROWS = re.compile(r"larger than maximum input batch size (\d+)")
-# (status, pattern in the server's message, what to change); the first that fits speaks.
+# (status, pattern in the server's message, hint); the first match is used.
 HINTS = [
     ("RESOURCE_EXHAUSTED", "Server Threadpool Exhausted",
      "the server answers one request fewer at once than its --grpc_max_threads (4 x CPU cores where it is not set): "
@@ -67,7 +67,7 @@ class ServingError(UserError):
         super().__init__(f"{target}: {code.name}: {one_line}" + (f" -- {hint}" if hint else ""))
 
     def __reduce__(self) -> tuple:
-        # By its own rule an exception is made again of its message alone: one from a worker process would end the pool.
+        # By default, unpickling calls the class with the message alone, which would fail and end a process pool.
         return type(self), (self.code, self.details, self.hint, self._target), {"request_id": self.request_id}
 
     @property

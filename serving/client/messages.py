@@ -21,12 +21,12 @@ from tfrecords.base.errors import UserError
 Arrays = dict[str, np.ndarray]
 # Of short texts many would fit into a call; deploy/batching.config lets servers that batch take so many.
 MAX_ROWS = 256
-# What exporters call the same things; the first name is this project's.
+# Names of equal inputs in different exporters' models; the first name is this project's.
 _LENGTHS = ("lengths",)
 _MASKS = ("input_mask", "attention_mask", "input_word_mask")
 _SEGMENTS = ("segment_ids", "token_type_ids", "input_type_ids")
 _IDS = ("input_ids", "input_word_ids")
-# What exports of span predictors say of places where no answer can be: of log-probabilities, 0 would be certainty.
+# Span predictors' values at positions without an answer, to pad with: a log-probability of 0 would be certainty.
 _FILLS = dict.fromkeys(("start_log_probs", "end_log_probs", "scores"), -1e30)
 
 
@@ -126,7 +126,7 @@ def predict_request(
 
 
 def count_rows(arrays: Arrays) -> int | None:
-    """Returns the inputs' number of rows, None if they differ."""
+    """Returns the inputs' common number of rows; None if they differ."""
     sizes = {array.shape[0] if array.ndim else None for array in arrays.values()}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -137,7 +137,7 @@ def read_prediction(response: PredictResponse) -> Arrays:
 
 
 def plain(value: Any) -> Any:
-    """Returns an output, or a row of it, as JSON has it: lists, numbers and strings."""
+    """Converts an output, or a row of it, to JSON values: lists, numbers and strings."""
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist()) if value.dtype.kind in "OS" else value.tolist()
     if isinstance(value, list):

@@ -10,31 +10,31 @@ from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 DEFAULT = "serving_default"
-# The signature that answers as DEFAULT does with options as inputs (that of another has this after its name), and the
-# value of each that changes nothing.
+# The signature that answers like DEFAULT and takes options as inputs (for other signatures, this is a suffix of the
+# name); and the neutral value of each option.
 WITH_OPTIONS = "with_options"
 OPTIONS: dict[str, str | bool] = {"prompt_name": "", "truncate_left": False}
 _EMBEDDINGS = ("embedding", "embeddings", "sentence_embedding")
 _PAIR = ("first", "second")
-# Outputs of regressors that may be any number, the first that is there: a value may have passed through an activation.
+# A regressor's raw output: the first of these that exists, since `value` may be the result of an activation function.
 _NUMBERS = ("logit", "value")
-# Characters of UTF-8 that a piece of a vocabulary stands for, about; and [CLS] and [SEP] around each row.
+# The approximate number of UTF-8 bytes per token. SPECIAL_TOKENS are each row's [CLS] and [SEP].
 BYTES_A_TOKEN = 4.0
-# Outputs of exports that count the tokens of each row: those of its texts, those that the model did not read, and the
-# unknown ones among those that it read.
+# Outputs of exports that count the tokens of each row: all of its texts', those that were cut off, and the unknown ones
+# among those that the model read.
 TEXT_TOKENS, TRUNCATED_TOKENS, UNKNOWN_TOKENS = COUNTS = ("text_tokens", "truncated_tokens", "unknown_tokens")
 SPECIAL_TOKENS = 2
 
 
 @dataclass(frozen=True)
 class RowsTask:
-    """How a model answers rows of texts.
+    """How to call a model's task on rows of texts.
 
     Attributes:
         inputs: names, in the order of a row's texts.
         outputs: names.
         numbers: name and value of constant inputs.
-        counts: see `counts_in`.
+        counts: outputs that count tokens.
         options: names of the supported OPTIONS.
         option_counts: `counts` of the signature with options.
     """
@@ -48,7 +48,10 @@ class RowsTask:
     option_counts: tuple[str, ...] = ()
 
     def asked_with(self, **options: str | bool) -> "RowsTask":
-        """Returns the task with these OPTIONS and the output `lengths`; itself if all are off. UserError for others."""
+        """Returns the task with these OPTIONS and the output `lengths`, or unchanged if all are off.
+
+        Raises UserError for unsupported ones.
+        """
         wanted = {name: value for name, value in options.items() if value}
         if unknown := sorted(wanted.keys() - set(self.options)):
             raise UserError(f"{unknown[0]} is none of the options of this model ({', '.join(self.options) or 'none'})")
@@ -64,7 +67,7 @@ class RowsTask:
 
 
 def columns_of(names: Sequence[str], rows: Sequence[Sequence[bytes]]) -> Arrays:
-    """Returns the texts of rows as an array for each input."""
+    """Converts rows of texts to one array for each input."""
     columns = {name: np.empty(len(rows), object) for name in names}
     for number, name in enumerate(names):
         columns[name][:] = [row[number] for row in rows]
@@ -121,7 +124,7 @@ def _early_exit(signatures: Signatures) -> RowsTask | None:
 
 
 def _giving(name: str, width: int | None, *outputs: str) -> Finder:
-    """Returns a finder of the signature `name`, if it gives these outputs of `width` texts (None: any number)."""
+    """Returns a finder of the signature `name` with these outputs and `width` texts (None: any)."""
 
     def find(signatures: Signatures) -> RowsTask | None:
         inputs, found = _read(signatures, name)
@@ -172,7 +175,7 @@ FINDERS: Mapping[str, Finder] = {
 
 
 def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
-    """Returns which outputs are token counts (COUNTS); none if truncated tokens are not counted.
+    """Returns the outputs that count tokens (COUNTS); none if truncated tokens are not counted.
 
     >>> counts_in(["logits", "text_tokens", "truncated_tokens"]), counts_in(["logits", "text_tokens"])
     (('text_tokens', 'truncated_tokens'), ())
@@ -182,7 +185,7 @@ def counts_in(outputs: Iterable[str]) -> tuple[str, ...]:
 
 
 def find_tasks(signatures: Signatures) -> dict[str, RowsTask]:
-    """Returns a model's tasks, under the names in FINDERS."""
+    """Returns a model's supported tasks by their names in FINDERS."""
     found = {name: find(signatures) for name, find in FINDERS.items()}
     return {name: _completed(task, signatures) for name, task in found.items() if task is not None}
 

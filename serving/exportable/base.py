@@ -63,7 +63,7 @@ def make_exportable(model, options: ExportOptions, encoder: InferenceEncoder | N
 
 
 def exported_part(model):
-    """Part of a model that is exported: all, or only its encoder."""
+    """Returns the exported part of a model: all, or only its encoder."""
     return getattr(model, "exported_part", model)
 
 
@@ -142,7 +142,7 @@ class Exportable(tf.Module, abc.ABC):
         raise NotImplementedError
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Outputs with early exit, and `steps` int32 [batch], the number of steps."""
+        """Returns outputs with early exit, and `steps` int32 [batch]: computed steps."""
         exited = self._exited(batch, threshold)
         return self.outputs(exited["logits"], batch) | {"steps": exited["steps"]}
 
@@ -239,7 +239,7 @@ class Exportable(tf.Module, abc.ABC):
         return ids_formats(self.encoder.config.spec.last_token)
 
     def summaries(self, batch: TokenBatch) -> tf.Tensor:
-        """Column of the token that represents each row, int32 [batch]."""
+        """Returns the column of each row's representative token, int32 [batch]."""
         return summary_columns({"input_ids": batch.input_ids, "input_mask": batch.mask}, self.encoder.config)
 
     def text_signatures(self) -> dict[str, ExportSignature]:
@@ -261,7 +261,7 @@ class Exportable(tf.Module, abc.ABC):
     def with_options(
         self, format_: InputFormat, answer: Callable[[TokenBatch], dict[str, tf.Tensor]]
     ) -> ExportSignature:
-        """Returns a signature for `answer` with further inputs: a request's options.
+        """Returns a signature for `answer` with options as further inputs.
 
         `truncate_left`, bool [batch], cuts too long texts at the beginning. Further outputs are `lengths` and token
         counts.
@@ -273,7 +273,7 @@ class Exportable(tf.Module, abc.ABC):
         return {"text": self.decoder(**inputs)}
 
     def answers(self, formats: InputFormats) -> dict[str, ExportSignature]:
-        """Signatures that exist both for ids and for text."""
+        """Returns signatures that exist both for ids and text."""
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
             table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)
@@ -292,7 +292,7 @@ class Exportable(tf.Module, abc.ABC):
         return encode(self.options.tokenizer, texts)
 
     def compared_texts(self, texts: Sequence[str], expected: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Arrays that a check of texts compares: the Keras model's and the export's."""
+        """Returns the arrays to compare in a check of texts: the Keras model's and the export's."""
         return expected, answers
 
     def head_calls(self, rows: Arrays) -> dict[str, Arrays]:
@@ -300,7 +300,7 @@ class Exportable(tf.Module, abc.ABC):
         return {}
 
     def compared_head(self, model, inputs: Arrays, answers: Arrays) -> tuple[Arrays, Arrays]:
-        """Does the same as `compared_texts` for a check of `head_calls`."""
+        """Returns the arrays to compare in a check of `head_calls`."""
         raise NotImplementedError
 
     @property

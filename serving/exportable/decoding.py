@@ -50,6 +50,6 @@ class Decoder(tf.Module):
 
 
 def special_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids of the padding, [CLS], [SEP], mask and unknown tokens."""
+    """Returns the padding, [CLS], [SEP], mask and unknown tokens' ids."""
     found = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.unk_id, tokenizer.mask_id)
     return sorted({number for number in found if number is not None})

@@ -25,7 +25,7 @@ class ExportSignature(NamedTuple):
     method: str = PREDICT
 
     def describe(self) -> dict[str, str]:
-        """Type of each input as text, such as "int32 [any, any]"."""
+        """Returns each input's type as text, such as "int32 [any, any]"."""
         return {
             name: f"{spec.dtype.name} [{', '.join(map(str, spec.shape.as_list()))}]".replace("None", "any")
             for name, spec in self.inputs.items()
@@ -118,7 +118,6 @@ def batch_of_examples(inputs: tf.Tensor, padded_in_front: bool = False) -> Token
 
 
 def _checked(input_ids: tf.Tensor, **others: tf.Tensor | None) -> tf.Tensor:
-    """Returns the ids; fails if another input differs in size."""
     sizes = tf.shape(input_ids)
     checks = [
         tf.debugging.assert_equal(tf.shape(other), sizes[: other.shape.rank], f"{name} and input_ids differ in size")

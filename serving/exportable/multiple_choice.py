@@ -93,7 +93,6 @@ def _flat(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _fill_in(question: tf.Tensor, choices: tf.Tensor) -> tf.Tensor:
-    """Puts each choice into its question's blanks, or after the question: string [batch, choices]."""
     parts = tf.strings.split(question, "_")
     place = tf.range(parts.bounding_shape()[1])
     inserted = (place > 0) & (place < parts.row_lengths()[:, tf.newaxis])

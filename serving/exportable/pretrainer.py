@@ -46,7 +46,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
 
     def fill_positions(self, batch: TokenBatch, masked_lm_positions: tf.Tensor):
-        """Likeliest tokens at positions: `ids` int32, `probabilities` [batch, positions, top_k]."""
+        """Returns the likeliest tokens at positions: `ids` int32, `probabilities` [batch, positions, top_k]."""
         # A position after its row means nothing, but must not fail the rest of the batch.
         positions = tf.clip_by_value(masked_lm_positions, 0, tf.shape(batch.mask)[1] - 1)
         vectors = tf.gather(self.encode(batch)["sequence_output"], positions, axis=1, batch_dims=1)

@@ -52,10 +52,10 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         """Answers questions from contexts of any length.
 
         Returns:
-            `answer` string [batch], stripped of `edges()`, "" if `no_answer_score` is above fine-tuning's threshold;
-            `start`, `end` int32 [batch], in characters, 0 for none; `score` and `no_answer_score` float32 [batch]; and
-            the best, whatever the threshold: `answers`, `starts`, `ends`, `scores` and `probabilities`, [batch, top_k],
-            filled up with "" of probability 0.
+            `answer` string [batch], stripped of white space and controls, "" if `no_answer_score` is above
+            fine-tuning's threshold; `start`, `end` int32 [batch], in characters, 0 for none; `score`, `no_answer_score`
+            float32 [batch]. Independent of the threshold, the best spans: `answers`, `starts`, `ends`, `scores` and
+            `probabilities`, [batch, top_k], filled up with "" of probability 0.
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
         of_windows = self.options.doc_stride, self.options.max_query_length
@@ -94,7 +94,7 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return outputs | found | {"null_score": null_score}
 
     def _is_summary(self, rows: TokenBatch) -> tf.Tensor:
-        """Mask of [CLS], bool [batch, length], whose score stands for no answer."""
+        """Marks [CLS], whose score stands for no answer: bool [batch, length]."""
         return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

@@ -52,7 +52,7 @@ class Gateway:
         self._application = application
 
     async def asgi(self, scope, receive, send) -> None:
-        """The application; removes a proxy's prefix and a trailing slash from paths."""
+        """Handles a request; removes a proxy's prefix and a trailing slash from its path."""
         if scope["type"] == "http":
             path = scope["path"].removeprefix(self.options.root_path) if self.options.root_path else scope["path"]
             scope = scope | {"path": path.rstrip("/") or "/", "slash": path.endswith("/")}

@@ -52,7 +52,7 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """The field of all bodies: the model, by default the first that can answer."""
+    """Base class of bodies. `model`: by default the first that can answer."""
 
     model: str | None = None
 
@@ -137,7 +137,7 @@ class RerankBody(TruncatingBody, kw_only=True):
 
 
 class PredictBody(TruncatingBody, kw_only=True):
-    """A text, a pair (for models of pairs), or a list of them.
+    """A text, or a pair for models of pairs, or a list of them.
 
     Attributes:
         top_k: number of classes to return.
@@ -274,7 +274,7 @@ def listed(value: Any) -> tuple[list, bool]:
 
 
 def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
-    """Texts of documents, which may be objects with "text"."""
+    """Returns documents' texts; documents may be objects with "text"."""
     if body.rank_fields and body.rank_fields != ["text"]:
         raise bad_request("rank_fields: only the field 'text' is read; send the documents as strings")
     texts = [one.get("text") if isinstance(one, dict) else one for one in body.documents or ()]
@@ -285,7 +285,7 @@ def documents_of(body: CohereRerankBody | RerankBody) -> list[str]:
 
 
 def rows_of(value: str | list, width: int) -> tuple[list[tuple[str, ...]], bool]:
-    """Rows of /predict, and whether the body had one row, not in a list."""
+    """Returns /predict's rows, and whether the body had one row without a list."""
     lone = isinstance(value, str) or (width > 1 and bool(value) and all(isinstance(one, str) for one in value))
     rows = [value] if lone else value
     read = [(row,) if isinstance(row, str) else tuple(row) for row in rows]

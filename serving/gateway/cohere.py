@@ -12,7 +12,7 @@ from serving.gateway.service import Answer, Call, Service
 
 
 def _int8(vectors: np.ndarray) -> np.ndarray:
-    """Scales each vector so that its largest absolute value is 127, which keeps cosines."""
+    """Scales each vector to a largest absolute value of 127, which keeps cosines."""
     largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return np.rint(vectors / largest * 127).astype(np.int32)
 
@@ -33,7 +33,7 @@ _TYPES: dict[str, Callable[[np.ndarray], list]] = {
 
 
 async def embed_v1(service: Service, body: bodies.CohereEmbedBody, call: Call) -> Answer:
-    """Answers like version 1 of the API: only vectors unless types are requested."""
+    """Answers like version 1 of the API: only with vectors unless types are requested."""
     found = await embed(service, body, call, "1")
     if body.embedding_types:
         return found | {"response_type": "embeddings_by_type"}
@@ -65,7 +65,7 @@ async def tokenize(service: Service, body: bodies.CohereTokensBody, call: Call) 
 
 
 async def detokenize(service: Service, body: bodies.CohereIdsBody, call: Call) -> Answer:
-    """Text of ids."""
+    """Returns the text of token ids."""
     asked = bodies.DecodeBody(ids=[body.tokens], model=body.model, skip_special_tokens=False)
     (text,) = await understanding.decode(service, asked, call)
     return {"text": text, "meta": meta_of("1")}

@@ -52,13 +52,13 @@ def gone() -> Refusal:
 
 
 def not_ready(name: str) -> Refusal:
-    """Returns the error before the model's tasks are read."""
+    """Returns the error until the model's tasks are known."""
     message = f"not ready yet: the gateway is still reading what the model '{name}' can do"
     return Refusal(503, message, NOT_READY, RETRY_S)
 
 
 def unreadable(name: str, error: Exception) -> Refusal:
-    """Returns the error if the model's tasks could not be read."""
+    """Returns the error for a model with unreadable tasks."""
     if isinstance(error, ServingError) and error.code is grpc.StatusCode.NOT_FOUND:
         return Refusal(404, f"the model server has not loaded the model '{name}'", "model_not_found")
     if isinstance(error, ServingError) and error.code not in _REFUSED:

@@ -14,7 +14,7 @@ async def text_classification(service: Service, body: bodies.PredictBody, call: 
 
 
 async def token_classification(service: Service, body: bodies.EntitiesBody, call: Call) -> Answer:
-    """Returns each text's words; neighbours of one class are joined unless the strategy is "none"."""
+    """Returns each text's words; neighbours of one class are joined unless `aggregation_strategy` is "none"."""
     found = await understanding.tag(service, body, call)
     joins = body.aggregation_strategy != "none"
     ignored = {"O"} if body.ignore_labels is None else set(body.ignore_labels)
@@ -83,7 +83,7 @@ def _words(text: str, mask: str, place: int, words: np.ndarray, ids: np.ndarray,
 
 
 async def question_answering(service: Service, body: bodies.AnswerBody, call: Call) -> Answer:
-    """Best answer, or a list of the best `top_k`."""
+    """Returns the best answer, or a list of the best `top_k`."""
     found = await understanding.answer(service, body, call)
     if body.top_k in (None, 1):
         return found

@@ -55,7 +55,7 @@ def find_model(service: Service, name: str, version: str = "") -> ServedModel:
 
 
 def described(model: ServedModel) -> dict[str, Any]:
-    """Metadata of a model's default signature."""
+    """Returns a model's metadata: its default signature."""
     signature = _signature(model, DEFAULT)
 
     def specs(tensors: Mapping) -> list[dict]:

@@ -27,7 +27,7 @@ from serving.wire.tensors import DT_STRING
 from tfrecords.base.errors import UserError
 
 _LOG = logging.getLogger(__name__)
-# A text longer than any row: what is left of it is the length of the longest row.
+# A text longer than any row; its token count after truncation is the model's maximum.
 _MANY_WORDS = 20_000
 _DOWN_CHECK_S = 1.0
 # Tokens are counted once per this number of batches, so that estimates stay good.
@@ -92,7 +92,7 @@ class ServedModel:
         self._batches = 0
         self.version: int | None = None
         self.error = ""
-        # Why the model cannot be asked; None while it is live.
+        # The error for requests while the model is unavailable; None while it is available.
         self.absence: Refusal | None = not_ready(name)
         self.tasks: dict[str, RowsTask] = {}
         self.signatures: dict[str, Signature] = {}
@@ -113,7 +113,7 @@ class ServedModel:
         return self.absence is not None and self.absence.status == 404
 
     async def watch(self) -> None:
-        """Keeps checking whether the model is available, and reads its tasks."""
+        """Checks the model's availability regularly, and reads its tasks; never returns."""
         while True:
             self._wake.clear()
             await self._look()
@@ -142,7 +142,7 @@ class ServedModel:
             self._on_change(self)
 
     def is_gone(self) -> None:
-        """Triggers a check after a failed call."""
+        """Requests an immediate check after a failed call."""
         self._wake.set()
 
     async def _learn(self, signatures: dict[str, Signature]) -> None:
@@ -249,7 +249,7 @@ class ServedModel:
         return sum(work.tokens or [self.estimate.of((text.encode(),)) for text in texts])
 
     def may_truncate(self, task: RowsTask, rows: list[tuple[bytes, ...]]) -> bool:
-        """Returns whether a row may be truncated, which only another call can tell."""
+        """Returns whether a row may be truncated; only another call to the model can tell."""
         counter, longest = self.tasks.get("tokenize"), self.estimate.longest
         if task.counts or counter is None or not counter.counts or longest is None:
             return False
@@ -283,5 +283,5 @@ class ServedModel:
 
 
 def task_at(task: RowsTask, threshold: float) -> RowsTask:
-    """Early-exit task with a threshold."""
+    """Returns an early-exit task with this threshold."""
     return dataclasses.replace(task, numbers=(("threshold", threshold),))

@@ -38,7 +38,7 @@ GETS = {
 
 
 def document(root_path: str = "") -> dict[str, Any]:
-    """OpenAPI 3.1 document of all routes."""
+    """Returns all routes' OpenAPI 3.1 document."""
     bodies = list(dict.fromkeys(route.body for route in ROUTES))
     _, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {route.path: {"post": _operation(route)} for route in ROUTES}
@@ -88,7 +88,7 @@ _KEY = "Every request needs one of the gateway's keys in the header <code>Author
 
 
 def page(models: Mapping[str, tuple[str, ...]], address: str, needs_key: bool) -> str:
-    """HTML page of the routes that the models answer."""
+    """Returns an HTML page of the routes that the models answer."""
     names = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there yet'})" for name, tasks in models.items())
     rows = "<tr><td><code>{}</code><td>{}".format
     base = f"curl {html.escape(address)}{{}}" + " \\\n  -H 'Authorization: Bearer YOUR_KEY'" * needs_key

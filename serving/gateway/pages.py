@@ -32,7 +32,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """A page for GET; names in braces in `path` are arguments of `draw`."""
+    """A page for GET; names in braces in `path` become arguments of `draw`."""
 
     path: str
     is_open: bool

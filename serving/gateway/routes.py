@@ -12,7 +12,7 @@ from serving.gateway.service import Answer, Call, Service
 class Route:
     """A route that takes a JSON body.
 
-    `family` names the clients, which sets the form of errors. `task` "" means any.
+    `family` names the clients' API, which determines the form of errors. `task` "" means any.
     """
 
     path: str
@@ -28,7 +28,7 @@ class Route:
 
 
 async def first(service: Service, values: dict[str, Any], call: Call) -> Answer:
-    """Answers with the model's first task, or with one whose fields the body has."""
+    """Uses the route of the model's first task, or /rerank or /similarity if the body has their fields."""
     name = values.get("model")
     if not isinstance(name, str | None):
         raise bad_request("the body is not what this route takes: `$.model` is no string")
@@ -52,7 +52,7 @@ _FIRST = {
 
 
 def first_path(tasks: Collection[str]) -> str:
-    """Path whose route also serves the root URL for these tasks."""
+    """Returns the path whose route serves the root URL, too."""
     return next((path for task, path in _FIRST.items() if task in tasks), "/")
 
 

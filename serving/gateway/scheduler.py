@@ -62,8 +62,8 @@ class BatchAnswer:
     """The model's answer to a batch.
 
     Attributes:
-        tokens: read by the model, of each row; None if not counted.
-        counts: those of serving.client.tasks.COUNTS that were counted, of each row.
+        tokens: number that the model read of each row; None if not counted.
+        counts: token counts of each row, by name in serving.client.tasks.COUNTS.
     """
 
     outputs: dict[str, np.ndarray]
@@ -105,7 +105,7 @@ class QueuedRequest:
 
     @functools.cached_property
     def truncated(self) -> list[bool] | None:
-        """Whether each row was truncated; None if unknown, as when its tokens were counted for another request."""
+        """Returns whether each row was truncated; None if that was not counted, or not requested."""
         found = []
         for answer, place in self.places:
             if TRUNCATED_TOKENS not in answer.counts or not (self.counts or TRUNCATED_TOKENS in answer.outputs):

@@ -55,8 +55,8 @@ class Call:
         queue_ns: time of its rows in the queue.
         model_ns: time of its rows at the model.
         truncated: number of truncated inputs; None if unknown.
-        share: of the memory for bodies; None outside of HTTP.
-        code: of the error, or "".
+        share: its part of the memory for bodies; None outside of HTTP.
+        code: the error's code, or "".
     """
 
     trace: Any = None

@@ -5,7 +5,7 @@ from typing import Any
 
 @dataclass(eq=False, slots=True)
 class QueuedRow:
-    """One row of a request, `owner`; the row with the smallest `turn` is next."""
+    """One row of the request `owner`; the row with the smallest `turn` is next."""
 
     owner: Any
     number: int

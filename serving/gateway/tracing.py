@@ -1,7 +1,7 @@
 """OpenTelemetry spans of requests, if its API is installed.
 
-A request's span has the children `queue`, until its first batch is sent, and `run`, until its last answer. A span
-`batch`, of a call to the model server, is a child of the first request and linked to the others.
+A request's span has the children `queue`, until its first batch is sent, and `run`, until its last answer. Each call to
+the model server has a span `batch`, a child of its first request's span and linked to the others.
 """
 
 import contextlib

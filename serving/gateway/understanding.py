@@ -50,7 +50,7 @@ def _classes(
     answers = []
     for row, label in enumerate(best):
         names = model.labels if len(model.labels) == scores.shape[1] else list(map(str, range(scores.shape[1])))
-        # The answer's own word counts: the model may have got another version since its classes were asked.
+        # The answer's own label counts: the model's version may have changed since its class names were read.
         likeliest = int(np.argmax(probabilities[row]))
         names = [*names[:likeliest], _text(label), *names[likeliest + 1 :]]
         order = best_first(scores[row])
@@ -92,11 +92,11 @@ async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answe
 
 
 async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Answer:
-    """Likeliest tokens for each mask."""
+    """Returns the likeliest tokens for each mask."""
     texts, lone = bodies.listed(body.inputs)
     _, work = await masks(service, texts, body, call)
     answers = [
-        # What a batch is filled up with are masks of empty pieces.
+        # Rows with fewer masks are filled up with masks whose pieces are empty.
         [
             _flagged(work, number, _scored(pieces, scores, "text")[: body.top_k])
             for pieces, scores in zip(*row, strict=True)
@@ -110,7 +110,7 @@ async def fill_mask(service: Service, body: bodies.MasksBody, call: Call) -> Ans
 async def masks(
     service: Service, texts: list[str], body: bodies.MasksBody, call: Call
 ) -> tuple[ServedModel, QueuedRequest]:
-    """Returns the model, and its answers to texts with masks."""
+    """Returns the model that fills masks, and its answers."""
     model, task = service.model(body.model, "fill_mask")
     work = await service.answer(model, task, texts, call, body)
     check_top_k(body.top_k, work.rows("pieces"))

@@ -1,4 +1,4 @@
-"""The engine "xla": compiles single rows of a few lengths at load."""
+"""The engine "xla": loading an export compiles it for single rows of a few lengths."""
 
 import functools
 from collections.abc import Callable, Sequence

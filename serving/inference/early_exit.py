@@ -41,7 +41,7 @@ class State(NamedTuple):
 
 
 class Gate(tf.Module):
-    """A float32 ExitGate: scores, from vectors of two successive steps, whether a row may leave."""
+    """A float32 ExitGate: scores from vectors of two successive steps whether a row may leave."""
 
     def __init__(self, gate):
         super().__init__()
@@ -59,7 +59,7 @@ def exit_early(
 ) -> dict[str, Tensor]:
     """Runs the steps with early exit; see `InferenceEncoder.early_exit`.
 
-    `depth` is the runner's first state. Returns `logits` and `steps`.
+    `depth` is the depth loop's first state. Returns `logits` and `steps`.
     """
     exits = _ExitRunner(encoder, runner, exit_heads, rule, features)
     return exits.results(DepthLoop("loop", stops=True)(exits, exits.start(depth, threshold)))

@@ -71,7 +71,7 @@ class InferenceEncoder(tf.Module):
     """Computes the same values as AlbertEncoder at every real token of a batch; `make_encoder` creates it."""
 
     exit_gate: Gate | None = None
-    # Whether extensions have no faster extensions, and what has the tokens of several rows.
+    # Whether extensions are used without their export versions, and the class for batches of several rows.
     is_plain, rows_class = False, FlatRows
 
     def __init__(
@@ -120,7 +120,7 @@ class InferenceEncoder(tf.Module):
     def __call__(self, input_ids, lengths, segment_ids=None, input_mask=None, **features: Any) -> dict[str, Tensor]:
         """Encodes int32 input_ids [batch, length] with lengths [batch] or, if given, input_mask [batch, length].
 
-        `features` are the inputs in `specs`, for rows that continue others.
+        `features` are the inputs named in `specs`, for rows that continue earlier rows.
 
         Returns:
             sequence_output float32 [batch, length, hidden_size]; with a pooler, pooled_output float32 [batch,
@@ -153,7 +153,7 @@ class InferenceEncoder(tf.Module):
 
     @property
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """The memory that calls take and return for rows that continue others, by name; {} without memory."""
+        """The memory inputs and outputs for rows that continue earlier rows, by name; {} without memory."""
         return {name: spec for one in self.extensions for name, spec in one.specs().items()}
 
     @property
@@ -163,7 +163,7 @@ class InferenceEncoder(tf.Module):
     def early_exit(
         self, input_ids, lengths, segment_ids, exit_heads: Sequence, threshold, rule: ExitRule, input_mask=None
     ) -> dict[str, Tensor]:
-        """Encodes with early exit: a head answers after every step, and rows that `rule` finds decided leave the batch.
+        """Encodes with early exit: a head answers after every step; rows leave the batch when `rule` is met.
 
         `exit_heads` are Keras dense layers, one per step; none if the rule's kind is "states". `threshold` is float32
         [batch], in the rule's unit.

@@ -52,7 +52,7 @@ class QuantizedDense(tf.Module):
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
     def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the bias, corrected for the inputs' shift by 128, and the value of 255 without that shift."""
+        """Returns the bias and the value of 255, both for inputs read without their shift by 128, if any."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
         return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest
@@ -123,7 +123,7 @@ def is_unsigned(half: FeedForwardHalf) -> bool:
 
 
 def of_step(values: np.ndarray, step: Step) -> Tensor:
-    """Element of float32 [steps] for a step."""
+    """Returns a step's element of float32 [steps]."""
     number = step.number
     return tf.constant(values[number]) if isinstance(number, int) else tf.gather(values, number)
 
@@ -141,7 +141,7 @@ def quantize_half(half: AttentionHalf | FeedForwardHalf, ranges: np.ndarray, hid
 
 
 def largest_pairs(kernel: np.ndarray) -> np.ndarray:
-    """Returns for each unit of [inputs, units] the largest sum of weights 2i and 2i + 1 of one sign."""
+    """Returns, for each unit of [inputs, units], the largest sum of weights 2i and 2i + 1 that have one sign."""
     pairs = np.pad(kernel, ((0, len(kernel) % 2), (0, 0))).reshape(-1, 2, kernel.shape[1])
     return np.maximum(np.maximum(pairs, 0).sum(axis=1), np.maximum(-pairs, 0).sum(axis=1)).max(axis=0)
 

@@ -17,12 +17,12 @@ from albert_tf.layers.depth import Runner
 from albert_tf.layers.encoder import AlbertEncoder
 from serving.inference.layers import act, array, arrays, block_dense, norm, variable
 
-# What a Recorder calls the first and the last product of attention and of the feed-forward network.
+# A Recorder's names for the first and the last product of attention and of the feed-forward network.
 RECORDED = ("query_key_value", "attention", "intermediate", "feed_forward")
 
 
 class KernelSettings(NamedTuple):
-    """Settings that extensions may depend on.
+    """Export settings that extensions may read.
 
     `state_dtype` is the type of vectors between steps; `longest` is the maximum row length.
     """
@@ -36,7 +36,7 @@ class KernelSettings(NamedTuple):
 class ExportedExtension(tf.Module):
     """An extension in an export, with its weights as constants; `serving/inference/extensions` has subclasses.
 
-    `has_one_row`: whether it supports OneRow.
+    `has_one_row`: whether it supports single rows (OneRow).
     """
 
     has_one_row = True
@@ -49,7 +49,7 @@ class ExportedExtension(tf.Module):
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
         """Adds constants to the arrays of queries, keys and values.
 
-        `what` the arrays are: "kernel", "bias" or "low_rank".
+        `what` names the arrays: "kernel", "bias" or "low_rank".
         """
         return parts
 
@@ -61,18 +61,18 @@ class ExportedExtension(tf.Module):
         return {}
 
     def specs(self) -> dict[str, tf.TensorSpec]:
-        """Further inputs of a signature for rows that continue other rows."""
+        """Returns further inputs of a signature for rows that continue earlier rows."""
         return {}
 
     def rows_class(self, features: dict[str, Any]) -> Any:
-        """Class of rows that these features require, or None."""
+        """Returns the Rows class that these features require, or None."""
         return None
 
     def rows(self, rows: Any, features: dict[str, Any]) -> Any:
         return self.extension.rows(rows, features, self.weights)
 
     def hoist(self, rows: Any) -> None:
-        """Stores in `rows.hoisted` what all steps share."""
+        """Stores in `rows.hoisted` values that all steps share."""
 
     def attention(self, attention: Attention) -> Attention:
         return self.extension.attention(attention, self.weights)
@@ -88,7 +88,7 @@ class ExportedExtension(tf.Module):
 def exported_extensions(
     encoder: AlbertEncoder, settings: KernelSettings, is_plain: bool = False
 ) -> list[ExportedExtension]:
-    """Returns an encoder's extensions for an export; with `is_plain`, none is of a subclass."""
+    """Returns the export versions of an encoder's extensions; if `is_plain`, all are plain ExportedExtensions."""
     found = []
     for extension in encoder.config.extensions:
         cls, name = ExportedExtension, f"serving.inference.extensions.{extension.name}"
@@ -145,7 +145,7 @@ class FeedForwardHalf(tf.Module):
         # The values between the products may stay transposed, unless a low-rank product reads them.
         transposed = not self.low_rank
         make = functools.partial(block_dense, dtype=dtype, weights_first=weights_first)
-        # What is of low rank is added before the activation function, which is then no part of the product.
+        # A low-rank term must be added before the activation function, which then cannot be fused with the product.
         self.is_fused = not self.low_rank
         hidden_act = half.config.hidden_act if self.is_fused else None
         self.intermediate = make(*arrays(half.intermediate), hidden_act=hidden_act, returns_transposed=transposed)
@@ -173,7 +173,6 @@ def _output(half: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], half: Any) -> dict[str, tuple]:
-    """Joins all extensions' low-rank factors, by product: a [visits, inputs, rank] and b [visits, rank, units]."""
     every = {
         name: [pair for one in extensions if (pair := one.low_rank(owner, name)) is not None] for name in half.names
     }
@@ -187,7 +186,7 @@ def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], h
 
 
 class LowRank(tf.Module):
-    """Low-rank terms, different in each step, of a half's products: inputs @ a[step] @ b[step].
+    """Low-rank terms of a half's products: inputs @ a[step] @ b[step].
 
     `products` maps names to a [visits, inputs, rank] and b [visits, rank, units]; a visit is a step that runs the half.
     """
@@ -234,7 +233,7 @@ class FloatKernels(Kernels):
         return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
 
     def query_key_value(self, step: Step, inputs: Tensor, attended: Tensor) -> Tensor:
-        """Returns queries, keys and values [tokens, 3 * hidden_size]; the queries of memory are not used."""
+        """Returns queries, keys and values [tokens, 3 * hidden_size]; memory's queries are not used."""
         part = self.half("attention", step)
         return part.query_key_value(attended, part.low_rank.get("query_key_value", attended, step))
 

@@ -75,7 +75,7 @@ class InferenceOptions:
 
 
 def advise(compute: str, cpu_info: Path = OWN_CPU_INFO) -> str | None:
-    """Returns what another `compute` would gain on this CPU, or None."""
+    """Returns advice if another `compute` is faster on this CPU, else None."""
     fast = bfloat16_flags(cpu_info)
     if compute == "float32" and fast:
         return f"this CPU has {fast[0]}: --compute=bfloat16 is 1.6 to 2 times as fast as float32 (docs/results)"

@@ -62,7 +62,7 @@ class FlatBatch:
 
 
 def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
-    """Mask of tokens that count as real: each row's first, or with `last_token` each empty row's."""
+    """Marks tokens to compute even if masked: each row's first, or with `last_token` each empty row's."""
     is_first = tf.range(tf.shape(mask)[1]) == 0
     return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if last_token else is_first
 
@@ -90,7 +90,7 @@ class BatchRows(Rows):
 
 
 def attend_from_first(rows: Any, bias: Tensor, query: Tensor, key: Tensor, value: Tensor, step: Step) -> Tensor:
-    """Attends from all tokens, or in a step of summaries from each row's first token alone."""
+    """Attends from all tokens; in a step that needs only summaries, from each row's first token."""
     place = slice(0, 1) if step.only_summary else slice(None)
     features = {name: (one[:, place], one) for name, one in rows.features.items()}
     pairs = TokenPairs(bias, features, 0 if step.only_summary else None)
@@ -234,7 +234,7 @@ class FlatRows(BatchRows):
         return tf.reshape(self.attention(query, key, value, pairs, step), [-1, self.config.head_size])
 
     def find_rows(self) -> tuple[Tensor, Tensor]:
-        """Returns each computed token's row number, int32 [tokens], and the same with -1 where sums skip a token."""
+        """Returns each computed token's row, int32 [tokens], and the same with -1 for tokens to leave out of sums."""
         lengths = self.tables.lengths
         row = tf.repeat(tf.range(tf.size(lengths)), lengths)
         counts = tf.gather(tf.reshape(self.batch.mask, [-1]), self.cells)

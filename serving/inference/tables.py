@@ -1,4 +1,4 @@
-"""Index tables by which attention gathers each row's tokens and puts results back in place."""
+"""Index tables by which attention gathers each row's tokens and writes results back."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,8 @@ from albert_tf.config import AlbertConfig
 
 # Added to the scores of keys that are not attended to. The -10,000 of training lets through what scores more than that.
 MASKED_SCORE = -1e30
-# What numbers of tokens are rounded up to: oneDNN compiles and keeps a kernel of every product for every size, in each
-# thread, and at 400 sizes that is 280 MB. Multiples of 4, from 32 on of 8, from 128 on eight an
-# octave.
+# Numbers of tokens are rounded up to these sizes: oneDNN compiles and keeps a kernel of every product for every size in
+# each thread, which takes 280 MB for 400 sizes. Multiples of 4; from 32 on, of 8; from 128 on, eight per doubling.
 _BY_OCTAVE = [step * count for step in 2 ** np.arange(4, 18) for count in range(8, 16)]
 SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 
@@ -97,7 +96,6 @@ def _indices(lengths, starts, block_lengths, num_heads: int) -> tuple[Tensor, Te
 
 
 def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
-    """Replaces the indices of computed padding by those of the row's first real token; `beyond` says why."""
     places = tf.range(tf.shape(mask)[1])
     first = tf.argmax(tf.cast(mask, tf.int32), axis=1, output_type=tf.int32)[:, tf.newaxis]
     shift = tf.where(mask, 0, first - places) * 3 * num_heads
@@ -105,9 +103,9 @@ def _real(index: Tensor, mask: Tensor, num_heads: int) -> Tensor:
 
 
 def beyond(lengths: Tensor, block_lengths: Tensor) -> Tensor:
-    """Returns how far each position of the padded rows is behind its row's last token; 0 for the row's tokens.
+    """Returns the distance of each padded position from its row's last token; 0 for the row's own tokens.
 
-    Padding reads that last token: another row's values may be NaN or infinite, and 0 times those is NaN.
+    Padding reads that last token, not other rows: their values may be NaN or infinite, and 0 times those is NaN.
     """
     return tf.maximum(ranges(1 - lengths, block_lengths), 0)
 
@@ -118,7 +116,7 @@ def round_up(counts: Tensor) -> Tensor:
 
 
 def longest_block(length: int) -> int:
-    """Length to which attention pads a row."""
+    """Returns the length to which attention pads a row."""
     return max(length, int(SIZES[min(np.searchsorted(SIZES, length), len(SIZES) - 1)]))
 
 

@@ -226,7 +226,6 @@ class BatchingRunner:
 
 
 def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
-    """Pads arrays to one shape (except the first dimension), each with its first element."""
     if values[0].ndim > _MAX_PADDED_RANK:
         raise invalid_argument("Only tensors with rank from 1 to 6 can be padded.")
     largest = np.max([value.shape[1:] for value in values], axis=0).astype(int).tolist()
@@ -288,7 +287,7 @@ class Batching:
         self._scheduler = BatchScheduler(self._common.threads)
 
     def wrapped(self, model: WholeModel, path: str) -> GraphRunner:
-        """Returns `model`, batched if the flags and the version's folder ask for it."""
+        """Returns `model`, with batching if the flags and the version's folder enable it."""
         if self._scheduler is None:
             return model
         if not self._per_model:

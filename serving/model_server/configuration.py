@@ -20,7 +20,7 @@ _PLATFORM = "tensorflow"
 
 
 def read_text_proto(path: str, message: M) -> M:
-    """Fills `message` from a text-format file; StatusError if it cannot."""
+    """Fills `message` from a text-format file; raises StatusError if that fails."""
     text = ""
     try:
         text = read_limited(path).decode()
@@ -45,7 +45,7 @@ def _without_quoted_line(complaint: str, text: str) -> str:
 
 
 def server_config(options: ServerOptions) -> ModelServerConfig:
-    """Models that the flags configure."""
+    """Returns the models that the flags configure."""
     if options.model_config_file:
         return read_text_proto(options.model_config_file, ModelServerConfig())
     config = ModelServerConfig()

@@ -88,7 +88,7 @@ class ServerCore:
                 _raise_failed(failed, "model(s)")
 
     def reread(self) -> None:
-        """Loads what the config file now says; if it cannot, logs the error."""
+        """Reloads the config file; logs an error if that fails."""
         try:
             self._reread()
         except Exception as error:
@@ -128,7 +128,7 @@ class ServerCore:
         self._source.configure(models)
 
     def _wait_for_all(self) -> list[Version] | None:
-        """Returns the versions that failed; None when the config file must be reread first."""
+        """Returns the versions that failed; None if the config file must be reread first."""
         pause = self.options.model_config_file_poll_wait_seconds if self.options.model_config_file else 0
         end = time.monotonic() + (pause if pause > 0 else math.inf)
         failed = self._manager.wait_until_available(

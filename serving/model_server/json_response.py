@@ -25,7 +25,7 @@ _SLICE = 2**13
 
 
 def error(message: str) -> bytes:
-    """Body of an error."""
+    """Returns an error's body."""
     return _encoded('{\n    "error": ' + _string(message) + "\n}")
 
 
@@ -149,7 +149,7 @@ def regression(result: regression_pb2.RegressionResult) -> bytes:
 
 
 def status(response: get_model_status_pb2.GetModelStatusResponse) -> bytes:
-    """States of a model's versions."""
+    """Returns the states of a model's versions."""
     return _encoded(_message(response) + "\n")
 
 

@@ -51,7 +51,7 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError):
-        # Wrong, or right by the rules above only: the slower parsers know them, and say what is wrong.
+        # The body is invalid, or valid only by the rules above; the slower parsers decide, and describe the error.
         value = _exactly(body, deadline)
     if type(value) is not dict:
         raise invalid_argument(f"JSON Value: {shown(value)} Is not object")
@@ -189,12 +189,12 @@ def is_plain_object(value: Any) -> bool:
 
 
 def format_error(document: dict, complaint: str) -> StatusError:
-    """Error for a body of the wrong format."""
+    """Returns the error for a body in the wrong format."""
     return invalid_argument(f"JSON Value: {shown(document)} {complaint}")
 
 
 def json_type(value: Any) -> str:
-    """Name of a value's type in TF Serving's messages."""
+    """Returns a value's type name in TF Serving's messages."""
     return str(value) if type(value) is bool else _JSON_TYPES[type(value)]
 
 

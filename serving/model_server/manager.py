@@ -66,7 +66,7 @@ class Manager:
         self._unload_pool = ThreadPoolExecutor(unload_threads, "unload")
 
     def aspire(self, name: str, versions: Mapping[int, str]) -> None:
-        """Sets the wanted versions (number to folder) of a model."""
+        """Sets which versions of a model to serve: folders by number."""
         with self._changed:
             self._aspired[name] = dict(versions)
             self._update(name)
@@ -90,7 +90,7 @@ class Manager:
             return [n for n, version in self._versions.get(name, {}).items() if version.state == AVAILABLE]
 
     def states(self, name: str) -> list[tuple[int, int, StatusError | None]]:
-        """Returns (version, state, error) of every version ever wanted, newest first."""
+        """Returns (version, state, error) of every version ever requested, newest first."""
         with self._changed:
             versions = self._versions.get(name, {}).values()
             return sorted(((v.number, v.state, v.error) for v in versions), key=lambda v: v[0], reverse=True)
@@ -98,7 +98,7 @@ class Manager:
     def wait_until_available(self, names: Iterable[str], stop: Callable[[], bool] = lambda: False) -> list[Version]:
         """Waits until a version of each model is available or failed; returns the newest versions that failed.
 
-        `stop` is called often, and ends the wait by True or an exception.
+        The wait also ends when `stop`, which is called often, returns True or raises.
         """
         for name in names:
             self._wait_while(lambda name=name: not self._decided(name), stop)
@@ -107,7 +107,7 @@ class Manager:
         return [version for version in newest if version.state == END]
 
     def wait_until_settled(self, name: str, numbers: Iterable[int], stop: Callable[[], bool]) -> bool:
-        """Waits while one of these versions loads that should be served; returns False if `stop` ended the wait."""
+        """Waits while a requested version among `numbers` loads; returns False if `stop` ended the wait."""
         return self._wait_while(
             lambda: any(v.number in numbers and v.state in (START, LOADING) for v in self._wanted(name)), stop
         )
@@ -242,7 +242,7 @@ class Manager:
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
     """Returns the versions to unload, like TF Serving's AvailabilityPreservingPolicy.
 
-    The highest stays while no wanted version is available.
+    The highest stays while no version to serve is available.
     """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)

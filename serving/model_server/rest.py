@@ -123,7 +123,7 @@ class RestApi:
             answer = Response(status, json_response.error(error.message))
         seconds = time.monotonic() - begin
         if counted:
-            # As by the real server, status and metadata too, under no API.
+            # Like the real server, this also counts status and metadata requests, without an API name.
             telemetry.record_request(spec.name, method if verb == "POST" else "", "REST", code.name, seconds)
         own = accepted(headers.get(HEADER))
         answer.headers[HEADER] = own
@@ -159,7 +159,6 @@ class RestApi:
     def _predict_inputs(
         self, stack: contextlib.ExitStack, spec: model_pb2.ModelSpec, document: "_Document", deadline: float
     ):
-        """Returns the servable, the signature's name, the inputs, and whether the body is in row format."""
         with self._turn(document.size, deadline):
             values = document.parsed(deadline)
             name = json_values.signature_name(values)
@@ -186,7 +185,7 @@ class RestApi:
 
     @contextlib.contextmanager
     def _turn(self, size: int, deadline: float) -> Iterator[None]:
-        """Context in which one large body or answer at a time is converted."""
+        """Lets one request at a time convert a large body or answer."""
         if size < LARGE_BODY_BYTES:
             yield
             return

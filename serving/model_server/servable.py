@@ -21,8 +21,8 @@ from serving.model_server import telemetry
 from serving.model_server.status import StatusError, invalid_argument
 from serving.wire.tensors import MAX_RANK
 
-# Combinations of outputs that a model is run for one by one. TensorFlow keeps a pruned graph (some 150 KB) for each as
-# long as the model is loaded, and clients choose them.
+# The maximum number of different output combinations. Clients choose them, and TensorFlow keeps a pruned graph (some
+# 150 KB) for each until the model is unloaded.
 _MAX_FETCH_SETS = 64
 
 

@@ -38,7 +38,7 @@ class ModelServer:
         self._config_poll = threading.Thread(target=self._poll_config, name="config-poll", daemon=True)
 
     def start(self) -> bool:
-        """Starts serving; False if interrupted before every model was available."""
+        """Starts serving; returns False if interrupted before every model was available."""
         options = self.core.options
         _check_ports(options)
         self.core.start()

@@ -41,7 +41,7 @@ class Method:
 
 
 def model_spec(request: Message) -> model_pb2.ModelSpec:
-    """Model that a request names, empty without one."""
+    """Returns a request's ModelSpec, empty if it has none."""
     if isinstance(request, inference_pb2.MultiInferenceRequest):
         return request.tasks[0].model_spec if request.tasks else model_pb2.ModelSpec()
     return getattr(request, "model_spec", None) or model_pb2.ModelSpec()

@@ -31,7 +31,7 @@ def list_versions(base_path: str) -> dict[int, str]:
 
 
 def aspired_versions(model: model_server_config_pb2.ModelConfig) -> dict[int, str]:
-    """Versions that the model's policy wants, by default the latest."""
+    """Returns the versions that the model's policy selects, by default the latest."""
     versions = list_versions(model.base_path)
     policy = model.model_version_policy
     choice = policy.WhichOneof("policy_choice")

@@ -59,8 +59,8 @@ def score(
         patterns: comma-separated globs of .jsonl or plain text, a row per line.
         output_dir: for tables, manifest and the list of bad rows.
         source: the model.
-        fields: of JSON rows, one for each of the model's inputs; (): named like the inputs.
-        outputs: to write; (): the task's defaults.
+        fields: JSON fields, one for each of the model's inputs; (): named like the inputs.
+        outputs: outputs to write; (): the task's defaults.
         keep: fields of JSON rows to copy.
         format: "jsonl" or "parquet".
         max_batch_tokens: estimated tokens per batch.

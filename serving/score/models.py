@@ -29,10 +29,10 @@ class ModelSource:
     Attributes:
         model: a SavedModel's folder, or a model's name at `target`.
         target: HOST:PORT of a gRPC port; "": load the model here.
-        version: of a server's model.
-        threads: of a model loaded here; 0: TensorFlow's choice.
+        version: version of a server's model.
+        threads: for a model loaded here; 0: TensorFlow's choice.
         options: see serving.client.tasks.OPTIONS.
-        timeout_s: per batch.
+        timeout_s: seconds per batch.
     """
 
     model: str
@@ -75,7 +75,7 @@ def _load(source: ModelSource) -> ScoringModel:
 
 
 def version_folder(model: str) -> Path:
-    """SavedModel in a folder: itself, or its highest version."""
+    """Returns a folder's SavedModel: itself, or its highest version."""
     versions = sorted((int(path.name), path) for path in Path(model).glob("*") if path.name.isdigit())
     for folder in (Path(model), *(path for _, path in versions[::-1][:1])):
         if (folder / "saved_model.pb").is_file():
@@ -133,13 +133,13 @@ class _WithOptions:
 
 
 def served_version(source: ModelSource) -> int:
-    """Version that a server answers with now."""
+    """Returns the version that answers now."""
     with Client(source.target, source.model, version=source.version) as client:
         return client.served_version()
 
 
 def no_signature(source: ModelSource, signatures: Any) -> UserError:
-    """Error for a signature that the model lacks."""
+    """Returns the error for a signature that the model lacks."""
     known = ", ".join(name for name in signatures if not name.startswith("__"))
     if source.options:
         asked = " and ".join(f"--{name}" for name, value in source.options if value)

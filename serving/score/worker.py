@@ -93,7 +93,7 @@ class ScoringWorker:
         if bad:
             write_bad(part_path(self.parts, number, BAD_SUFFIX), bad)
         report = {"rows": len(rows), "bad": len(bad)} | told
-        # Of what is on the disk by now; a power cut that takes the report alone costs only the piece's time.
+        # Not durable: the answers are on disk, and if a power cut destroys the report, the piece is scored again.
         files.write_json(part_path(self.parts, number, ".json"), report, durable=False)
         return report
 

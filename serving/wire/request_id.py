@@ -37,11 +37,11 @@ def accepted(given: str | None) -> str:
 
 
 def current() -> str:
-    """Id that `request_id` set, or ""."""
+    """Returns the id that `request_id` set, or ""."""
     return _current.get()
 
 
 def joined(ids: list[str]) -> str:
-    """Id of a batch: its first 16 requests' ids, joined."""
+    """Returns a batch's id: its first 16 requests' ids, joined."""
     text = ",".join(list(dict.fromkeys(ids))[:_MOST_IN_A_BATCH])
     return text[: text.rfind(",", 0, 1024)] if len(text) > 1024 else text

@@ -41,7 +41,7 @@ _LENGTH_DELIMITED = 2
 
 
 def base_type(number: int) -> int:
-    """DataType without reference (*_REF, of variables in TF 1 graphs)."""
+    """Returns a DataType without reference (*_REF, of variables in TF 1 graphs)."""
     return number - _REFERENCE_OFFSET if number > _REFERENCE_OFFSET else number
 
 
@@ -184,7 +184,7 @@ def fill_tensor(tensor: TensorProto, value: Value) -> None:
 
 
 def as_array(value: Value) -> np.ndarray:
-    """Array that `fill_tensor` sends."""
+    """Returns the array that `fill_tensor` sends."""
     if isinstance(value, np.ndarray):
         return value
     try:

@@ -27,7 +27,7 @@ def compiled(function: Callable | None = None, **options) -> Callable:
 
 @contextlib.contextmanager
 def in_turn() -> Iterator[None]:
-    """Lets one process of this machine compile at a time; the others then load its result."""
+    """Holds a lock: one process of this machine compiles at a time, and others load its result."""
     folder = _cache_folder()
     if folder is None:
         yield

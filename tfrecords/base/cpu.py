@@ -1,4 +1,4 @@
-"""The CPU features of this machine, from Linux."""
+"""Reads the CPU's features from Linux."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,13 @@ OWN_CPU_INFO = Path(os.environ.get("ALBERT_TF_CPUINFO", CPU_INFO))
 
 
 def cpu_flags(cpu_info: Path = OWN_CPU_INFO) -> set[str]:
-    """CPU features such as avx2, as Linux names them on x86; empty elsewhere."""
+    """Returns x86 CPU features by Linux names such as avx2; empty on other machines."""
     lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
     return next((set(line.split()) for line in lines if line.startswith("flags")), set())
 
 
 def bfloat16_flags(cpu_info: Path = OWN_CPU_INFO) -> list[str]:
-    """The flags of a CPU that multiplies bfloat16 in hardware; none for others."""
+    """Returns which of amx_bf16 and avx512_bf16 the CPU has, sorted; either multiplies bfloat16 in hardware."""
     return sorted({"amx_bf16", "avx512_bf16"} & cpu_flags(cpu_info))
 
 

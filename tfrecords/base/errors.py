@@ -6,7 +6,7 @@ from typing import Any
 
 
 class UserError(ValueError):
-    """Bad input. The message is one line that names the value and says what would be right."""
+    """Wrong input by the user. The message is one line that names the value and the remedy."""
 
 
 def check_truths(**values: Any) -> None:

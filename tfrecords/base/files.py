@@ -149,7 +149,7 @@ def parse_json(content: bytes, path: str | os.PathLike) -> Any:
 
 
 def inside(folder: Path, name: Any, listed_by: str | os.PathLike) -> Path:
-    """Returns `folder`/`name`; raises UserError, which names `listed_by`, if that leads out of the folder."""
+    """Returns `folder`/`name`; raises UserError if that is outside. listed_by: file with the name, for the message."""
     if not isinstance(name, str) or "\0" in name or name.startswith("/") or ".." in name.split("/"):
         raise UserError(f"'{listed_by}' names {name!r}, which is no place in its folder; copy or download it again")
     return folder / name
@@ -182,7 +182,7 @@ def check_content(path: str | os.PathLike, content: bytes) -> None:
 
 
 def folder_path(path: str | os.PathLike) -> Path:
-    """Converts to a Path; raises UserError for "" or no path."""
+    """Converts to a Path; raises UserError for "" or another type."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise UserError(f"{path!r} is no path; name a folder")
     return Path(path)
@@ -234,7 +234,7 @@ def trial_folder(output_dir: str | os.PathLike, name: str) -> Iterator[Path]:
 
 
 def sha256(path: str | os.PathLike) -> str:
-    """SHA-256 of a file in hexadecimal digits."""
+    """Returns a file's SHA-256 in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -244,7 +244,7 @@ _HUB_NAME = re.compile(r"[\w-]+/[\w.-]+")
 
 
 def download_hint(path: str | os.PathLike) -> str:
-    """Advice to download a missing `path` that looks like a hub model's name, or ""."""
+    """Returns advice to download a missing `path` that looks like a hub model's name, else ""."""
     if not _HUB_NAME.fullmatch(str(path)) or Path(path).exists():
         return ""
     name = Path(path).name

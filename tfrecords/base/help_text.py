@@ -18,9 +18,9 @@ _LAST = "--settings=FILE reads flags from a JSON file. --version prints the vers
 
 
 def help_text(settings_class: type, command: str, about: str, full: bool = False, switches: bool = True) -> str:
-    """Text of --help, or of --helpfull if `full`.
+    """Returns the text of --help, or of --helpfull if `full`.
 
-    The attribute `groups` of a settings class maps titles to the flags of --help, which otherwise shows all. about:
+    --help shows required flags and those in the settings class's `groups`, by title; without `groups`, all. about:
     docstring of the command's module. switches: whether bool flags are --name and --noname, not --name=true.
     """
     fields = {flag_name(field): field for field in settings_of(settings_class)}

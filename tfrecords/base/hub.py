@@ -27,10 +27,10 @@ Fetch = Callable[[str], Path]
 
 
 class RepositoryPart(NamedTuple):
-    """Which files of a repository are needed: patterns of the small ones, and a function that downloads all.
+    """Selects the files of a repository to download.
 
-    `fetch_all(name, listed, fetch)` calls `fetch` for the needed ones among the file names `listed`; it returns their
-    folder.
+    patterns: globs of the small files. `fetch_all(name, listed, fetch)` calls `fetch` for each needed file of `listed`,
+    and returns their folder.
     """
 
     patterns: tuple[str, ...]
@@ -47,7 +47,7 @@ def read_modules(path: Path) -> list[dict[str, Any]]:
 
 
 def inner_folder(listed: Iterable[str], fetch: Fetch) -> str:
-    """A model's folder in its repository: the first that modules.json lists, such as "0_Transformer/", or ""."""
+    """Returns a model's folder in its repository: the first in modules.json, such as "0_Transformer/", or ""."""
     modules = read_modules(path := fetch(MODULES)) if MODULES in listed else []
     path_of_first = inside(Path(), modules[0]["path"], path) if modules else Path()
     return "" if path_of_first == Path() else f"{path_of_first}/"
@@ -93,7 +93,7 @@ def _download(name: str, revision: str, part: RepositoryPart) -> Path:
     try:
         info = _library().HfApi(endpoint=endpoint).model_info(name, revision=revision or None, timeout=_TIMEOUT_S)
     except Exception as error:
-        # Of each of its HTTP libraries the hub's passes on the errors as they are.
+        # huggingface_hub passes on the errors of its HTTP libraries unchanged, so their types vary.
         if _is_unreachable(error) and (cached := _cached(name, revision, part)):
             return cached
         raise UserError(_explained(error, name, revision)) from None

@@ -30,7 +30,7 @@ def interrupts_deferred() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Makes processes started in the block ignore Ctrl-C; this process gets it afterwards."""
+    """Makes processes started in the block ignore Ctrl-C; this process handles it after the block."""
     # multiprocessing would start it with the first process, and unblock SIGINT then.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

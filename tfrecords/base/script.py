@@ -39,7 +39,7 @@ def run_main(main: Callable[..., None], settings_class: type | None = None) -> N
     def checked(arguments: list[str]) -> None:
         if len(arguments) > 1:
             sys.exit(f"error: unexpected argument '{arguments[1]}'; flags are written --name=value")
-        # Libraries announce every file they write; what the user waits for, the commands say themselves.
+        # Hides libraries' messages about every file they write; the commands print their own progress.
         absl_logging.set_verbosity(absl_logging.WARNING)
         logging.getLogger("tensorflow").setLevel(logging.WARNING)
         try:
@@ -114,7 +114,7 @@ def say_next(command: str) -> None:
 
 
 def say_export(model: str | os.PathLike, *flags: str) -> None:
-    """Prints the command that exports a model to models/ as the next one."""
+    """Prints on stderr the command that exports a model to models/."""
     name = Path(model).resolve().name.removesuffix(".keras")
     paths = [f"--model={shlex.quote(str(model))}", f"--output_dir={shlex.quote(f'models/{name}')}"]
     say_next(" ".join(["python -m serving.export", *paths, *flags]))
@@ -148,12 +148,12 @@ def _explained(error: Exception) -> str | None:
     return None
 
 
-# In each of TensorFlow's accounts of a process that its strategy no longer reaches.
+# A phrase in all of TensorFlow's messages about a process that its strategy cannot reach.
 _COLLECTIVE = "ollective"
 
 
 def command_name(module: str) -> str:
-    """Command as typed: an installed script, or `python -m MODULE`."""
+    """Returns the command to type: an installed script, or `python -m MODULE`."""
     typed = os.path.basename(sys.argv[0])
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     name = spec.name if module == "__main__" and spec else module
@@ -161,7 +161,7 @@ def command_name(module: str) -> str:
 
 
 def version_line() -> str:
-    """Versions of the library, TensorFlow and Keras."""
+    """Returns the library, TensorFlow and Keras versions as text."""
     others = []
     for title, name in (("TensorFlow", "tensorflow"), ("Keras", "keras")):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -207,7 +207,7 @@ _OURS = ("albert_tf-", "albert_tf_client-")
 
 
 def find_collisions(folders: Iterable[str] | None = None) -> list[str]:
-    """Warnings about this library's packages in `folders` that other distributions installed, too."""
+    """Returns warnings about this library's packages in `folders` that other distributions installed, too."""
     owners: dict[str, set[str]] = {name: set() for name in _PACKAGES}
     # Read as bytes: importlib.metadata.packages_distributions() takes 0.3 s where TensorFlow is installed, this 0.03 s.
     for folder in sys.path if folders is None else folders:

@@ -48,7 +48,7 @@ def setting(
     also: Mapping[float, str] | None = None,
     flag: str | None = None,
 ) -> Any:
-    """A dataclass field with its flag's help text and allowed values.
+    """Returns a dataclass field with its flag's help text and allowed values.
 
     Bounds are numbers or names of other fields. Without `default` the flag is required. `also` maps allowed values
     outside the bounds to their meaning.
@@ -62,7 +62,7 @@ class CheckedSettings:
     """Base class of settings that checks each field's value against its `setting`."""
 
     def given(self, names: Iterable[str]) -> str | None:
-        """First of the settings `names` that differs from its default, as --name=value, or None."""
+        """Returns the first non-default one of the settings `names` as "--name=value", or None."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return next(
             (f"--{name}={getattr(self, name)}" for name in names if getattr(self, name) != defaults[name]), None
@@ -123,12 +123,12 @@ def read_numbers(flag: str, text: str) -> list[int]:
 
 
 def settings_of(settings_class: type) -> list[dataclasses.Field]:
-    """Fields that `setting` made: the flags."""
+    """Returns the fields made by `setting`, one per flag."""
     return [field for field in dataclasses.fields(settings_class) if "help" in field.metadata]
 
 
 def flag_name(field: dataclasses.Field) -> str:
-    """Name of a field's flag."""
+    """Returns a field's flag without dashes."""
     return field.metadata["flag"] or field.name
 
 

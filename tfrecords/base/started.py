@@ -8,7 +8,7 @@ _PACKAGES = ("tfrecords", "albert_tf", "serving")
 
 
 def is_our_command() -> bool:
-    """Whether this process is `python -m albert_tf.run_...`, or an installed script."""
+    """Returns whether this process is `python -m albert_tf.run_...`, or an installed script."""
     if "-m" in sys.orig_argv:
         return sys.orig_argv[sys.orig_argv.index("-m") + 1].split(".")[0] in _PACKAGES
     return os.path.basename(sys.argv[0]).startswith("albert-")
@@ -34,14 +34,14 @@ def insist_when_interrupted() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         shown = sys.unraisablehook
-        # Swallowed where an object is destroyed, or Python is called back as by numba: it comes again.
+        # The exception is lost in a destructor or a callback, such as numba's, so it is raised again.
         sys.unraisablehook = lambda ignored: None if is_interruption(ignored.exc_value) else shown(ignored)
 
 
 def _interrupt(number, frame):
     signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, 1.0)
-    # What is cleaned up on the way out goes on.
+    # Does not interrupt the cleanup after a KeyboardInterrupt.
     if number == signal.SIGINT or not is_interruption(sys.exc_info()[1]):
         raise KeyboardInterrupt
 

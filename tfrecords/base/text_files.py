@@ -92,7 +92,7 @@ def is_gzipped(path: str | os.PathLike) -> bool:
 
 
 def ending(path: str | os.PathLike) -> str:
-    """Ending of a name in lower case, without .gz.
+    """Returns a name's ending in lower case, without .gz.
 
     >>> ending("corpus/Part.1.JSONL.gz")
     '.jsonl'
@@ -115,7 +115,7 @@ def refuse_table(path: str | os.PathLike) -> None:
 
 
 def foreign_kind(head: bytes) -> str | None:
-    """Describes a binary, UTF-16 or UTF-32 file by its first bytes; else None."""
+    """Returns the kind of a binary, UTF-16 or UTF-32 file from its first bytes, else None."""
     known = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
     # In texts of two bytes a character every other byte is NUL, where the text is English.
     is_odd = encoding_of(head) or _has_controls(head) or 4 * head.count(0) > len(head)
@@ -123,7 +123,7 @@ def foreign_kind(head: bytes) -> str | None:
 
 
 def kind_of(head: bytes) -> str | None:
-    """What a file is, such as "a PDF"; None if it may be UTF-8 text."""
+    """Returns what a file is, such as "a PDF"; None if it may be UTF-8 text."""
     return foreign_kind(head) or ("a binary file" if _has_controls(head) else encoding_of(head))
 
 
@@ -169,7 +169,7 @@ def encoding_of(data: bytes, most: int = _MOST_NOT_UTF8) -> str | None:
 
 
 def holds_json_lines(head: bytes) -> bool:
-    """Whether all lines are JSON objects; the last line may be cut off."""
+    """Returns whether all lines are JSON objects; the last line may be cut off."""
     lines = [line for line in head.removeprefix(codecs.BOM_UTF8).splitlines() if line.strip()]
     if len(head) >= HEAD_BYTES:
         lines = lines[:-1]
@@ -179,7 +179,7 @@ def holds_json_lines(head: bytes) -> bool:
 def check_text(path: str | os.PathLike, head: bytes, what: str = "") -> None:
     """Raises UserError for a file that is not UTF-8 text, or holds JSON lines under another ending.
 
-    head: its first HEAD_BYTES, decompressed. what: begins the message.
+    head: its first HEAD_BYTES, decompressed. what: precedes the path in the message.
     """
     if kind := kind_of(head):
         raise UserError(f"{what}'{path}' is {kind}, not UTF-8 text; give text or JSON lines, also .gz")

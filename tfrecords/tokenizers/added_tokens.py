@@ -1,4 +1,4 @@
-"""Tokens that files add to a vocabulary, found in texts before the rest is tokenized."""
+"""Added tokens of a vocabulary, matched in texts before the rest is tokenized."""
 
 import dataclasses
 import json
@@ -10,9 +10,9 @@ from typing import Any
 class AddedToken:
     """A string that is one token wherever it occurs.
 
-    special: whether it is a control token such as [CLS]; its string in a user's text is ordinary text. lstrip, rstrip:
-    whether it includes white space before or after it. normalized: whether it is matched in normalized text; by
-    default, unless it is special.
+    special: whether it is a control token such as [CLS]; the same string in a user's text is ordinary text. lstrip,
+    rstrip: whether white space before or after belongs to the token. normalized: whether it is matched in normalized
+    text; by default, unless it is special.
     """
 
     content: str
@@ -32,7 +32,7 @@ class AddedToken:
 
 
 def tokenizer_json(tokens: Iterable[AddedToken], **parts: dict[str, Any] | None) -> bytes:
-    """Makes a tokenizer.json of these tokens and other parts."""
+    """Returns a tokenizer.json with these tokens and other parts."""
     values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": _as_values(tokens)} | parts
     return json.dumps(values, ensure_ascii=False).encode()
 

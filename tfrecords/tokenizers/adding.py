@@ -17,8 +17,8 @@ from tfrecords.tokenizers.carrying import merged
 from tfrecords.tokenizers.unigram import WORD_BOUNDARY
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-# By what a new piece of SentencePiece wins over its former pieces, for each of its characters: so little that others
-# are parted as before, and of two new pieces the longer wins.
+# How much a new SentencePiece piece scores above its former pieces, for each of its characters. It is so little that
+# other words are segmented as before; of two new pieces, the longer wins.
 _MARGIN = 0.01
 # Below the rarest piece, as in unigram_model.cc.
 _UNKNOWN_PENALTY = 10.0
@@ -102,7 +102,7 @@ def _add_to_bytes(tokenizer: Any, words: list[str]) -> Tokenizer:
     last = max(ids.values())
     for word in words:
         text = f" {unicodedata.normalize('NFC', word) if rules.compose else word}".encode()
-        # After all former merges, so that other words have the same pieces.
+        # New merges come after all former ones, so that other words keep their pieces.
         first, *rest = merged([characters[byte] for byte in text], ranks)
         for piece in rest:
             ranks[first, piece] = len(merges)
@@ -124,7 +124,7 @@ _ADDERS: dict[str, Callable[[Any, list[str]], Tokenizer]] = {
 def frequent_words(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> list[str]:
     """Finds the `count` words of a text that would save the most tokens as single pieces, best first.
 
-    Only runs of letters that the tokenizer splits are considered.
+    Only sequences of letters that the tokenizer splits are considered.
     """
     letters = np.array([_is_of_letters(tokenizer, number) for number in range(tokenizer.vocab_size)])
     letters[tokenizer.special_ids] = False

@@ -29,7 +29,7 @@ _MOST_UNUSED = 10**6
 
 
 class UnknownTokenizer(UserError):
-    """The kind of a published tokenizer is unsupported; its model may be supported."""
+    """A published tokenizer is of an unsupported kind; its model may be supported."""
 
 
 class Tokenizer(abc.ABC):
@@ -44,7 +44,7 @@ class Tokenizer(abc.ABC):
         word_prefix: what precedes a word that is tokenized alone: a blank in byte-level BPE.
         cls_last: whether rows end with `cls_id`, which then has another segment id.
         knows_case: whether the vocabulary file states if text is lower-cased.
-        cut_tokens: added tokens that are found in a text before the rest is tokenized.
+        cut_tokens: added tokens that are matched in a text before the rest is tokenized.
         added_ids: ids of added tokens, which a model's embedding table may lack.
         table_rows: rows of a model's smaller embedding table; `check_ids` refuses higher ids. 0 for no limit.
         lowers_first: whether text is lower-cased before all else.
@@ -73,7 +73,7 @@ class Tokenizer(abc.ABC):
         self.lower_case, self.keep_accents = lower_case, keep_accents
 
     def options(self) -> dict[str, Any]:
-        """Returns the arguments that make this tokenizer of its vocabulary."""
+        """Returns the constructor's arguments except the vocabulary."""
         return {"lower_case": self.lower_case, "keep_accents": self.keep_accents}
 
     def __reduce__(self):
@@ -81,7 +81,7 @@ class Tokenizer(abc.ABC):
         return functools.partial(type(self), **self.options()), (self.vocabulary,), state
 
     def with_vocabulary(self, vocabulary: bytes, **changes: Any) -> Self:
-        """Returns a tokenizer of another vocabulary, with the options of this one except for `changes`."""
+        """Returns a tokenizer with another vocabulary and this one's options, except for `changes`."""
         other = type(self)(vocabulary, **self.options() | changes)
         return other.with_lowers_first() if self.lowers_first else other
 
@@ -120,7 +120,7 @@ class Tokenizer(abc.ABC):
         return [text.lower() for text in texts] if self.lowers_first else texts
 
     def as_written(self, texts: Sequence[str], row_splits: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Converts offsets in lower-cased texts to offsets in `texts`, since lower-casing makes İ two characters."""
+        """Converts offsets in lower-cased texts to offsets in `texts`: lower-casing makes two characters of İ."""
         for row, text in enumerate(texts if self.lowers_first else ()):
             if len(text.lower()) > len(text):
                 origins = np.repeat(np.arange(len(text)), [len(character.lower()) for character in text])
@@ -136,12 +136,12 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def piece_ids(self) -> dict[str, int]:
-        """Id of each piece; of equal pieces, the last one's."""
+        """Maps each piece to its id; equal pieces to the last one's."""
         return {piece: number for number, piece in enumerate(self.pieces)}
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Digest of kind, case and accent rules and vocabulary; equal exactly for tokenizers with equal ids."""
+        """Digest of kind, case and accent rules and vocabulary; tokenizers with equal digests have equal ids."""
         # Digests from before `keep_accents` existed stay valid.
         rules = f"{self.kind} {self.lower_case}{' keep_accents' * self.keep_accents}"
         rules += f"{' lowers_first' * self.lowers_first}\n"
@@ -201,7 +201,7 @@ class Tokenizer(abc.ABC):
         """Returns the module of `in_graph` without lower-casing and checks."""
 
     def published_files(self) -> dict[str, bytes]:
-        """Returns the contents of its files by transformers' file names."""
+        """Returns the tokenizer's file contents by their names in transformers."""
         return {self.file_name: self.vocabulary}
 
     def encode(self, text: str) -> list[int]:
@@ -237,7 +237,7 @@ def check_last_id(last: int, pieces: int, where: str | os.PathLike) -> None:
 
 
 def pieces_by_id(ids: dict[str, int], unused: str, where: str | os.PathLike) -> list[str]:
-    """Pieces in the order of their ids. An id without a piece, which must not shift later ones, gets `unused`."""
+    """Returns the pieces in the order of their ids; an id without a piece gets `unused`, so that later ids stay."""
     pieces = {number: piece for piece, number in ids.items()}
     check_last_id(max(pieces), len(pieces), where)
     return [pieces.get(number, unused.format(number)) for number in range(max(pieces) + 1)]

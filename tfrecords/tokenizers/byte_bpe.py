@@ -28,8 +28,8 @@ _UNUSED = re.compile(r"\[unused\d+\]|madeupword\d+")
 class ByteBPETokenizer(Tokenizer):
     """A byte-level BPE `Tokenizer` from a tokenizer.json of the `tokenizers` library; text keeps its case and accents.
 
-    roles: strings of special tokens ("cls", "sep", "pad", "unk", "mask") where the file names none and the usual ones
-    are wrong. special_in_text: whether these strings in a text become special tokens.
+    roles: strings of the special tokens "cls", "sep", "pad", "unk" and "mask", if unusual and not in the file.
+    special_in_text: whether these strings in a text become special tokens.
 
     Raises UserError if the file is damaged or unsupported.
     """
@@ -95,7 +95,7 @@ class ByteBPETokenizer(Tokenizer):
 
     @cached_property
     def merge_ranks(self) -> np.ndarray:
-        """Rank of the merge that makes each piece: int64 [vocab_size]; -1 for a byte, -2 if no text becomes it."""
+        """Rank of the merge that makes each piece: int64 [vocab_size]; -1 for a byte, -2 if no text yields it."""
         ranks = np.full(self.vocab_size, -2, np.int64)
         pieces = [(number, data) for piece, number in self.rules.ids.items() if (data := self._mergeable(piece))]
         numbers = np.array([number for number, _ in pieces])

@@ -27,10 +27,10 @@ _NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
 
 @dataclasses.dataclass(frozen=True)
 class ByteBPERules:
-    """All that decides a byte-level BPE's ids and offsets.
+    """The rules that determine a byte-level BPE's ids and offsets.
 
     Attributes:
-        ids: of each piece, in GPT-2's characters, and of each added token.
+        ids: id of each piece, in GPT-2's characters, and each added token.
         merges: pairs of pieces, in merge order.
         roles: strings of "cls", "sep", "pad", "unk" and "mask".
         add_prefix_space: whether a text without a leading blank gets one.
@@ -58,7 +58,7 @@ class ByteBPERules:
         return values
 
 
-# What RoBERTa's class in transformers makes, by fields of the rules: where it is said, and the value without a word.
+# The rules that RoBERTa's class in transformers sets, by field: the key that states each, and its default.
 ROBERTA: dict[str, tuple[str, Any]] = {
     "add_prefix_space": ("add_prefix_space", False),
     "compose": ("normalizer", False),
@@ -93,7 +93,7 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 def parse_rules(values: dict[str, Any], roles: dict[str, str], where: str) -> ByteBPERules:
-    """Reads the rules in a parsed tokenizer.json; `roles`: special tokens that other files name."""
+    """Reads the rules in a parsed tokenizer.json. `roles`: special tokens from other files."""
     try:
         parting = other_files.steps_of(values, "pre_tokenizer")
         if not parting or parting[-1]["type"] != "ByteLevel":
@@ -193,7 +193,7 @@ def rules_of_files(
 
 
 def as_tokenizer_json(rules: ByteBPERules) -> bytes:
-    """Writes the rules as a tokenizer.json of the `tokenizers` library."""
+    """Returns a tokenizer.json of the `tokenizers` library with these rules."""
     level = {"type": "ByteLevel", "add_prefix_space": rules.add_prefix_space, "trim_offsets": True, "use_regex": True}
     cls, sep = ((rules.roles[role], rules.ids[rules.roles[role]]) for role in ("cls", "sep"))
     trimming = {"trim_offsets": rules.trim_offsets, "add_prefix_space": rules.keep_first_space}

@@ -30,7 +30,7 @@ class TextReader:
         self._add_prefix_space, self._compose = add_prefix_space, compose
 
     def read(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Codes of all texts, uint32, and their row splits, int64 [texts + 1]."""
+        """Returns the codes of all texts, uint32, and their row splits, int64 [texts + 1]."""
         if self._compose:
             texts = [unicodedata.normalize("NFC", text) for text in texts]
         if self._pattern is None and not self._add_prefix_space:
@@ -40,7 +40,10 @@ class TextReader:
         return codes, np.cumsum([0, *(sum(map(len, row)) for row in rows)], dtype=np.int64)
 
     def read_with_places(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Codes and splits of `read`, codes' spans in texts, and added tokens' outer blanks: int64 [codes, 2]."""
+        """Returns codes and splits like `read`, then spans in the texts and outer blanks of added tokens.
+
+        Both are int64 [codes, 2].
+        """
         rows, splits = [np.zeros(0, np.uint32)], [0]
         places, blanks = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]
         for text in texts:
@@ -84,7 +87,7 @@ def parts_of(pattern: re.Pattern | None, text: str) -> Iterator[tuple[re.Match |
 
 
 def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
-    """Regular expression, for Python and RE2, that matches added tokens; its matching group is the token's string.
+    """Returns a regular expression, for Python and RE2, that matches added tokens; its group is the token's string.
 
     Earlier tokens have priority. spaces: the content of a white-space character class.
     """
@@ -98,7 +101,7 @@ def cut_pattern(tokens: Sequence[AddedToken], spaces: str) -> str:
 
 
 def check_cut_tokens(tokens: Sequence[AddedToken], where: str) -> None:
-    """Raises UnknownTokenizer if the `tokenizers` library could match other tokens than `cut_pattern` does."""
+    """Raises UnknownTokenizer if the `tokenizers` library may match other tokens than `cut_pattern` does."""
     has_later = any(not token.is_cut_first for token in tokens)
     first = [token for token in tokens if token.lstrip or token.rstrip or (token.is_cut_first and has_later)]
     for one, other in itertools.product(first, tokens):

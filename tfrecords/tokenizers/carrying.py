@@ -18,10 +18,9 @@ _SUFFIX = "##"
 
 
 class Carried(NamedTuple):
-    """The former pieces of a new vocabulary's pieces; `kept`, `new`, `dropped` and `unknown` count pieces.
+    """Maps each new piece to former pieces, as a ragged table; `kept`, `new`, `dropped` and `unknown` count pieces.
 
-    ids: former ids, int64, concatenated. row_splits: int64 [pieces + 1]. unknown: new pieces that begin as the unknown
-    piece.
+    ids: former ids, int64, concatenated. row_splits: int64 [pieces + 1]. unknown: new pieces mapped to [UNK].
     """
 
     ids: np.ndarray
@@ -41,7 +40,7 @@ class Carried(NamedTuple):
 
 
 def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
-    """Finds the former pieces of every piece of a new vocabulary.
+    """Maps each piece of a new vocabulary to former pieces.
 
     Special pieces are matched by role, others by their string; pieces without a match are tokenized by the former
     tokenizer. Raises UserError for different kinds.
@@ -78,7 +77,7 @@ def carry_over(tokenizer: Tokenizer, former: Tokenizer) -> Carried:
     return Carried(ids, splits, len(found) - new, new, former.vocab_size - len(kept_ids), unknown)
 
 
-# What each makes takes the new tokenizer and the id of a piece there, and gives the piece's former ids.
+# A function that takes the new tokenizer and a piece's id there, and returns the piece's former ids.
 _Parts = Callable[[Any, int], Sequence[int]]
 
 

@@ -34,7 +34,7 @@ ITSELF = 0x110000
 
 @dataclasses.dataclass(frozen=True)
 class CharacterRules:
-    """How characters change before WordPiece looks for pieces.
+    """How characters change before WordPiece segments words.
 
     clean: whether control characters are dropped. chinese: whether each Chinese character is a word. of_library:
     whether Unicode classes are those of the `tokenizers` library, not google-research/bert's.
@@ -79,7 +79,7 @@ class CharacterRules:
         return f" {character} " if _is_punctuation(character) else character
 
     def changing(self) -> Iterable[int]:
-        """Code points that may change, except runs of characters that all change alike."""
+        """Returns code points that may change, except ranges whose characters all change alike."""
         if self.of_library:
             return map(ord, {*self._changed, *self._split})
         return (code for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co"))
@@ -90,7 +90,7 @@ class CharacterRules:
 
 @functools.cache
 def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two-level table of the text that replaces each character: row = rows[pages[code // 256] * 256 + code % 256].
+    """Returns a two-level table of each character's replacement: row = rows[pages[code // 256] * 256 + code % 256].
 
     step: "all", "normal" or "split". Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]):
     expansions[row] is the replacing text as code points, then zeros. ITSELF stands for the character.
@@ -120,9 +120,9 @@ def _is_punctuation(character: str) -> bool:
 
 
 def build_trie(pieces: Iterable[tuple[str, int]]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Builds the trie of (piece, id); of equal pieces the last counts. With an id of -1, no piece ends at its node.
+    """Builds a trie of (piece, id); the last of equal pieces counts. With an id of -1, no piece ends at the node.
 
-    Returns edges int64, -1 where empty; ids int32 [nodes], -1 where no piece ends; each piece's node. Node 0 is the
+    Returns edges int64, -1 where empty; ids int32 [nodes], -1 where no piece ends; and each piece's node. Node 0 is the
     root.
     """
     children: dict[tuple[int, str], int] = {}
@@ -155,7 +155,7 @@ def _slot(key, size):
 
 @compiled
 def child(node, code, edges):
-    """The trie node after `node` for the character `code`, or -1."""
+    """Returns the trie node after `node` for the character `code`, or -1."""
     key = np.int64(node) << _CHARACTER_BITS | np.int64(code)
     slot = _slot(key, len(edges))
     edge = edges[slot]

@@ -15,7 +15,7 @@ _SAMPLES = ("The Dog", "Été naïve", "Über Größe", "ＡＢＣ １２", "ﬁ
 
 
 def difference(given: Tokenizer, own: Tokenizer) -> str:
-    """A difference of `given` from `own`, such as "4,000 pieces, not 30,522", or "".
+    """Describes a difference of `given` from `own`, such as "4,000 pieces, not 30,522"; else "".
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "film"]
@@ -39,7 +39,7 @@ def difference(given: Tokenizer, own: Tokenizer) -> str:
 
 
 def special_difference(tokenizer: Tokenizer, ids: dict[str, int]) -> str:
-    """First special piece without its expected id, such as "[CLS] has the id 4, not 2", or ""."""
+    """Describes the first special piece with an unexpected id, such as "[CLS] has the id 4, not 2"; else ""."""
     for role, expected in ids.items():
         found = getattr(tokenizer, f"{role}_id")
         if found != expected:

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfrecords.tokenizers.added_tokens import AddedToken
 from tfrecords.tokenizers.characters import ITSELF, PAGE
 
-# Before a token, where a word begins; at the beginning and the end of tokens of the text as it is, and of normalized
-# text; a blank within a token; and what stands for any of these in a text itself.
+# Marks: the beginning of a word before a token; begin and end of a token matched in the original text; the same three
+# for tokens matched in normalized text; a blank within a token; and a replacement for marks that a text contains.
 _BEFORE, _OPEN, _CLOSE, _LATER_BEFORE, _LATER_OPEN, _LATER_CLOSE, _BLANK, _NO_MARK = map(chr, range(0xFDD0, 0xFDD8))
 
 

@@ -1,4 +1,4 @@
-"""Finds tokenizers without loading them, so that commands refuse a missing one at once."""
+"""Locates tokenizers without loading them, so that commands reject a missing one at once."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tfrecords.tokenizers.other_files import SENTENCE_FILES
 
 
 def check_tokenizer(path: str | os.PathLike) -> Path:
-    """Path of a tokenizer, after a download for a hub name; raises UserError if there is none."""
+    """Returns a tokenizer's path, and downloads a hub model's first; raises UserError if there is none."""
     found = find(path, _PART)
     if not found.exists():
         raise UserError(

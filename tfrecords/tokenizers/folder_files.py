@@ -42,7 +42,7 @@ _DEFAULTS = {"do_lower_case": True, "tokenize_chinese_chars": True, "clean_text"
 class FolderFiles:
     """The tokenizer settings in a vocabulary's folder.
 
-    described: a parsed tokenizer.json; None for the folder's. where: that file's name, for errors.
+    described: a parsed tokenizer.json; by default the folder's. where: that file's name, for errors.
 
     Attributes:
         by_class: whether transformers reads tokenizer_config.json, not tokenizer.json.
@@ -85,7 +85,7 @@ class FolderFiles:
         return other_files.steps_of(self.described, part) if self.described else []
 
     def said(self, key: str) -> bool | None:
-        """The files' value of a rule such as "do_lower_case", or None; warns if they differ."""
+        """Returns the files' value of a rule such as "do_lower_case", or None; warns if files disagree."""
         of_bert, step_type = _RULES[key]
         steps = self.steps("normalizer")
         inside = steps[0].get(of_bert) if steps and "lowercase" in steps[0] else step_type in [s["type"] for s in steps]
@@ -99,7 +99,7 @@ class FolderFiles:
         return (_DEFAULTS | of_class).get(key)
 
     def choose(self, key: str, inside: Any, default: Any) -> Any:
-        """Chooses the value that transformers would: tokenizer_config.json's, or tokenizer.json's (`inside`).
+        """Returns the value that transformers uses: tokenizer_config.json's, or tokenizer.json's (`inside`).
 
         Warns if they differ.
         """
@@ -122,13 +122,13 @@ class FolderFiles:
         return not keeps if isinstance(keeps, bool) else self.said("strip_accents")
 
     def roles(self, others: bool = True) -> dict[str, str]:
-        """Strings of special tokens by role; if `others`, bos may serve as cls and eos as sep."""
+        """Returns special tokens' strings by role; if `others`, bos may serve as cls and eos as sep."""
         found = {role: [self.settings.get(one) for one in names[: 1 + others]] for role, names in ROLES.items()}
         named = {role: _content(next(filter(None, tokens))) for role, tokens in found.items() if any(tokens)}
         return other_files.CLASS_ROLES.get(self._class, {}) | named
 
     def added_tokens(self, ids: dict[str, int]) -> list[AddedToken]:
-        """The tokens that the files add to the vocabulary `ids`, sorted by id."""
+        """Returns the tokens that the files add to the vocabulary `ids`, by ascending id."""
         listed = self.described.get("added_tokens") or []
         tokens = {token["content"]: added_token(token, token["id"]) for token in listed}
         for number, token in (self.settings.get("added_tokens_decoder") or {}).items():
@@ -176,7 +176,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def lowers_first(folder: Path) -> bool:
-    """Whether sentence-transformers lower-cases texts before this folder's tokenizer.
+    """Returns whether sentence-transformers lower-cases texts before this folder's tokenizer.
 
     "do_lower_case" in the first existing file of `other_files.SENTENCE_FILES` decides.
     """

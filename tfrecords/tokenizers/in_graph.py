@@ -177,7 +177,7 @@ class CheckedInGraph(tf.Module):
 
 
 def stored_once(values: np.ndarray) -> tf.Tensor:
-    """A constant that a SavedModel stores once, not once for each function."""
+    """Returns a constant that a SavedModel stores once, not in every function."""
     with tf.init_scope(), tf.device("CPU:0"):
         return tf.constant(values)
 

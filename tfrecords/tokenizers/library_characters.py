@@ -22,7 +22,7 @@ CHINESE += ((0x2B920, 0x2CEAF),)
 
 @functools.cache
 def characters(chinese: bool = True) -> list[str]:
-    """All assigned characters, without `NOT_TEXT` and, unless `chinese`, without `CHINESE`."""
+    """Returns all assigned characters, without `NOT_TEXT` and, unless `chinese`, without `CHINESE`."""
     codes = np.concatenate([np.arange(*run) for run in ((1, 0xD800), (0xF900, 0x30000), (0xE0000, 0xE0200))])
     for first, last in () if chinese else CHINESE:
         codes = codes[(codes < first) | (codes > last)]
@@ -39,14 +39,14 @@ def changed_by_bert(clean: bool, chinese: bool, strip_accents: bool, lower_case:
 
 
 def normalizing(steps: Sequence[str]) -> Callable[[str], str]:
-    """A function that applies normalizers such as "NFKD" in turn."""
+    """Returns a function that applies normalizers such as "NFKD" in turn."""
     return normalizers.Sequence([getattr(normalizers, step)() for step in steps]).normalize_str
 
 
 def of_graphemes(rules: dict[str, str]) -> dict[str, str]:
-    """Returns what the step Precompiled makes of the character sequences in a SentencePiece model's rules.
+    """Returns how the normalizer Precompiled replaces the character sequences in a SentencePiece model's rules.
 
-    For a grapheme under 6 bytes, it uses the rule of the shortest source that the grapheme begins with
+    For a grapheme under 6 bytes, it applies the rule of the shortest source with which the grapheme begins
     (tokenizers/normalizers/precompiled.rs).
     """
     short = [source for source in rules if len(source) > 1 and len(source.encode()) < 6]

@@ -22,12 +22,12 @@ LIBRARY_RULES = "tokenizers"
 
 
 def rule_name(lower_case: bool, keep_accents: bool = False) -> str:
-    """Name of a SentencePiece model's rules that include ALBERT's normalization."""
+    """Returns the name of SentencePiece rules that include ALBERT's normalization."""
     return ("albert_lower" if lower_case else "albert_cased") + (_ACCENTS if keep_accents else "")
 
 
 def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
-    """Whether the rules that this library gave a serialized model lower-case, and keep accents; else (None, None)."""
+    """Returns (lower case, accents stay) of a serialized model's rules if this library made them, else (None, None)."""
     spec = model_pb2.ModelProto.FromString(model).normalizer_spec
     flags = library_flags(spec)
     if flags is not None:
@@ -37,7 +37,7 @@ def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
 
 
 def library_flags(spec: model_pb2.NormalizerSpec) -> list[str] | None:
-    """What the name says of rules that are those of a tokenizer.json; None for other rules."""
+    """Returns the flags in the name of rules that were converted from a tokenizer.json; None for other rules."""
     first, *flags = spec.name.split() or [""]
     return flags if first == LIBRARY_RULES else None
 
@@ -48,7 +48,7 @@ def decompile(charsmap: bytes) -> list[tuple[str, str]]:
 
 
 def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = False) -> list[tuple[str, str]]:
-    """(Source, target) pairs of ALBERT's preprocessing followed by the rules of `charsmap`."""
+    """Returns (source, target) pairs of ALBERT's preprocessing followed by the rules of `charsmap`."""
     base, base_rules = normalizer_of(charsmap, remove_extra_whitespaces=False), dict(decompile(charsmap))
     changed = _changed_characters(lower_case, keep_accents)
     rules = {source: base.normalize(target) for source, target in changed.items()}
@@ -66,7 +66,7 @@ def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = 
 
 
 def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool = False) -> bytes:
-    """Returns a serialized model with ALBERT's normalization; unchanged if it has these rules or a tokenizer.json's."""
+    """Returns a serialized model with ALBERT's normalization; unchanged if it has these or a tokenizer.json's rules."""
     proto = model_pb2.ModelProto.FromString(model)
     name = rule_name(lower_case, keep_accents)
     spec = proto.normalizer_spec
@@ -78,7 +78,7 @@ def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool
 
 
 class Blanks(NamedTuple):
-    """Regular expressions for whole texts that decide how blanks at their ends are handled.
+    """Regular expressions for whole texts that control blanks at both ends.
 
     no_blank_before: matches texts that get no blank in front; "" if SentencePiece adds it. last_blank: matches texts
     whose last blank is a token; "" for none.
@@ -89,7 +89,7 @@ class Blanks(NamedTuple):
 
 
 def blanks_of(model: bytes) -> Blanks | None:
-    """How a serialized model handles blanks; None unless its rules are a tokenizer.json's."""
+    """Returns a serialized model's `Blanks`; None unless its rules come from a tokenizer.json."""
     spec = model_pb2.ModelProto.FromString(model).normalizer_spec
     flags = library_flags(spec)
     if flags is None:
@@ -108,7 +108,7 @@ def blanks_of(model: bytes) -> Blanks | None:
 
 @functools.cache
 def albert_normalizer(lower_case: bool, keep_accents: bool = False) -> SentencePieceNormalizer:
-    """ALBERT's normalization followed by nmt_nfkc, as an object with `normalize`."""
+    """Returns an object whose `normalize` applies ALBERT's normalization, then nmt_nfkc."""
     published = charsmap_of(SentencePieceNormalizer(rule_name="nmt_nfkc"))
     return normalizer_of(_with_albert_first(published, lower_case, keep_accents))
 
@@ -119,7 +119,7 @@ def charsmap_of(normalizer: SentencePieceNormalizer) -> bytes:
 
 
 def normalizer_of(charsmap: bytes, remove_extra_whitespaces: bool = True) -> SentencePieceNormalizer:
-    """An object whose `normalize` applies a `precompiled_charsmap`; spaces stay spaces."""
+    """Returns an object whose `normalize` applies a `precompiled_charsmap`; spaces stay spaces."""
     return SentencePieceNormalizer(
         model_proto=model_pb2.ModelProto(normalizer_spec={"precompiled_charsmap": charsmap}).SerializeToString(),
         add_dummy_prefix=False,

@@ -1,4 +1,4 @@
-"""Lists which settings in other programs' tokenizer files are followed, without effect, or refused."""
+"""Lists which settings in other programs' tokenizer files are supported, without effect, or refused."""
 
 import json
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from absl import logging
 
 from tfrecords.tokenizers.base import BY_IDS, UnknownTokenizer
 
-# Files of sentence-transformers: whether it lower-cases a text before any tokenizer. The first is the name of today.
+# Files in which sentence-transformers stores whether it lower-cases a text first. The first name is the current one.
 SENTENCE_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -48,7 +48,7 @@ def _all(why: str, *keys: str, values: tuple | None = ANY, kinds: tuple[str, ...
 
 ROLE_KEYS = ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token", "eos_token")
 MORE_TOKENS_KEYS = ("additional_special_tokens", "extra_special_tokens")
-# Byte-level BPE and Unigram files say all themselves; classes of these kinds read them.
+# Byte-level BPE and Unigram files are complete in themselves; these classes read them.
 _CLASSES = {
     "wordpiece": "Bert Electra Albert MobileBert DistilBert RetriBert ConvBert MPNet Funnel LayoutLM Splinter",
     "sentencepiece": "Albert XLNet Bert XLMRoberta Camembert",
@@ -59,7 +59,7 @@ CLASSES = {
     kind: (*_ANY_CLASS, *(f"{name}Tokenizer{fast}" for name in names.split() for fast in ("", "Fast")))
     for kind, names in _CLASSES.items()
 }
-# Of these classes, or types of models, transformers makes the steps itself; see `folder_files`.
+# For these classes, or types of models, transformers ignores the file's steps and builds its own; see `folder_files`.
 CLASSES_WITH_STEPS = {
     "WordPiece": "bert electra mobilebert distilbert retribert convbert mpnet funnel layoutlm splinter",
     "Unigram": "albert xlnet",
@@ -199,7 +199,7 @@ def check_config(settings: dict[str, Any], kind: str, where: str) -> None:
 
 
 def kind_of(values: dict[str, Any]) -> str:
-    """Kind of a tokenizer.json's model; inferred for early files, which do not name it."""
+    """Returns the kind of a tokenizer.json's model; infers it for early files, which lack it."""
     model = values["model"]
     unnamed = "BPE" if "merges" in model else "Unigram" if isinstance(model.get("vocab"), list) else "WordPiece"
     return model.get("type") or unnamed
@@ -224,7 +224,7 @@ def check_file(values: dict[str, Any], where: str) -> None:
 
 
 def steps_of(values: dict[str, Any], part: str) -> list[dict[str, Any]]:
-    """Steps of a tokenizer.json's part such as "normalizer", without nesting."""
+    """Returns the steps of a tokenizer.json's part such as "normalizer", flattened."""
     if part == "model":
         return [{"type": kind_of(values)} | values["model"]]
     names = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}

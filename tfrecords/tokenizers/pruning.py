@@ -63,7 +63,7 @@ def prune_tokenizer(tokenizer: Tokenizer, counts: Sequence[int], size: int = 0) 
 
 
 def pieces_within(small: Tokenizer, whole: Tokenizer) -> np.ndarray | None:
-    """Ids of a pruned tokenizer's pieces in the whole one, int64 [pieces]; None if not pruned from it.
+    """Returns the ids in `whole` of a pruned tokenizer's pieces, int64 [pieces]; None if not pruned from it.
 
     >>> from tfrecords.tokenizers.wordpiece import WordPieceTokenizer
     >>> whole = WordPieceTokenizer(b"[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\na\\nb\\n##b")

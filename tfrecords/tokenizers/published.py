@@ -20,7 +20,7 @@ from tfrecords.tokenizers.wordpiece_rules import BERT_RULES, LIBRARY_RULES, Word
 
 # Next to the vocabulary of a byte-level BPE.
 _MERGES = "merges.txt"
-# Of a lower-cased vocabulary at most a few signs have such letters; of a cased English one about 4 in 10 pieces.
+# In a lower-cased vocabulary at most a few symbols have capital letters; in a cased English one about 4 in 10 do.
 _CASED_SHARE = 0.01
 # The graph's operations cannot take longer words.
 _LONGEST_WORD = 100_000
@@ -81,7 +81,7 @@ def from_merges(path: Path, lower_case: bool | None) -> Tokenizer:
 
 
 def refuse_lower_case(lower_case: bool | None, path: Path) -> None:
-    """Raises UserError if `lower_case` is asked of a byte-level BPE."""
+    """Raises UserError if `lower_case` is requested of a byte-level BPE."""
     if lower_case:
         raise UserError(f"the byte-level BPE of '{path}' keeps text as it is; leave out --lower_case")
 

@@ -8,22 +8,22 @@ from tfrecords.tokenizers.base import UnknownTokenizer
 
 
 def pair_rules(separators: int, segment: int) -> dict[str, int]:
-    """A tokenizer's attributes for pairs of texts."""
+    """Returns tokenizer attributes that frame pairs of texts."""
     return {"separators_between": separators, "second_segment_id": segment}
 
 
 def usual_pair(cls: str | None) -> dict[str, int]:
-    """The `pair_rules` where no file says any, by the string of "cls"."""
+    """Returns the default `pair_rules`: RoBERTa's if the "cls" token is `<s>`, else BERT's."""
     return pair_rules(2, 0) if cls == "<s>" else pair_rules(1, 1)
 
 
 def framing(
     steps: Sequence[dict[str, Any]], ids: dict[str, int], where: str, may_end_with_cls: bool = False
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Reads which special tokens rows get: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
+    """Reads which special tokens surround texts: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
 
-    Returns the strings of "cls" and "sep", and the `pair_rules`; empty if no step adds any. Raises UnknownTokenizer for
-    other rows, or ids other than `ids`.
+    Returns the strings of "cls" and "sep", and the `pair_rules`; empty if no step adds tokens. Raises UnknownTokenizer
+    for other rows, or ids that differ from `ids`.
     """
     ends, pair = dict[str, str](), dict[str, int]()
     for step in steps:
@@ -68,7 +68,7 @@ def _row(text: str, segment: int, sep: str, count: int) -> list[tuple[str, str, 
 def as_template(
     cls: tuple[str, int], sep: tuple[str, int], separators_between: int, second_segment_id: int
 ) -> dict[str, Any]:
-    """Makes a post_processor for the rows that `framing` describes."""
+    """Returns a post_processor for the rows that `framing` describes."""
 
     def token(name: str, segment: int) -> dict[str, Any]:
         return {"SpecialToken": {"id": name, "type_id": segment}}

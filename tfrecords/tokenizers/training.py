@@ -131,14 +131,14 @@ def _impossible_size(error: RuntimeError, vocab_size: int) -> UserError:
 
 
 def bpe_listing(tokenizer_json: bytes) -> str:
-    """Text of a .vocab file: a line for each piece, by id, with the number of its merge."""
+    """Returns a .vocab file's text: a line per piece, by id, with its merge's number."""
     model = json.loads(tokenizer_json)["model"]
     merges = {left + right: number for number, (left, right) in enumerate(model["merges"], 1)}
     return "".join(f"{piece}\t{merges.get(piece, 0)}\n" for piece in model["vocab"])
 
 
 def vocabulary_listing(model: bytes) -> str:
-    """Text of a .vocab file: a line for each piece, by id, with its score."""
+    """Returns a .vocab file's text: a line per piece, by id, with its score."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     ids = range(processor.get_piece_size())
     return "".join(f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n" for i in ids)

@@ -90,12 +90,12 @@ _TEXTS = {LETTER: _LETTERS, NUMBER: _NUMBERS, SPACE: _SPACES}
 
 @functools.cache
 def ranges(kind: int) -> list[tuple[int, int]]:
-    """First and last code points of all runs of characters of a kind such as LETTER, ascending."""
+    """Returns first and last code points of all ranges of a kind such as LETTER, ascending."""
     return parse_ranges(_TEXTS[kind])
 
 
 def parse_ranges(text: str) -> list[tuple[int, int]]:
-    """First and last code points of runs that are written as "9-d 20", in hexadecimal."""
+    """Parses ranges written in hexadecimal as "9-d 20" to pairs of first and last code points."""
     parts = (part.partition("-") for part in text.split())
     return [(int(first, 16), int(last or first, 16)) for first, _, last in parts]
 

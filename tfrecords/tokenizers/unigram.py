@@ -68,7 +68,7 @@ class UnigramSegmenter:
 
 
 def can_segment(proto: model_pb2.ModelProto) -> bool:
-    """Whether a text's best segmentation always consists of its words' best ones."""
+    """Returns whether a text's best segmentation always joins the best ones of its words."""
     spec, pieces = proto.normalizer_spec, proto.pieces
     own = {piece.piece for piece in pieces if piece.type == _PIECE.USER_DEFINED}
     normalizer = normalizer_of(spec.precompiled_charsmap)

@@ -48,7 +48,7 @@ def as_model(
     """Makes a serialized SentencePiece model from a tokenizer.json's "model" and normalization `steps`.
 
     splits_at_white_space: whether any white space ends a word, not only blanks. special: pieces that are no text.
-    lower_case, keep_accents: None to leave that to the steps.
+    lower_case, keep_accents: None to follow the steps.
     """
     proto = model_pb2.ModelProto()
     special = special - _SCORES.keys()
@@ -83,7 +83,7 @@ _WORDS = {"type": "Metaspace", "replacement": WORD_BOUNDARY, "prepend_scheme": "
 
 
 def shifted(model: bytes, first: Sequence[str]) -> bytes:
-    """Gives a serialized SentencePiece model fairseq's ids: pieces `first`, then the model's others, then <mask>."""
+    """Returns a serialized SentencePiece model with fairseq's ids: pieces `first`, the model's others, then <mask>."""
     proto = model_pb2.ModelProto.FromString(model)
     pieces = [(piece.piece, piece.score) for piece in proto.pieces if piece.piece not in first]
     vocab = [*((name, _SCORES.get(name, 0.0)) for name in first), *pieces, ("<mask>", 0.0)]
@@ -98,7 +98,7 @@ def _precompiled(proto: model_pb2.ModelProto) -> dict[str, str] | None:
 
 
 def as_tokenizer_json(tokenizer: "SentencePieceTokenizer") -> bytes:
-    """Writes a tokenizer with fairseq's ids as a tokenizer.json."""
+    """Returns a tokenizer.json of a tokenizer with fairseq's ids."""
     proto = model_pb2.ModelProto.FromString(tokenizer.vocabulary)
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     numbers = (number for number, piece in enumerate(proto.pieces) if piece.type in (_KINDS.CONTROL, _KINDS.UNKNOWN))

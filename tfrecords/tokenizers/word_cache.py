@@ -30,7 +30,7 @@ def digest_with(digest, code):
 
 @compiled
 def find_word(codes, begin, length, digest, slots, records):
-    """Index in `slots` of a word, or of the empty slot for it."""
+    """Returns the index in `slots` of a word, or of the empty slot for it."""
     slot = np.int64((digest ^ (digest >> np.uint64(32))) & np.uint64(_SLOTS - 1))
     while slots[slot]:
         if (slots[slot] ^ digest) < np.uint64(_RECORDS):

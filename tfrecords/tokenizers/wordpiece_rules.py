@@ -18,9 +18,9 @@ LONGEST_WORD, _LIBRARY_LONGEST_WORD = 200, 100
 class WordPieceRules:
     """A WordPiece tokenizer's rules besides vocabulary, case and accents; see `CharacterRules` and `Tokenizer`.
 
-    strip_accents: whether accents are dropped though capitals stay. longest_word: words of more characters are unknown.
+    strip_accents: whether accents are dropped even if case stays. longest_word: words of more characters are unknown.
     names: (role, piece) of special pieces with unusual names. outside: added tokens in the vocabulary that WordPiece
-    itself ignores.
+    never matches.
     """
 
     of_library: bool = False
@@ -47,12 +47,12 @@ class WordPieceRules:
         return cls(**values | {"names": names, "added": added, "outside": tuple(values.get("outside", ()))})
 
     def values(self) -> dict[str, Any]:
-        """The rules that differ from google-research/bert's, as JSON values."""
+        """Returns the rules that differ from google-research/bert's, as JSON values."""
         values, plain = dataclasses.asdict(self), dataclasses.asdict(BERT_RULES)
         return {name: value for name, value in values.items() if value != plain[name]}
 
     def digest_text(self) -> str:
-        """The rules as text for a tokenizer's SHA-256; "" for the two usual sets of rules."""
+        """Returns the rules as text for a tokenizer's SHA-256; "" for BERT's and the `tokenizers` library's."""
         return "" if self in (BERT_RULES, LIBRARY_RULES) else json.dumps(self.values(), sort_keys=True)
 
 
@@ -60,7 +60,7 @@ BERT_RULES, LIBRARY_RULES = WordPieceRules(), WordPieceRules(of_library=True, lo
 
 
 def as_tokenizer_json(tokenizer: "WordPieceTokenizer") -> bytes:
-    """Writes a tokenizer as a tokenizer.json of the `tokenizers` library."""
+    """Returns a tokenizer.json of the `tokenizers` library for a tokenizer."""
     rules = tokenizer.rules
     cls, sep = ((tokenizer.pieces[number], number) for number in (tokenizer.cls_id, tokenizer.sep_id))
     roles = [cls[1], sep[1], tokenizer.pad_id, tokenizer.unk_id, tokenizer.mask_id]

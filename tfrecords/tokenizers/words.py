@@ -1,7 +1,7 @@
 """Decides which tokens of a row begin a word, for whole-word masks.
 
-The rule "published" is that of the published models' code. By the rule "script", white space ends words; in scripts
-without it, such as Chinese and Thai, each token is a word, except that tokens that share a character form one.
+The rule "published" is that of the published models' code. By the rule "script", white space ends words. In scripts
+without white space, such as Chinese and Thai, each token is a word, but tokens that share a character form one word.
 """
 
 import functools
@@ -35,7 +35,7 @@ def unspaced_table() -> np.ndarray:
 
 
 def is_spaced_letter(character: str) -> bool:
-    """Whether a character is a letter of a script with white space between words.
+    """Returns whether a character is a letter of a script with white space between words.
 
     >>> [is_spaced_letter(character) for character in "éя한中ก1,"]
     [True, True, True, False, False, False, False]
@@ -45,7 +45,7 @@ def is_spaced_letter(character: str) -> bool:
 
 
 def byte_table(pieces: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces as `word_begins` needs them: UTF-8 bytes, concatenated uint8, and splits, int64 [pieces + 1]."""
+    """Returns pieces as `word_begins` reads them: UTF-8 bytes, concatenated uint8, and splits, int64 [pieces + 1]."""
     # Most pieces have no such character: one letter replaces them.
     short = [piece if _is_unspaced(piece) else b"a" for piece in pieces]
     # A copy, since numba treats a read-only array as another type.
@@ -70,8 +70,8 @@ def _unspaced_pattern() -> re.Pattern:
 def word_begins(ids, starts, data, splits, unspaced):
     """Returns which tokens of one row begin a word, bool [tokens].
 
-    These are tokens whose piece has `starts`, bool [vocab], and tokens whose first byte begins a character of a script
-    without white space, or the character after such a character.
+    These are tokens whose piece is True in `starts`, bool [vocab], and tokens whose first byte begins a character of a
+    script without white space, or the next character after one.
     """
     begins = np.empty(len(ids), np.bool_)
     code, missing, token, after_unspaced = np.int64(0), 0, -1, False

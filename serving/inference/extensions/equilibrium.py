@@ -9,7 +9,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedEquilibrium(ExportedExtension):
-    """Looks up each token's row once, not in each iteration."""
+    """Finds each token's row number once, not in each iteration."""
 
     has_one_row = False
 

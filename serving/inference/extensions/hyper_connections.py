@@ -16,9 +16,9 @@ _TOGETHER = 4
 
 
 class ExportedHyperConnections(ExportedExtension):
-    """Hyper-connections over states [tokens, streams, hidden_size]; each step has its own gates.
+    """Hyper-connections over states [tokens, streams, hidden_size]; the gates differ by step.
 
-    The kernel includes the gates' `scale` weights and the square root of streams * hidden_size.
+    The kernel is multiplied by the gates' `scale` weights and the square root of streams * hidden_size.
     """
 
     def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
@@ -83,10 +83,10 @@ class _ExportedConnections(Runner):
 
 
 class Sums:
-    """Computes weighted sums of each token's vectors; weights are linear functions of its gates.
+    """Computes weighted sums of each token's vectors; weights are linear functions of the token's gates.
 
-    One matrix product serves `together` tokens. `parts` are the functions' coefficients, an array per kind of vectors:
-    float32 [steps, gates, sums, vectors of a token].
+    One matrix product serves `together` tokens. `parts` holds the coefficients, float32 [steps, gates, sums, vectors of
+    a token], an array per kind of vectors.
     """
 
     def __init__(self, parts: Sequence[np.ndarray], dtype: tf.DType, together: int):

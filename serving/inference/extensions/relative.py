@@ -1,6 +1,6 @@
 """The export version of XLNet's attention scores by distance and segments.
 
-The keys of distances, W_r R, are stored instead of W_r. Terms that are equal for all keys are left out.
+The position keys W_r R are stored instead of W_r. Terms that are equal for all keys are left out.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from serving.inference.tables import MASKED_SCORE, longest_block
 
 
 class ExportedRelative(ExportedExtension):
-    """Relative positions with precomputed keys for all distances; rows may continue other rows."""
+    """Relative positions with stored keys for all distances; rows may continue earlier rows."""
 
     def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
         super().__init__(extension, encoder, settings)
@@ -32,7 +32,7 @@ class ExportedRelative(ExportedExtension):
         self.scores = [RelativeScores(half, longest, extension.memory_length, settings.dtype) for half in halves]
 
     def fold(self, parts: Sequence[np.ndarray], what: str, half: tuple[str, int]) -> Sequence[np.ndarray]:
-        """Makes the content bias of the half's first step the bias of the queries."""
+        """Replaces the queries' bias by the content bias of the half's first step."""
         if what != "bias":
             return parts
         content = self.weights.by_owner[half]["content_bias"]
@@ -104,7 +104,7 @@ def _attend_backwards(
 
 
 def differing(segments: Tensor, of_keys: Tensor) -> Tensor:
-    """Returns float32 [rows, 1, queries, keys], 1 where query and key differ in segment."""
+    """Returns 1 where query and key differ in segment, float32 [rows, 1, queries, keys]."""
     return tf.cast(segments[:, tf.newaxis, :, tf.newaxis] != of_keys[:, tf.newaxis, tf.newaxis], tf.float32)
 
 
@@ -131,7 +131,7 @@ class RelativeScores(tf.Module):
         self.visits = [half.steps.index(step) if step in half.steps else 0 for step in range(config.num_steps)]
 
     def of_length(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Returns W_r R for the distances between `queries` and `keys` tokens, [heads, distances, head_size]."""
+        """Returns W_r R for all distances between `queries` and `keys` tokens: [heads, distances, head_size]."""
         heads, distances, size = self.position_keys.shape
         first = self.longest - keys
         # "uni" attention has no negative ones.

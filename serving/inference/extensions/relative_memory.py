@@ -1,4 +1,4 @@
-"""Memory of a document: each row also attends to the rows before it, whose inputs to every step are stored.
+"""Memory of a document: a row also attends to the rows before it, through their stored inputs to every step.
 
 Source: zihangdai/xlnet modeling.py:189-202.
 """
@@ -15,7 +15,7 @@ from serving.inference.tables import MASKED_SCORE
 
 
 class RowsWithMemory(BatchRows):
-    """A padded batch in which a memory precedes each row."""
+    """A padded batch whose rows are preceded by tokens in memory."""
 
     def remember(self, extension: Any, memory: Tensor, memory_lengths: Tensor) -> None:
         """Sets the memory [batch, steps, places, hidden_size]; only a row's last `memory_lengths` places are in use."""

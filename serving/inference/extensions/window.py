@@ -11,7 +11,7 @@ from serving.inference.tables import MASKED_SCORE
 
 
 class ExportedWindow(ExportedExtension):
-    """Chooses by row length: queries attend to all keys, in parts to all keys, or only to near keys."""
+    """Chooses attention by row length: to all keys, to all keys in parts, or only to near keys."""
 
     def attention(self, attention: Attention) -> Attention:
         return dataclasses.replace(attention, attend=self._attend)
