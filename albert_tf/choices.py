@@ -25,8 +25,8 @@ class PairRule(NamedTuple):
 
     Attributes:
         options: settings that change the loss.
-        documents: fewest texts of a row besides its anchor.
-        most: most such texts; 0: any number.
+        documents: minimal number of texts in a row besides its anchor (the query).
+        most: maximal number of these texts; 0: no limit.
         compares: whether the loss compares a batch's rows with each other.
     """
 

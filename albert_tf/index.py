@@ -1,7 +1,8 @@
 """Search in texts by their vectors.
 
-float32 vectors are compared exactly, above EXACT_UP_TO texts by usearch's graph; int8 vectors by that graph, binary
-ones by all signs. Inexact results are rescored with float32 vectors, which a saved index keeps on disk.
+A search compares up to EXACT_UP_TO float32 vectors exactly. For more, and for int8 vectors, it uses usearch's graph;
+for binary vectors it counts equal signs. Inexact results are rescored with float32 vectors, which a saved index keeps
+on disk.
 """
 
 import hashlib
@@ -268,7 +269,7 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
     """Opens a saved index, to be searched with the model that built it or one distilled from it.
 
     Raises:
-        UserError: there is no index, it is damaged, or the model is another.
+        UserError: there is no index, it is damaged, or it belongs to another model.
     """
     folder = Path(folder)
     about = about_index(folder)
@@ -318,7 +319,7 @@ def identity(loaded: "Loaded") -> str:
 
 
 def key_of(model: str, texts: Sequence[str]) -> str:
-    """Returns a SHA-256 of texts and of what is done with them, such as the model that makes their vectors."""
+    """Returns a SHA-256 of texts and of `model`, a description of what encodes them."""
     state = hashlib.sha256(model.encode())
     for text in texts:
         state.update(text.encode() + b"\0")

@@ -85,7 +85,7 @@ def _write(loaded: "Loaded", folder: Path) -> None:
 
 
 def task_of(loaded: "Loaded") -> dict[str, Any]:
-    """Returns the task with the model's labels; without metrics if the model was trained since."""
+    """Returns the task with the model's labels; without metrics if the model was trained after loading."""
     task = dict(loaded.task)
     if labels := getattr(loaded.model, "labels", None):
         task["labels"] = list(labels)

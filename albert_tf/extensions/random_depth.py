@@ -1,5 +1,3 @@
-"""Random depth: every training batch has its own number of layers."""
-
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -60,7 +58,7 @@ class RandomDepth(Extension):
 
 
 class DepthDraw(NamedTuple):
-    """How often a training batch runs the plan's segment number `place`: from `least` to `most` times."""
+    """The range of random depths: a batch runs the plan's segment number `place` from `least` to `most` times."""
 
     place: int
     least: int

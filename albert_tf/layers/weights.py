@@ -39,7 +39,7 @@ def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
 
 
 def product_sizes(config: AlbertConfig, kind: str) -> dict[str, tuple[int, int]]:
-    """Returns (inputs, units) of a half's dense layers by name."""
+    """Returns (inputs, units) by name of the dense layers in a block's attention or feed-forward half (`kind`)."""
     hidden, inside = config.hidden_size, config.intermediate_size
     if kind == "attention":
         return dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))

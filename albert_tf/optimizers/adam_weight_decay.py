@@ -64,8 +64,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
 
     Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` corrects the bias, and decays
-    before the Adam step. `learning_rate` is a number, or a schedule of past updates. Variables whose paths match the
-    regular expressions `exclude_from_weight_decay` are not decayed.
+    before the Adam step. `learning_rate` is a number, or a schedule over the number of past updates. Variables whose
+    paths match the regular expressions `exclude_from_weight_decay` are not decayed.
 
     A gradient that is not finite skips the update: weights and moments stay, `skipped` counts it, and the step counter
     and schedule advance. Gradients are summed over TensorFlow's replicas before clipping; Keras clips first.

@@ -1,5 +1,3 @@
-"""Training of an embedder on pairs of texts."""
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,5 +1,3 @@
-"""Fine-tuning on files of examples."""
-
 import dataclasses
 import statistics
 import time

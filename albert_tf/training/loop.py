@@ -43,7 +43,7 @@ _RADIUS_ROWS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Steps `first_step` to `last_step` - 1, on one kind of batches."""
+    """Steps `first_step` to `last_step` - 1 of training, which read batches of the same kind."""
 
     first_step: int
     last_step: int
@@ -56,7 +56,8 @@ class Training(abc.ABC):
 
     Attributes:
         free: settings that a resumed run may change.
-        main_metric: metric that selects `model.keras`, the first of equal ones; if unmeasured, the newest is kept.
+        main_metric: metric of the best model (of equal ones the first), which is saved as `model.keras`; if it is not
+            measured, the newest model is.
         log_steps: steps between rows of the history; 0: only at checkpoints.
         patience: evaluations without improvement after which training ends; 0: no limit.
         remedy: what to do if the loss is not finite.
@@ -248,7 +249,7 @@ class Training(abc.ABC):
             self.stopped, self._ended = False, True
 
     def _evaluated(self, phase: Phase) -> dict[str, float]:
-        """Evaluates; saves a checkpoint on a signal or error, but not at the last step: the run would seem finished."""
+        # On a signal or error, a checkpoint is saved, but not at the last step: the run would seem finished.
         keeps = self.devices.is_chief and self.step < self.settings.num_train_steps
         if keeps and self._must_hurry():
             self._save_checkpoint()
@@ -287,7 +288,7 @@ class Training(abc.ABC):
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
     def _scores(self, after: int = 0) -> list[float]:
-        """Returns scores, rounded as in history.csv so that resumed runs decide the same."""
+        # Rounded as in history.csv, so that resumed runs decide the same.
         scores = [self._score(row) for row in self.history.rows if int(row["step"]) > after]
         return [score for score in scores if score is not None]
 
