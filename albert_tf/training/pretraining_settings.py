@@ -142,7 +142,7 @@ class PretrainingSettings(TrainerSettings):
     walk: str = setting(
         "unrolled",
         help="how the steps over depth are computed; unrolled: one copy of the graph per step; loop: a small "
-        "graph; recompute: less memory, a second forward pass; equilibrium: another model",
+        "graph; recompute: less memory, a second forward pass; equilibrium: a model that iterates to a fixed point",
         choices=WALKS,
     )
     shuffle_window: int = setting(16384, help="size of the shuffle buffer, in examples", at_least=1)
