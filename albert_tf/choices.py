@@ -1,4 +1,4 @@
-"""Values of settings, without TensorFlow, so that --help is fast."""
+"""Allowed values of settings; imports no TensorFlow, so that --help is fast."""
 
 from typing import NamedTuple
 

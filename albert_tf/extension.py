@@ -210,7 +210,7 @@ def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
 
 
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns configuration and AlbertEncoder's `walk`; one may request an extension that the other lacks."""
+    """Returns configuration and AlbertEncoder's `walk`, each with the extension that the other requests."""
     for name, entry in REGISTRY.items():
         if entry.walk and entry.walk == walk and config.extension(name) is None:
             config = config.replace(**{entry.keys[0]: entry.values[0]})

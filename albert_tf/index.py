@@ -148,7 +148,7 @@ class Index:
         key = key_of(self.model, self.texts)
         _check_folder(folder, key)
         about = folder / ABOUT
-        # Whatever is there without it is no index.
+        # Without this file, the folder does not count as an index.
         about.unlink(missing_ok=True)
         with files.replacing(folder / _FILES["texts"]) as path:
             path.write_text("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in self.texts), "utf-8")
@@ -231,7 +231,7 @@ def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str
     known = files.read_object(state)
     done = known["done"] if known.get("key") == key and path.is_file() else 0
     name, width = _compared_by(loaded), loaded.embedder.dimensions
-    # An index that is made anew is none until it is whole.
+    # While an index is being rebuilt, its folder does not count as an index.
     (folder / ABOUT).unlink(missing_ok=True)
     # numpy.load returns an array in memory for no texts.
     vectors = np.lib.format.open_memmap(path, "r+" if done else "w+", np.float32, (len(texts), width))
@@ -249,7 +249,7 @@ def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str
 
 
 def _check_folder(folder: Path, key: str) -> None:
-    """Raises UserError for a folder with another index, or with files that no index has."""
+    # Refuses a folder with another index, or with files that no index has.
     if (there := about_index(folder)) and there["key"] != key:
         raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
     own = {*_FILES.values(), ABOUT, _PROGRESS}

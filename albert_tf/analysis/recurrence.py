@@ -28,8 +28,8 @@ else:
 if TYPE_CHECKING:
     from albert_tf.analysis.equilibrium import EquilibriumSettings
 
-# A state that comes back is so much nearer than the one a step before; and a residual that still falls, falls by so
-# much in a quarter of the steps.
+# Thresholds of the verdict. In a cycle, a state returns to within this fraction of a step's distance. A residual still
+# falls if a quarter of the steps reduce it to this fraction. A state diverges if half the steps multiply its length so.
 _RETURNS, _FALLS, _GROWS = 0.25, 0.8, 2.0
 
 

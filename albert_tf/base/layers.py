@@ -134,7 +134,7 @@ class Dense(keras.layers.Dense):
             for name, variable in self._apart().items():
                 variable.assign(store[name])
         else:
-            self.lora_kernel_a.assign(begun)  # Keras sets both factors to 0, where neither has a gradient.
+            self.lora_kernel_a.assign(begun)  # Keras sets both factors to 0, where their gradients are 0.
 
     def _apart(self) -> dict[str, keras.Variable]:
         names = {"base_kernel": "_kernel", "lora_kernel_a": "lora_kernel_a", "lora_kernel_b": "lora_kernel_b"}

@@ -203,7 +203,7 @@ def is_text(data: Any) -> bool:
 
 
 class Folder(keras.layers.Layer):
-    """A path component in `.keras` files."""
+    """A layer that is only a path component in `.keras` files."""
 
     is_folder = True
 

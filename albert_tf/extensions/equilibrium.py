@@ -36,7 +36,7 @@ class Equilibrium(Extension):
         equilibrium_phantom_steps: number of phantom steps; for "fixed_point" with tolerance 0 they are the last of
             `equilibrium_max_steps`.
         equilibrium_damping: fraction of a phantom step that is taken.
-        gate_init: the gate's initial value; at 0 the input is only the initial state.
+        gate_init: the gate's initial value; at 0 the input serves only as the initial state.
     """
 
     # The outermost runner, because it overrides `repeat`.

@@ -1,3 +1,5 @@
+"""Random depth: every training batch has its own number of layers."""
+
 import dataclasses
 import functools
 from collections.abc import Callable

@@ -30,7 +30,7 @@ class Window(Extension):
     Attributes:
         attention_window: positions on each side; 0 for full attention. Rows of up to this many tokens plus one are
             unaffected.
-        global_attention_every: attention is full at every this many steps, from the first on; 0 for never.
+        global_attention_every: attention is full at one step in this many, beginning with the first; 0 for never.
     """
 
     name, begins_plain, for_xla, needed = "window", True, True, ("global_attention_every",)

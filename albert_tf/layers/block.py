@@ -47,7 +47,7 @@ class Kernels(Protocol):
         """Returns the feed-forward product "intermediate", after the activation function, or "gate"."""
 
     def add_to_residual(self, half: str, step: Step, inside: Any, residual: Tensor) -> Tensor:
-        """Ends a half of the block: output layer, dropout, residual and, if post-norm, normalization."""
+        """Computes the end of a half: output layer, dropout, residual sum and, if post-norm, normalization."""
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
         """Returns probabilities, with dropout in training; `part` numbers the parts of a long row."""

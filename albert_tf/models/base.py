@@ -13,8 +13,8 @@ from albert_tf.models.whole_batch import Divisors, count, current_part, divisor_
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
 
-# Of LoRA adapters, which learn nothing at the rates of whole models: as Hu et al. 2021 (arXiv:2106.09685), table 9, and
-# the least of those in use.
+# Learning rates of LoRA adapters, which learn nothing at the rates of whole models: that of Hu et al. 2021
+# (arXiv:2106.09685), table 9, and the least rate in use.
 _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 

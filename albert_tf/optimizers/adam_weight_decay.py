@@ -16,8 +16,8 @@ from albert_tf.choices import GRADIENT_NORMS
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-# Norms and biases; and, of what extensions over depth learn, what is no factor of a product. All weights of
-# hyper-connections are like factors: where Lamb moved their gates, biases and signals as biases, runs collapsed.
+# Norms and biases, and weights of extensions that are not factors of a product. All weights of hyper-connections count
+# as factors: runs collapsed where Lamb updated their gates, biases and signals like biases.
 NOT_DECAYED = (
     *("LayerNorm", "layer_norm", "final_norm", r"(?<!depth_connections/)bias"),
     r"depth_(signal|halting|injection)/(gate|table)",

@@ -191,7 +191,7 @@ class Training(abc.ABC):
         self.report.close()
 
     def _train_phase(self, phase: Phase) -> None:
-        # Of this phase: scores on other held-out rows do not compare.
+        # Only scores of this phase: other phases have other held-out rows.
         self.best = max(self._scores(phase.first_step), default=-math.inf)
         batches = self.steps.batches(self.batches(phase, self.step), training=True)()
         while self.step < phase.last_step and not self._ended:
@@ -200,7 +200,8 @@ class Training(abc.ABC):
             if saves or self.step == self.stop_step or (self.log_steps and self.step % self.log_steps == 0):
                 self._row(phase, saves)
             elif self._must_hurry():
-                # It takes a second or two. A model with stored sums resumes with them: no row of the history is split.
+                # The checkpoint takes a second or two. With it, the sums of the metrics are stored, so that the row of
+                # the history covers all its steps.
                 self.stopped = self._ended = True
                 self._save_checkpoint()
 

@@ -151,7 +151,7 @@ def fit_to_memory(
     if not parts:
         parts = 1
         if total and settings.gradient_norm != "official":
-            # Streams that run backwards are shared by themselves.
+            # Reversed streams are divided among the devices separately.
             directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
             shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
             choices = _common_divisors(shares)
