@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from albert_tf.loaded import Loaded
 
 _TOP = 5
-# Of masked words, that are in memory at a time: half a gigabyte.
+# Logits of masked words that are in memory at a time: half a gigabyte.
 _MOST_LOGITS = 2**27
 
 

@@ -1,4 +1,4 @@
-"""Values of settings, without TensorFlow, so that --help is fast."""
+"""Allowed values of settings; imports no TensorFlow, so that --help is fast."""
 
 from typing import NamedTuple
 
@@ -25,8 +25,8 @@ class PairRule(NamedTuple):
 
     Attributes:
         options: settings that change the loss.
-        documents: fewest texts of a row besides its anchor.
-        most: most such texts; 0: any number.
+        documents: minimal number of texts in a row besides its anchor (the query).
+        most: maximal number of these texts; 0: no limit.
         compares: whether the loss compares a batch's rows with each other.
     """
 

@@ -16,7 +16,7 @@ from tfrecords.base.files import write_json
 
 @dataclasses.dataclass(frozen=True, init=False)
 class AlbertConfig:
-    """Describes one encoder; the fields' names are those of the published `albert_config.json`.
+    """The configuration of an encoder; fields are named as in the published `albert_config.json`.
 
     Args:
         **values: fields, and keys of extensions, such as `halting="act"`. A file is one flat JSON object of them.
@@ -30,11 +30,12 @@ class AlbertConfig:
             "word" projects only word embeddings, without a bias (brightmart/albert_zh). Ignored if sizes are equal.
         always_project: project even if `embedding_size` is `hidden_size`, as HuggingFace and keras-hub do.
         position_offset: the first token's position: 0, or 2 for RoBERTa (transformers modeling_roberta.py:142).
-        depth_plan: which blocks run in which order, instead of groups; see `read_depth_plan`. "1+1x10+1" is a first
-            block, one that runs ten times, and a last one: num_hidden_layers runs in all. It applies to what `sharing`
-            shares; each step has its own other half.
-        norm_position: "post" normalizes the sum of each half block's input and output (ALBERT, BERT); "pre" each half
-            block's input, and the last step's result (Xiong et al. 2020, section 3).
+        depth_plan: the order in which blocks run, instead of groups; see `read_depth_plan`. "1+1x10+1" is a first
+            block, one that runs ten times, and a last one; num_hidden_layers is their sum, 12. It applies to the part
+            of blocks that `sharing` names; each step has its own weights for the rest.
+        norm_position: "post" normalizes after attention and after the feed-forward layers, when their input has been
+            added (ALBERT, BERT); "pre" normalizes their inputs, and the last step's output (Xiong et al. 2020, section
+            3).
         norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
         feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
             with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020).
@@ -115,17 +116,17 @@ class AlbertConfig:
 
     @functools.cached_property
     def max_seq_length(self) -> int:
-        """The most tokens of a row: position embeddings from `position_offset` on."""
+        """The maximal tokens of a row: `max_position_embeddings` minus `position_offset`."""
         return self.max_position_embeddings - self.position_offset
 
     @property
     def num_steps(self) -> int:
-        """How many blocks run in sequence: layers times inner groups."""
+        """The number of blocks that run in sequence: layers times `inner_group_num`."""
         return self.num_hidden_layers * self.inner_group_num
 
     @property
     def unpublished(self) -> list[str]:
-        """The keys set here that no published model sets."""
+        """The keys that are set here, and in no published model."""
         names = [name for name in _LATER if name != "position_offset" and getattr(self, name) != _CORE[name].default]
         published = {key for one in self.extensions for key in one.published}
         return names + [key for key in self._of_extensions() if key not in published]

@@ -23,7 +23,7 @@ def convert(
 ) -> keras.Model:
     """Reads a model and writes it in another format, with class names, tokenizer and task; returns the model.
 
-    A sentence-transformers folder becomes an AlbertSentenceEmbedder, which only Keras's format keeps whole; others keep
+    A sentence-transformers folder becomes an AlbertSentenceEmbedder. Only Keras's format keeps all of it; others keep
     its encoder. `rows` are arguments of `long_rows.for_long_rows`.
     """
     source = source if form == "keras_hub" else find_model(source)

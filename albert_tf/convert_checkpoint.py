@@ -22,7 +22,7 @@ class ConvertSettings(CheckedSettings):
     output: str = setting(help="Folder to write, or a .keras file for --to=keras.")
     to: str = setting(help="Format of the output.", choices=FORMATS)
     form: str | None = setting(
-        None, help="Format of the input; left out: found from the files.", choices=FORMATS, flag="from"
+        None, help="Format of the input; left out: detected from the files.", choices=FORMATS, flag="from"
     )
     max_positions: int = setting(
         0,

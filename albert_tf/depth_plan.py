@@ -20,7 +20,7 @@ class PlanPart(NamedTuple):
 
 
 def read_depth_plan(text: str) -> list[PlanPart]:
-    """Reads parts joined by "+": "A" is A blocks, "AxB" runs them B times, "AxBr" the last time in reverse.
+    """Reads parts joined by "+": "A" is A blocks; "AxB" runs A blocks B times, "AxBr" the last time in reverse order.
 
     "3x4" is the "cycle" of Takase and Kiyono (arXiv:2104.06022) over three blocks, "3x4r" their "cycle (rev)".
 

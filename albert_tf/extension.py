@@ -11,7 +11,7 @@ from tfrecords.base.errors import UserError
 if TYPE_CHECKING:
     from albert_tf.config import AlbertConfig
 
-# Initial value of learned gates. 0: closed, the model equals the plain one; 1: the published form.
+# Initial value of learned gates. 0: the model equals one without the extension; 1: the published form.
 GATE = {"gate_init": ("from 0 to 1", lambda value: value <= 1)}
 
 
@@ -20,7 +20,7 @@ class Weight(NamedTuple):
 
     Attributes:
         initializer: a Keras initializer, or "normal" with the configuration's `initializer_range`.
-        per_step: whether axis 0 counts the steps that use it; optional for a half block that runs once.
+        per_step: whether axis 0 has a row for each step that uses the weight; may be absent for a single step.
         autocast: whether Keras casts it to the compute dtype.
     """
 
@@ -51,7 +51,7 @@ class RowCost(NamedTuple):
 
     Attributes:
         length: tokens, with any that an extension adds.
-        steps: the most blocks that a row runs through.
+        steps: maximal number of blocks that a row runs through.
         stored_steps: blocks whose results the backward pass stores.
         pairs: pairs of tokens with an attention score, over all steps.
         stored_pairs: pairs whose scores the backward pass stores.
@@ -70,7 +70,11 @@ class RowCost(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """An optional feature of the encoder; fields are configuration keys; methods by default change nothing."""
+    """The base class of optional features of the encoder.
+
+    Fields are configuration keys; methods by default change nothing. A half is the attention or feed-forward part of a
+    block.
+    """
 
     name: ClassVar[str] = ""  # as in the registry
     choices: ClassVar[dict[str, tuple]] = {}  # the values that a key may have
@@ -106,11 +110,11 @@ class Extension:
         return spec
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
-        """Returns its layers in "encoder", "embeddings", or the "attention" or "feed_forward" run at `steps`."""
+        """Returns the layers for `owner`: "encoder", "embeddings", or the kind of a half, which runs at `steps`."""
         return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        """Returns the layout of a batch's rows (`Rows`), as the extension changes it."""
+        """Returns `rows`, the layout of a batch, perhaps replaced."""
         return rows
 
     def attention(self, attention: Any, weights: Weights) -> Any:
@@ -118,22 +122,22 @@ class Extension:
         return attention
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        """Precomputes what is equal in all steps; not called if steps are recomputed."""
+        """Precomputes tensors that all steps share; called only for the walks "unrolled" and "loop"."""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
-        """Returns matrices whose product adds to a dense kernel: [steps, inputs, rank], [steps, rank, units]."""
+        """Returns two factors of a term of a dense kernel, [steps, inputs, rank] and [steps, rank, units], or None."""
         return None
 
     def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
-        """Returns the factor of a half block's output, before it is added to its input."""
+        """Returns the factor of a half's output before its input is added."""
         return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
-        """Returns the object that runs steps, perhaps wrapped in another."""
+        """Returns the `Runner` of the depth steps, perhaps wrapped in another."""
         return runner
 
     def period(self) -> int:
-        """Returns the number of steps after which its behaviour repeats."""
+        """Returns the number of steps after which the extension's behaviour repeats."""
         return 1
 
     def check_features(self, features: dict[str, Any]) -> None:
@@ -151,11 +155,11 @@ class Extension:
         return {}
 
     def metrics(self) -> tuple[str, ...]:
-        """Returns the names of metrics that steps with this extension report."""
+        """Returns the names of the extension's metrics."""
         return ()
 
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
-        """Returns what to add to the loss in evaluation."""
+        """Returns the extension's loss term in evaluation, computed from metrics by name."""
         return 0.0
 
     def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
@@ -171,7 +175,7 @@ class Extension:
         return cost
 
     def head_weights(self, config: Any) -> int | None:
-        """Returns the number of weights in pre-training heads; None if as in ALBERT."""
+        """Returns the number of weights in pre-training heads; None for ALBERT's."""
         return None
 
 
@@ -206,7 +210,7 @@ def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
 
 
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns configuration and `walk`, the mode of the depth loop; either may set the other."""
+    """Returns configuration and AlbertEncoder's `walk`, each with the extension that the other requests."""
     for name, entry in REGISTRY.items():
         if entry.walk and entry.walk == walk and config.extension(name) is None:
             config = config.replace(**{entry.keys[0]: entry.values[0]})

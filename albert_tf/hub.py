@@ -46,7 +46,8 @@ def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool =
     Args:
         path: a folder, a file, or a name such as "albert/albert-base-v2" or "albert/albert-base-v2@REVISION".
         revision: branch, tag or commit of a name; empty: the main branch.
-        allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors; remembered for this model.
+        allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors; later calls in this process
+            then allow it for this model.
 
     Raises:
         UserError: there is no such model, it needs a token, cannot be read or is a pickle alone, or the hub cannot be
@@ -81,7 +82,7 @@ def _not_permitted(name: str | os.PathLike, file: str) -> str:
 
 
 def _fetch_all(name: str, listed: Sequence[str], fetch: Fetch, allow_pickle: bool = False) -> Path:
-    """Downloads the weights last: a cached folder that has them is complete."""
+    # The weights are downloaded last, so that a cached folder with weights is complete.
     if _ADAPTER in listed:
         raise UserError(
             f"'{name}' is a PEFT adapter ({_ADAPTER}), which is not read here; merge it into its base model"

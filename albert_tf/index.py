@@ -1,7 +1,8 @@
 """Search in texts by their vectors.
 
-float32 vectors are compared exactly, above EXACT_UP_TO texts by usearch's graph; int8 vectors by that graph, binary
-ones by all signs. Inexact results are rescored with float32 vectors, which a saved index keeps on disk.
+A search compares up to EXACT_UP_TO float32 vectors exactly. For more, and for int8 vectors, it uses usearch's graph;
+for binary vectors it counts equal signs. Inexact results are rescored with float32 vectors, which a saved index keeps
+on disk.
 """
 
 import hashlib
@@ -147,7 +148,7 @@ class Index:
         key = key_of(self.model, self.texts)
         _check_folder(folder, key)
         about = folder / ABOUT
-        # Whatever is there without it is no index.
+        # Without this file, the folder does not count as an index.
         about.unlink(missing_ok=True)
         with files.replacing(folder / _FILES["texts"]) as path:
             path.write_text("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in self.texts), "utf-8")
@@ -230,7 +231,7 @@ def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str
     known = files.read_object(state)
     done = known["done"] if known.get("key") == key and path.is_file() else 0
     name, width = _compared_by(loaded), loaded.embedder.dimensions
-    # An index that is made anew is none until it is whole.
+    # While an index is being rebuilt, its folder does not count as an index.
     (folder / ABOUT).unlink(missing_ok=True)
     # numpy.load returns an array in memory for no texts.
     vectors = np.lib.format.open_memmap(path, "r+" if done else "w+", np.float32, (len(texts), width))
@@ -248,7 +249,7 @@ def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str
 
 
 def _check_folder(folder: Path, key: str) -> None:
-    """Raises UserError for a folder with another index, or with files that no index has."""
+    # Refuses a folder with another index, or with files that no index has.
     if (there := about_index(folder)) and there["key"] != key:
         raise UserError(f"'{folder}' holds an index of other texts or by another model; choose another folder")
     own = {*_FILES.values(), ABOUT, _PROGRESS}
@@ -268,7 +269,7 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
     """Opens a saved index, to be searched with the model that built it or one distilled from it.
 
     Raises:
-        UserError: there is no index, it is damaged, or the model is another.
+        UserError: there is no index, it is damaged, or it belongs to another model.
     """
     folder = Path(folder)
     about = about_index(folder)
@@ -318,7 +319,7 @@ def identity(loaded: "Loaded") -> str:
 
 
 def key_of(model: str, texts: Sequence[str]) -> str:
-    """Returns a SHA-256 of texts and of what is done with them, such as the model that makes their vectors."""
+    """Returns a SHA-256 of texts and of `model`, a description of what encodes them."""
     state = hashlib.sha256(model.encode())
     for text in texts:
         state.update(text.encode() + b"\0")

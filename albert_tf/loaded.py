@@ -29,7 +29,7 @@ class Loaded:
     Attributes:
         model: a model of this library, not compiled; `fit` trains it.
         tokenizer: the one that the model was trained with, or None.
-        task: task.json of fine-tuning, with "metrics"; labels or prompts of a published checkpoint; or {}.
+        task: task.json of fine-tuning, with "metrics", labels or prompts of a published checkpoint, or {}.
         source: the path or name that it was loaded from, or "".
     """
 

@@ -58,8 +58,8 @@ def load(
             kaggle://... or hf://...; or a model in memory: of this library, or a keras-hub classifier or backbone.
         tokenizer: replaces the model's: a vocabulary file, a folder, a hub name, or another loaded model's `tokenizer`.
         lower_case: whether a published vocabulary is lower-cased; None: see `read_tokenizer`.
-        keep_accents: whether it has accents; None: see `read_tokenizer`.
-        depth: layers to run the model's blocks through; 0: as many as it has.
+        keep_accents: whether it keeps accents; None: see `read_tokenizer`.
+        depth: number of layers to run, if blocks are shared; 0: as many as the model has.
         other_tokenizer: whether `tokenizer` may differ from the model's own.
         revision: branch, tag or commit of a hub model; empty: the main branch.
         allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors.

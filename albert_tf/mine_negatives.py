@@ -47,9 +47,9 @@ class MiningSettings(CheckedSettings):
         at_least=0,
         below=1,
     )
-    range_min: int = setting(0, help="number of the best passages below the margin to pass over", at_least=0)
+    range_min: int = setting(0, help="number of the most similar passages below the margin to skip", at_least=0)
     range_max: int = setting(
-        100, help="number of the best passages below the margin, after which none is taken", above="range_min"
+        100, help="number of the most similar passages below the margin that are candidates", above="range_min"
     )
     batch_size: int = setting(64, help="texts a batch", at_least=1)
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)

@@ -75,9 +75,9 @@ def hard_negatives(
 ) -> list[list[int] | None]:
     """Returns each anchor's hard negatives as passage numbers, the most similar first; None if too few.
 
-    Vectors are float32 [rows, dimensions] of length 1. A negative's cosine is lower than the positive's by at least the
-    share `relative_margin` of it. `own` are the passages that belong to each anchor. Of the passages below the margin,
-    those ranked `range_min` to `range_max` are candidates.
+    Vectors are float32 [rows, dimensions] of length 1. A negative's cosine is at most the positive's, reduced by the
+    fraction `relative_margin`. `own` passages of an anchor are excluded, such as its positives. Of the other passages
+    below the limit, those ranked `range_min` to `range_max` are candidates.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]

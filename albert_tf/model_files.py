@@ -40,12 +40,12 @@ WITHOUT_EFFECT = {
 
 
 def unknown_files(folder: Path) -> list[str]:
-    """Applies `unknown_names` to the files in a folder."""
+    """Returns the names of a folder's files that are neither read here nor known to be irrelevant."""
     return unknown_names(sorted(path.name for path in folder.iterdir() if path.is_file()))
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
-    """Returns the names of files neither read here nor known to be irrelevant."""
+    """Returns those file names that are neither read here nor known to be irrelevant."""
     known = " ".join((*READ.values(), *WITHOUT_EFFECT.values())).split()
     return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in known)]
 

@@ -61,7 +61,7 @@ def check_own(
 
 
 def refuse_other(where: str | os.PathLike, model: str, found: str) -> None:
-    """Raises UserError if the difference `found` is not empty."""
+    """Raises UserError if `found`, the difference from the model's tokenizer, is not empty."""
     if found:
         raise UserError(
             f"'{where}' is another tokenizer than {model} was trained with ({found}); give the model's own, or, where "

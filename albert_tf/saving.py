@@ -35,7 +35,7 @@ def save_folder(loaded: "Loaded", folder: str | os.PathLike, overwrite: bool) ->
         raise UserError(f"the folder '{folder}' is not empty; choose another, or replace its model by overwrite=True")
     if has_content and (others := _others(folder)):
         raise UserError(f"the folder '{folder}' holds '{others[0]}', which save did not write; choose another folder")
-    # Of a link what it leads to; a name such as "." has none to put another folder in its place by.
+    # Resolves links, and names such as ".", whose folder could not be replaced.
     place = folder.resolve()
     if Path.cwd().is_relative_to(place):
         raise UserError(f"this process works in the folder '{folder}', which save would replace; name a folder in it")
@@ -85,7 +85,7 @@ def _write(loaded: "Loaded", folder: Path) -> None:
 
 
 def task_of(loaded: "Loaded") -> dict[str, Any]:
-    """Returns the task with the model's labels; without metrics if the model was trained since."""
+    """Returns the task with the model's labels; without metrics if the model was trained after loading."""
     task = dict(loaded.task)
     if labels := getattr(loaded.model, "labels", None):
         task["labels"] = list(labels)

@@ -88,7 +88,7 @@ def _sizes(weight_layers: list[WeightLayer]) -> int:
 
 
 def work_of(config: AlbertConfig, length: int, targets: int = 0) -> RowCost:
-    """Returns the cost of a row of `length` tokens, plus `targets` tokens to predict."""
+    """Returns the cost of a row of `length` tokens; permutation models also compute `targets` queries."""
     pairs = config.num_steps * length * length
     work = RowCost(length, config.num_steps, config.num_steps, pairs, pairs)
     for one in config.extensions:
@@ -132,7 +132,7 @@ def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
 
 
 def print_costs(configs: dict[str, AlbertConfig], depth: int, length: int) -> None:
-    """Prints the table of the configurations at a depth, 0 for their own."""
+    """Prints the table; a nonzero `depth` replaces each configuration's number of layers."""
     configs = dict(configs)
     for name, config in configs.items() if depth else ():
         try:

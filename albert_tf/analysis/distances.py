@@ -31,7 +31,7 @@ class Distance(NamedTuple):
 
 
 def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
-    """Measures how far each block moves its input, over tokens that are no padding."""
+    """Measures how far each step moves its input; padding is ignored."""
     states = encoder(features, output_hidden_states=True)["hidden_states"]
     tokens = np.asarray(features["input_mask"]).astype(bool)
     vectors = [np.asarray(state, "float64")[tokens] for state in states]
@@ -45,7 +45,7 @@ def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
 
 
 def write_csv(path: str | os.PathLike, curves: dict[str, Sequence[Any]], form: str = ".6f") -> None:
-    """Writes a line for each model and step, a NamedTuple whose first field is its number."""
+    """Writes a CSV file; `curves` maps models to NamedTuples, one per step, whose first field is the step."""
     with replacing(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["model", *next(iter(curves.values()))[0]._fields])

@@ -28,18 +28,18 @@ else:
 if TYPE_CHECKING:
     from albert_tf.analysis.equilibrium import EquilibriumSettings
 
-# A state that comes back is so much nearer than the one a step before; and a residual that still falls, falls by so
-# much in a quarter of the steps.
+# Thresholds of the verdict. In a cycle, a state returns to within this fraction of a step's distance. A residual still
+# falls if a quarter of the steps reduce it to this fraction. A state diverges if half the steps multiply its length so.
 _RETURNS, _FALLS, _GROWS = 0.25, 0.8, 2.0
 
 
 class BlockRun(NamedTuple):
-    """One run of the repeated blocks f on a state z, as medians over rows.
+    """One application of the repeated blocks f to a state z; values are medians over rows.
 
     Attributes:
         residual: |f(z) - z| / |z|.
-        cosine: of the angle between the move f(z) - z and the previous run's move.
-        length: |f(z)| / |x|, x being the first input.
+        cosine: cosine of the angle between f(z) - z of this run and of the previous one.
+        length: |f(z)| / |x|, where x is the first input.
     """
 
     step: int
@@ -52,10 +52,10 @@ class Recurrence(NamedTuple):
     """The behaviour of a model's repeated blocks on a batch.
 
     Attributes:
-        depth: number of runs in training; of an equilibrium model, the maximum.
+        depth: number of runs in training; for an equilibrium model, its maximum.
         returns: median relative distances between final states that are 1, 2, ... runs apart.
         evaluations: by solver, the block evaluations of each row that converged.
-        radius: the largest spectral radius of a row, at the state of least residual.
+        radius: the largest spectral radius of a row's Jacobian df/dz, at the state of least residual.
         tolerance: the residual at which a row has converged.
     """
 

@@ -37,10 +37,10 @@ def training_flops(
     settings: Mapping[str, Any] | None = None,
     predictions: int = 0,
 ) -> float:
-    """Returns the operations of training on `rows` rows: three forward passes of the encoder each.
+    """Returns the operations of training on `rows` rows, counted as three forward passes of the encoder per row.
 
-    Of an equilibrium model, solver steps count one forward pass, phantom steps three. Permutation models add the query
-    stream and the memory. `settings` has the keys of PretrainingSettings.
+    In an equilibrium model, a solver step counts as one forward pass, a phantom step as three. Permutation models add
+    the query stream and the memory. `settings` has the keys of PretrainingSettings.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":

@@ -13,7 +13,7 @@ class ExtensionLayer(keras.layers.Layer):
     """Holds weights of an extension as attributes.
 
     Attributes:
-        steps: the depth steps that run this layer's block half.
+        steps: numbers of the depth steps that use the weights, in an attention or feed-forward half.
         means: the extension's metrics.
     """
 
@@ -74,7 +74,7 @@ class ExtensionOwner:
         ]
 
     def weights_of(self, extension: str) -> dict[str, Any]:
-        """Returns an extension's weights by name; in block halves by "layer/name"."""
+        """Returns an extension's weights by name; in an attention or feed-forward half by "layer/name"."""
         is_half = not isinstance(self, keras.Model)
         return {
             f"{spec.layer}/{name}" if spec.disk and is_half else name: weight
@@ -85,7 +85,7 @@ class ExtensionOwner:
 
 
 class ExtendedEncoder(ExtensionOwner):
-    """Lets an encoder have extensions. `unmeasured`: the last call's values, by name, not yet added to metrics."""
+    """A mixin for encoders with extensions; `unmeasured` holds the last call's metric values until `measure`."""
 
     unmeasured: Mapping[str, Any] = {}
     halves: dict[tuple[str, int], Any]

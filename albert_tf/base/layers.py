@@ -51,7 +51,7 @@ def fuse(function: Callable) -> Callable:
 
 
 def _elements(array) -> int:
-    """Returns the size; 0 if unknown, since XLA would recompile for each size."""
+    # 0 for a dynamic shape, for which XLA would recompile at each size.
     return 0 if None in array.shape else math.prod(array.shape)
 
 
@@ -99,7 +99,7 @@ def activation(name: str) -> Callable:
 class Dense(keras.layers.Dense):
     """A Keras Dense layer that also saves its LoRA adapter, so that training can resume.
 
-    Keras's own entries hold the merged kernel, which layers without an adapter load.
+    Files also hold the merged kernel under Keras's usual name, so that a layer without an adapter can load it.
     """
 
     _refusal: UserError | None = None
@@ -134,7 +134,7 @@ class Dense(keras.layers.Dense):
             for name, variable in self._apart().items():
                 variable.assign(store[name])
         else:
-            self.lora_kernel_a.assign(begun)  # Keras sets both factors to 0, where neither has a gradient.
+            self.lora_kernel_a.assign(begun)  # Keras sets both factors to 0, where their gradients are 0.
 
     def _apart(self) -> dict[str, keras.Variable]:
         names = {"base_kernel": "_kernel", "lora_kernel_a": "lora_kernel_a", "lora_kernel_b": "lora_kernel_b"}
@@ -227,7 +227,7 @@ class _Given(keras.random.SeedGenerator):
 
 
 def site_seed(seed: Tensor, site: Tensor) -> Tensor:
-    """Returns the seed of one dropout, numbered `site`: uint32 [2], or None if `seed` is None.
+    """Returns the seed of dropout number `site`: uint32 [2], or None if `seed` is None.
 
     The site changes the first of the seed's two numbers, so that seeds never collide.
     """

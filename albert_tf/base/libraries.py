@@ -1,11 +1,9 @@
-"""Libraries of the optional extras."""
-
 import importlib.util
 
 from tfrecords.base.errors import UserError
 
 
 def check_libraries(asker: str, **packages: str) -> None:
-    """Raises UserError if a library is missing; `packages` are PyPI names by module name."""
+    """Raises UserError if `asker` lacks a library; `packages` maps module names to PyPI names."""
     if missing := [package for module, package in packages.items() if importlib.util.find_spec(module) is None]:
         raise UserError(f"{asker} needs {' and '.join(missing)}: pip install {' '.join(missing)}")

@@ -19,7 +19,7 @@ def repeat(
         times: number of iterations.
         state: tensors of constant shapes, alone or in tuples.
         drawn: int32 scalar that replaces `times`; at most `times`.
-        goes_on: takes the state, returns whether to continue. Without gradients.
+        goes_on: takes the state and returns whether to continue. The loop then has no gradients.
     """
     if times == 1:
         return cycle(0, state)

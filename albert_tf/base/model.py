@@ -26,12 +26,12 @@ _HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
-    """A Keras model that saves adapters and frozen layers, and knows its inputs before any call.
+    """A Keras model that saves adapters and frozen layers, and has `input` and `output` before any call.
 
     Attributes:
         feature_names: names of an export's int32 inputs.
         input_rank: number of axes of each feature.
-        graph_arguments: defaults for `call` in a functional model, so that training has the same outputs.
+        graph_arguments: arguments of `call` in functional models, so that outputs are the same in training.
         is_exported: whether `export` is running; outputs must then be tensors.
     """
 
@@ -203,7 +203,7 @@ def is_text(data: Any) -> bool:
 
 
 class Folder(keras.layers.Layer):
-    """A path component in `.keras` files."""
+    """A layer that is only a path component in `.keras` files."""
 
     is_folder = True
 
@@ -216,7 +216,7 @@ class Untracked:
 
 
 def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
-    """Sets `layer` as an attribute of `owner` at a path that is stable in files."""
+    """Sets `layer` as an attribute of `owner`; `path` is its path in `.keras` files."""
     *folders, last = path.split("/")
     for name in folders:
         if not isinstance(getattr(owner, name, None), Folder):

@@ -63,7 +63,7 @@ def _align_attention(values: dict[str, np.ndarray], first: int, block: int, head
 
 
 class _Heads:
-    """Holds an attention half's matrices by head, [heads, inputs + 1, width], the bias as last row."""
+    """Holds an attention layer's matrices by head, [heads, inputs + 1, width]; the last row is the bias."""
 
     def __init__(self, values: dict[str, np.ndarray], half: str, heads: int):
         self.half = half

@@ -19,7 +19,7 @@ def at_depth(model: Model, depth: int) -> Model:
         depth: the new `num_hidden_layers`; if unchanged, the model itself is returned.
 
     Raises:
-        UserError: the plan has no such depth, or new steps would lack weights.
+        UserError: the blocks cannot run at this depth, or new steps would lack weights.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> config = AlbertConfig(vocab_size=50, embedding_size=4, hidden_size=8, num_hidden_layers=4,

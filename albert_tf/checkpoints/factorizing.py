@@ -1,5 +1,3 @@
-"""Factorizes word embeddings into a narrow table and a projection."""
-
 from collections.abc import Sequence
 from typing import Any
 

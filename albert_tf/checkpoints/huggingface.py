@@ -287,7 +287,7 @@ _HEADS["mpnet"] = _HEADS["roberta"]
 
 
 def _make_pooler_of_head(sources: dict[str, Source], tensors: dict[str, np.ndarray] | None = None) -> None:
-    """Uses the first layer of RoBERTa's classification head as the pooler; drops the unused pooler."""
+    # The first layer of RoBERTa's classification head becomes the pooler; the unused pooler is dropped.
     for part, theirs in (("kernel", "weight"), ("bias", "bias")):
         if tensors is not None:
             tensors.pop(sources[f"pooler/{part}"].name, None)

@@ -37,7 +37,7 @@ _OTHERS = {
 
 
 def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any]]:
-    """Returns a keras-hub model as ours, its tokenizer or None, and task settings: `max_seq_length`, if known.
+    """Converts a keras-hub model; returns it, its tokenizer or None, and its `max_seq_length` as a dict, if known.
 
     `preset` is a task, a backbone, or a kaggle:// or hf:// name to download.
     """
@@ -71,7 +71,7 @@ def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, An
 
 
 def _nearest(theirs: Any) -> tuple[Tokenizer | None, list[str]]:
-    """Returns the first of our tokenizers with the ids of `theirs`, else the last and its differences."""
+    # The first of our tokenizers with the same ids as keras-hub's; if none has, the last one and its differences.
     rules: list[tuple[bool | None, bool | None]] = [(None, None), (None, True), (False, True)]
     if isinstance(getattr(theirs, "lowercase", None), bool):
         rules = [(theirs.lowercase, not theirs.strip_accents)]

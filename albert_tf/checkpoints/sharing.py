@@ -28,12 +28,12 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
 
     Args:
         model: any model or AlbertEncoder, of any sharing.
-        config: with as many steps, more sharing, and `depth_lora_rank` (0: no adapters).
-        taken: for new block numbers, the step whose weights replace the mean.
+        config: the new configuration, with as many steps, more sharing, and `depth_lora_rank` (0: no adapters).
+        taken: maps a new block's number to the step whose weights it gets instead of the mean.
 
     Raises:
-        UserError: `config` differs in more than sharing and neutral extensions, or a step of `taken` does not run its
-            block.
+        UserError: `config` differs in more than sharing and extensions that begin without effect, or a step of `taken`
+            does not run its block.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))

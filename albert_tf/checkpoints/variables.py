@@ -42,7 +42,7 @@ class Source(NamedTuple):
 
 
 def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
-    """Maps our variable names to a checkpoint's; `layers` maps the layers' names.
+    """Maps our variable names to a checkpoint's; `layers` does so for layer names.
 
     Layers with names ending in "norm" have gamma and beta, others kernel and bias. `form` joins layer and part; `parts`
     renames kernel, bias, gamma and beta. A renamed kernel is transposed.
@@ -61,7 +61,7 @@ def encoder_of(model: keras.Model) -> AlbertEncoder:
 
 
 def with_config(model: Model, config: AlbertConfig) -> Model:
-    """Makes a new model with another encoder configuration."""
+    """Returns a new model of the same class, with another encoder configuration and initial weights."""
     encoder = encoder_of(model)
     own = encoder.get_config() | {"config": config.to_dict()}
     if any(entry.walk == encoder.walk for entry in REGISTRY.values()) or any(one.walk for one in config.extensions):
@@ -107,7 +107,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def check_published(
     config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
 ) -> None:
-    """Raises UserError if the format `where`, which can hold `extensions`, cannot hold a configuration."""
+    """Raises UserError if the format `where` cannot hold a configuration; of extensions it holds `extensions`."""
     names = list(config.unpublished)
     names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
     if config.position_offset and not has_roberta:

@@ -1,5 +1,3 @@
-"""Checks before a compression."""
-
 import dataclasses
 from pathlib import Path
 from typing import Any

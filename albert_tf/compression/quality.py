@@ -22,10 +22,10 @@ _RIDGE = 0.1
 
 
 class Quality:
-    """Scores models on a task's evaluation examples, or by the similarity of their vectors to a teacher's.
+    """Scores models on a task's evaluation examples, and by the cosine of their vectors with a teacher's.
 
-    A model fine-tuned for the task (`is_trained`) predicts with its own head. Others score by the cosine of pairs that
-    have a number, or else by a linear probe. `likeness` compares vectors of the held-out `texts`.
+    A model fine-tuned for the task (`is_trained`) predicts with its own head. For others, the cosines of pairs are
+    correlated with their numbers, or a linear probe predicts labels. `likeness` compares vectors of held-out `texts`.
     """
 
     def __init__(

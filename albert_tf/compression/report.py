@@ -1,5 +1,3 @@
-"""The report of a compression."""
-
 import base64
 import dataclasses
 import io

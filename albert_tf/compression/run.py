@@ -1,5 +1,3 @@
-"""Runs a compression."""
-
 import dataclasses
 import functools
 import time
@@ -134,7 +132,7 @@ def prepare(settings: CompressSettings) -> CompressionInput:
             f"{longer_command(settings.model, settings.max_seq_length)}, and then --model=longer"
         )
     texts = Texts([], [])
-    # The table's "best" blocks need texts; plans exist only where nothing is shared yet.
+    # The table selects "best" blocks by texts; it has plans only for models that share nothing.
     has_plans = settings.table and config.sharing == "none" and settings.plan != "none"
     is_read = settings.num_train_steps or has_plans or settings.block == "best" or settings.vocab_from == CORPUS
     if settings.text or is_read:
@@ -232,12 +230,12 @@ def _text_phase(
 def _task(settings: CompressSettings, work: CompressionInput, row: TableRow) -> dict[str, Any]:
     own = {name: value for name, value in work.loaded.task.items() if name not in ("metrics", "distilled_from")}
     if not work.is_trained:
-        # Its vectors are like those of the whole model, in whose index it may search.
+        # Its vectors resemble the original model's, so it may search that model's index.
         is_taught = resolved(settings, work.teacher).vectors_weight > 0 and settings.num_train_steps
         return own | ({"distilled_from": identity(work.loaded)} if is_taught else {})
     assert work.quality.task is not None
     metrics = {name: value for name, value in row.scores.items() if name != "likeness"}
-    # For answers that may be empty it includes the threshold that scoring determined.
+    # For questions without an answer, it includes the threshold that scoring determined.
     return own | work.quality.task.describe() | {"max_seq_length": settings.max_seq_length, "metrics": metrics}
 
 
@@ -259,4 +257,4 @@ def _write_model(model: Any, work: CompressionInput, task: dict[str, Any], folde
     if task:
         files.write_json(folder / TASK_FILE, task)
     else:
-        (folder / TASK_FILE).unlink(missing_ok=True)  # Of another model that was compressed into it.
+        (folder / TASK_FILE).unlink(missing_ok=True)  # Of another model that was compressed into this folder.

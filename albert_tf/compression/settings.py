@@ -59,14 +59,15 @@ class CompressSettings(TrainerSettings):
         16, help="rank of the correction that each step adds to a shared block; 0: no correction", at_least=0
     )
     lora_target: str = setting(
-        "both", help="half of a block that gets the correction", choices=("attention", "ffn", "both")
+        "both", help="part of a shared block that gets the correction", choices=("attention", "ffn", "both")
     )
     block: str = setting(
         "mean",
-        help="start of a shared block; mean: the mean of the model's blocks; best: the one of them that serves best",
+        help="initial weights of a shared block; mean: the mean of the blocks that it replaces; best: the one of them "
+        "that changes the texts' vectors least",
         choices=BLOCKS,
     )
-    align: bool = setting(True, help="first bring the units and heads of the blocks that will be shared into one order")
+    align: bool = setting(True, help="before blocks are shared, reorder their units and heads so that they match")
     layers: int = setting(0, help="number of the model's layers to keep, evenly spaced; 0: all", at_least=0)
     intermediate_size: int = setting(
         0, help="units of each feed-forward layer to keep, those with the largest weights; 0: all", at_least=0
@@ -132,10 +133,13 @@ class CompressSettings(TrainerSettings):
         "masked-LM head",
         at_least=0,
     )
-    map_states: bool = setting(False, help="compare hidden states through a learned map, except those of the last step")
+    map_states: bool = setting(
+        False, help="multiply hidden states, except the last step's, by a learned matrix before they are compared"
+    )
     cache_gb: float = setting(
         8.0,
-        help="disk space for the model's outputs for rows that are read more than once; 0: computed each time",
+        help="largest disk space in GB to store the teacher's outputs, if rows are read more than once; 0: they are "
+        "computed each time",
         at_least=0,
     )
     eval_batch_size: int = setting(64, help="rows a batch of an evaluation", at_least=1)

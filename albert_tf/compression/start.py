@@ -69,7 +69,7 @@ Score = Callable[[keras.Model], dict[str, float]]
 
 
 def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> CompressionPlan:
-    """Returns the settings' plan; raises UserError if it does not fit the model."""
+    """Returns the plan that the settings describe; raises UserError if it does not fit the model."""
     config = encoder_of(model).config
     if getattr(model, "dimensions", config.hidden_size) != config.hidden_size or getattr(model, "projections", []):
         raise UserError("an embedder is compressed without dense layers and with one pooling; this one has more")
@@ -110,14 +110,15 @@ def compress(
 ) -> Any:
     """Returns a new, uncompiled model, compressed by a plan.
 
-    `likeness` selects "best" blocks; `counts`, how often tokens occur [vocab_size], weight the embeddings.
+    `likeness` scores the candidates for "best" blocks. `counts`, the occurrences of each token [vocab_size], weight the
+    embeddings.
     """
     model = _without_unread_pooler(keep_layers(model, cut.layers))
     if cut.embedding_size:
         model = factorize_embeddings(model, cut.embedding_size, counts)
     if cut.plan:
         model = _shared(model, cut, likeness)
-    # Blocks that share units have them in one order now.
+    # After sharing, which matches the order of the blocks' units.
     return narrow_blocks(model, cut.intermediate_size) if cut.intermediate_size else model
 
 
@@ -142,7 +143,10 @@ def table(
     likeness: Callable[[Any], float],
     counts: np.ndarray | None = None,
 ) -> Iterator[Callable[[], TableRow]]:
-    """Yields functions that measure a row each: every embedding size and depth plan alone, then `cut`."""
+    """Yields functions, each of which compresses a model, measures it, and returns a row of the report.
+
+    Fewer layers, embedding sizes and depth plans are measured alone, then the whole `cut`.
+    """
     whole = CompressionPlan(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:
         yield lambda: row_of(CompressionPlan(cut.layers).title, keep_layers(model, cut.layers), score)

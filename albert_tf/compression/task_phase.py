@@ -22,7 +22,7 @@ _FREE_ON_RESUME = (*finetuning.FREE_ON_RESUME, "init_from", "teacher")
 
 
 class TaskPhase:
-    """Fine-tunes the text phase's model and its head, taught by the original model, `whole`."""
+    """Fine-tunes the text phase's model with its head; the original model, `whole`, is the teacher."""
 
     def __init__(self, settings: CompressSettings, whole: Loaded, folder: Path, devices: Devices, started: float):
         self.settings, self.whole, self.devices, self.started = settings, whole.model, devices, started

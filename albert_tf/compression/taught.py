@@ -17,17 +17,17 @@ from albert_tf.training.batches import predict
 from tfrecords.base import files
 from tfrecords.base.script import progress_bar
 
-# Rows a call of the teacher: limits its outputs in memory, and moves the progress bar.
+# Rows per prediction of the teacher; limits the memory of its outputs.
 _AT_ONCE = 512
 _STATES, _VECTORS = "taught.{key}.f16", "taught.{key}.f32"
 
 
 class _Teacher(keras.Model):
     def __init__(self, model: Any, lessons: list[str], steps: list[int]):
-        # The name that Keras would make of the class is none for a scope of a graph.
+        # Keras would make a name from the class that TensorFlow does not allow as a scope.
         super().__init__(name="teacher")
         self.model, self.lessons, self.steps = model, lessons, steps
-        # All its variables are the model's; under JAX Keras asks.
+        # It has no variables of its own. Keras checks this under JAX.
         self.built = True
 
     def call(self, features: dict[str, Any], training: bool = False) -> dict[str, Any]:
@@ -52,10 +52,10 @@ def taught(
     rows: FeatureRows, teacher: keras.Model, lessons: list[str], steps: list[int], batch_size: int, folder: Path,
     key: str,
 ) -> FeatureRows:  # fmt: skip
-    """Returns rows with the teacher's outputs, as TextStudent reads them.
+    """Returns rows with the teacher's outputs added as features, which TextStudent reads.
 
-    Hidden states after `steps` (float16) and vectors (float32) are files in `folder`, which runs with the same `key`
-    reuse.
+    Hidden states after `steps` (float16) and vectors (float32) are stored in `folder`. A later call with the same `key`
+    reuses the files.
     """
     name = hashlib.sha256(f"{key} {lessons} {steps}".encode()).hexdigest()[:16]
     states, vectors = (folder / form.format(key=name) for form in (_STATES, _VECTORS))

@@ -22,7 +22,7 @@ class DepthLora(Extension):
 
     Attributes:
         depth_lora_rank: the rank; 0 for none.
-        depth_lora_target: which half of blocks has it: "attention", "ffn" or "both".
+        depth_lora_target: part of blocks that has it: "attention", "ffn" or "both".
     """
 
     name, begins_plain, for_litert, for_xla = "depth_lora", True, True, True

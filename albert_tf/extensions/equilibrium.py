@@ -33,9 +33,10 @@ class Equilibrium(Extension):
         equilibrium_max_steps: maximal number of steps.
         equilibrium_gradient: "phantom", the gradient of a few further steps, or "implicit", the fixed point's exact
             gradient.
-        equilibrium_phantom_steps: number of phantom steps; with tolerance 0 the last of `equilibrium_max_steps`.
+        equilibrium_phantom_steps: number of phantom steps; for "fixed_point" with tolerance 0 they are the last of
+            `equilibrium_max_steps`.
         equilibrium_damping: fraction of a phantom step that is taken.
-        gate_init: the gate's initial value; 0 for a closed gate.
+        gate_init: the gate's initial value; at 0 the input serves only as the initial state.
     """
 
     # The outermost runner, because it overrides `repeat`.

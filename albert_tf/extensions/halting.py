@@ -26,7 +26,10 @@ from albert_tf.registry import Weights
 
 
 class HaltingState(NamedTuple):
-    """Sums over the steps of each token, float32; `total` adds its probabilities before the step at which it halts."""
+    """Sums over the steps so far, float32: `result` is [tokens, hidden_size], the others are [tokens].
+
+    `total` adds p before the token halts, `running` is 1 until then, and `remainder` is R afterwards.
+    """
 
     result: Tensor
     total: Tensor
@@ -37,8 +40,7 @@ class HaltingState(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class _FromZeroToOne(keras.constraints.Constraint):
-    """Clips the gate to [0, 1] after an update; a smooth function would have no gradient at 0."""
-
+    # A smooth function instead of clipping would have no gradient at 0.
     def __call__(self, weight: Tensor) -> Tensor:
         return ops.clip(weight, 0.0, 1.0)
 
@@ -51,7 +53,7 @@ class Halting(Extension):
         halting: "none", "act" (Graves) or "act_t2t" (tensor2tensor).
         halting_threshold: a token halts when its probabilities add up to 1 minus this.
         ponder_cost: addition to the loss per token and step.
-        gate_init: the gate's initial value; with 0, closed, the model equals the plain one.
+        gate_init: the gate's initial value; at 0 the model equals one without this extension.
     """
 
     name, order, begins_plain, outputs = "halting", 2, True, ("steps",)

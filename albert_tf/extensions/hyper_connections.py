@@ -39,7 +39,7 @@ class HyperConnections(Extension):
 
     Attributes:
         hyper_connections: number of streams, 2 or more; 0 for none.
-        gate_init: the gates' initial value; with 0, closed, the model equals the plain one.
+        gate_init: the gates' initial value; at 0 the model equals one without this extension.
     """
 
     name, order, begins_plain, changes_input = "hyper_connections", 1, True, True

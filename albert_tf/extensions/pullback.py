@@ -17,7 +17,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def detached(function: Function, state: Tensor) -> Function:
-    """Returns the function without gradients, also to values that it closes over."""
+    """Returns the function, under JAX with no gradients to the values in its closure."""
     if keras.backend.backend() != "jax":
         return function  # TensorFlow stops at stop_gradient.
     # In JAX a loop's closure would carry tangents, and a while loop has no reverse gradient.

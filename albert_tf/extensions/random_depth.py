@@ -60,7 +60,7 @@ class RandomDepth(Extension):
 
 
 class DepthDraw(NamedTuple):
-    """How often a training batch runs the plan's segment number `place`: from `least` to `most` times."""
+    """The range of random depths: a batch runs the plan's segment number `place` from `least` to `most` times."""
 
     place: int
     least: int

@@ -1,7 +1,7 @@
 """Residual scaling by depth: scales down a residual branch by how often it is added.
 
-Source: arXiv:2606.18524. A half of a block that N steps share is added N times in the same direction, so its branch is
-multiplied by 1 / N. L separate blocks add independent branches, each multiplied by 1 / sqrt(L).
+Source: arXiv:2606.18524. If N steps share weights, their outputs add up in the same direction, so each is multiplied by
+1 / N. The outputs of L separate blocks are independent, so each is multiplied by 1 / sqrt(L).
 """
 
 import dataclasses

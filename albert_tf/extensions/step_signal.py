@@ -22,7 +22,7 @@ class StepSignal(Extension):
 
     Attributes:
         step_signal: "none", "learned" or "sinusoid".
-        gate_init: the gate's initial value. 0: closed, the model equals the plain one; 1: the published form.
+        gate_init: the gate's initial value. 0: the model equals one without this extension; 1: the published form.
     """
 
     name, begins_plain, changes_input, for_litert = "step_signal", True, True, True

@@ -1,4 +1,4 @@
-"""Attention for long rows: to nearby tokens and the first one, or to all tokens with queries in parts.
+"""Attention for long rows: to nearby tokens and the first one, or to all tokens, computed for some queries at a time.
 
 Nearby tokens and a global first one are Longformer's pattern (arXiv:2004.05150); every few steps may attend to all
 tokens, as in ModernBERT (arXiv:2412.13663).
@@ -30,7 +30,7 @@ class Window(Extension):
     Attributes:
         attention_window: positions on each side; 0 for full attention. Rows of up to this many tokens plus one are
             unaffected.
-        global_attention_every: attention is full at the first of every so many steps; 0 for never.
+        global_attention_every: attention is full at one step in this many, beginning with the first; 0 for never.
     """
 
     name, begins_plain, for_xla, needed = "window", True, True, ("global_attention_every",)

@@ -1,6 +1,7 @@
-"""One depth step, for training and exports: `block`.
+"""The function `block`, which computes one depth step in training and in exports.
 
-Its `Kernels` are Keras layers in training and constants in an export; its `Rows` are padded in training only.
+A block has two halves, "attention" and "feed_forward". `Kernels` has Keras layers in training and constants in an
+export; `Rows` has padding in training only.
 """
 
 import contextvars
@@ -17,7 +18,7 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """One depth step: its number, and the two halves of its block, which several steps may share."""
+    """One depth step: its number, and the indices of its block's halves, which several steps may share."""
 
     attention: int  # index of its attention half
     feed_forward: int  # index of its feed-forward half
@@ -27,7 +28,7 @@ class Step(NamedTuple):
 
 
 class Kernels(Protocol):
-    """Multiplies by weights; only `add_to_residual` and Rows need to understand the results."""
+    """Multiplies by weights. Results may have any type that `add_to_residual` and Rows can read."""
 
     scale: tuple[float, float]  # the factor already applied to queries, and the factor still to be applied to scores
     is_pre: bool  # whether norms come before a half
@@ -46,10 +47,10 @@ class Kernels(Protocol):
         """Returns the feed-forward product "intermediate", after the activation function, or "gate"."""
 
     def add_to_residual(self, half: str, step: Step, inside: Any, residual: Tensor) -> Tensor:
-        """Ends a half of the block: output layer, dropout, residual and, if post-norm, normalization."""
+        """Computes the end of a half: output layer, dropout, residual sum and, if post-norm, normalization."""
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
-        """Returns probabilities, with dropout in training; `part` is the number of a long row's part."""
+        """Returns probabilities, with dropout in training; `part` numbers the parts of a long row."""
 
 
 class Rows(Protocol):
@@ -128,7 +129,7 @@ def product_score(attention: "Attention", query: Tensor, key: Tensor, pairs: Tok
 def attend_to_all(
     attention: "Attention", query: Tensor, key: Tensor, value: Tensor, pairs: TokenPairs, step: Step
 ) -> Tensor:
-    """Returns attention's output if queries attend to all keys that the bias allows."""
+    """Computes attention to all keys that the bias does not mask."""
     scores = attention.score(attention, query, key, pairs, step)
     return attention.multiply(attention.softmax(pairs.masked(scores), step), value)
 

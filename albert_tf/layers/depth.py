@@ -1,4 +1,4 @@
-"""Which blocks run at which step, what a step does, and the loop over steps."""
+"""The order of blocks over depth, and the loop that runs them."""
 
 import itertools
 import math
@@ -17,17 +17,17 @@ from albert_tf.registry import Weights
 
 
 class Segment(NamedTuple):
-    """Consecutive steps, and how often they run."""
+    """Consecutive steps, and how often they repeat."""
 
     steps: tuple[Step, ...]
     repeats: int
 
 
 def cycles_of(config: AlbertConfig) -> list[tuple[Step, ...]]:
-    """Groups the steps by cycle: one pass through a part of the plan or a layer."""
+    """Returns the steps by cycle: a cycle is a layer or, with a depth plan, one pass through a part of it."""
     count, sharing = itertools.count(), config.sharing
     shares_attention, shares_ffn = sharing in ("all", "attention"), sharing in ("all", "ffn")
-    # By step, the number of a half that is shared, and of one of its own.
+    # For each step: the number of a half that steps share, and of a half that only this step has.
     numbered = [[(shared, next(count)) for shared in cycle] for cycle in _shared_cycles(config)]
     return [
         tuple(Step(shared if shares_attention else own, shared if shares_ffn else own) for shared, own in cycle)
@@ -69,7 +69,7 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """Groups equal cycles that follow each other; each group can run more or less often.
+    """Joins consecutive equal cycles into Segments, which could repeat more or less often.
 
     >>> [(len(run.steps), run.repeats) for run in runs_of(AlbertConfig(depth_plan="1+2x5+1"))]
     [(1, 1), (2, 5), (1, 1)]
@@ -91,10 +91,10 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
 
 
 class Runner:
-    """Wraps another runner, which does all methods not overridden here; `BlockRunner` lists them.
+    """Wraps another runner, whose methods it has unless it overrides them; `BlockRunner` lists all.
 
-    A state is a tensor, or tensors in tuples, with tokens on axis 0. Compute all that depends on a weight within
-    `step`: TensorFlow's recomputation finds no other gradients.
+    A state is a tensor, or tensors in tuples, with tokens on axis 0. Use weights only within `step`: with
+    recomputation, TensorFlow computes no gradients of weights used elsewhere.
     """
 
     inner: Any = None
@@ -120,14 +120,14 @@ class BlockRunner(Runner):
         return block(self.kernels, self.rows, step, state), state
 
     def carried(self, state: Any) -> Tensor:
-        """Returns what the output [tokens, hidden_size] would be if this state were the last, without early stops."""
+        """Returns the output [tokens, hidden_size] if this state is the last; early stops are ignored."""
         return state
 
     def result(self, state: Any) -> Tensor:
         return state
 
     def is_open(self, state: Any) -> Tensor | bool:
-        """Returns whether any work remains; called by exports only."""
+        """Returns whether any token still needs steps; called by exports only."""
         return True
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
@@ -157,8 +157,8 @@ def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dic
 class DepthLoop:
     """Runs all steps of the plan; `kind` is AlbertEncoder's `walk`.
 
-    `stops`: whether a graph loop ends, without gradient, once no work remains. `observe` is called with the state
-    before each step, except in graph loops.
+    `stops`: whether a graph loop ends early, without gradients, once `is_open` is false. `observe` is called with the
+    state before each step, except in graph loops.
     """
 
     def __init__(self, kind: str = "unrolled", stops: bool = False, observe: Callable[[Any], None] | None = None):

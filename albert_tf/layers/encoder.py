@@ -33,8 +33,8 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     Args:
         config: an AlbertConfig, or its fields as a dict.
         walk: how blocks are applied over depth. "unrolled" lists every step in the graph; "loop" makes a graph loop of
-            equal layers; "recompute" stores only each block's input for the backward pass; "equilibrium" requests the
-            extension of that name, which is another model.
+            equal layers; "recompute" stores only each block's input for the backward pass; "equilibrium" adds the
+            extension of that name, which changes the outputs.
         pooler: whether there is a pooler; models that read every token need none.
         seed: of the dropout masks; random if None.
 
@@ -187,7 +187,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     def begin(
         self, features: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None, is_drawn: bool = False
     ) -> tuple[Tensor, Runner, Any]:
-        """Returns a batch's embeddings [batch, sequence, embedding_size], the runner of its steps, and its state."""
+        """Returns a batch's embeddings [batch, sequence, embedding_size], its Runner, and the runner's first state."""
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = LayerKernels(self, seed, probabilities)
@@ -248,7 +248,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         enable_adapters(self, layers, rank)
 
     def merge_lora(self) -> None:
-        """Adds the adapters to their kernels and removes them; every weight trains again. Then compile anew."""
+        """Adds the adapters to their kernels, removes them and unfreezes all weights; compile again afterwards."""
         merge_adapters(self)
 
     def get_config(self) -> dict[str, Any]:

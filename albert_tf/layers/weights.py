@@ -39,7 +39,7 @@ def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
 
 
 def product_sizes(config: AlbertConfig, kind: str) -> dict[str, tuple[int, int]]:
-    """Returns (inputs, units) of a half's dense layers by name."""
+    """Returns (inputs, units) by name of the dense layers in a block's half of this `kind`."""
     hidden, inside = config.hidden_size, config.intermediate_size
     if kind == "attention":
         return dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))
@@ -83,7 +83,7 @@ class Half(keras.layers.Layer, ExtensionOwner):
 
 
 class TransformerBlock(keras.layers.Layer):
-    """Holds two halves, which other blocks may share."""
+    """Holds an attention and a feed-forward half, which other blocks may share."""
 
     def __init__(self, attention: Half, feed_forward: Half, **kwargs: Any):
         super().__init__(**kwargs)

@@ -1,5 +1,3 @@
-"""The base class of models."""
-
 from typing import Any, Self
 
 import keras
@@ -15,13 +13,13 @@ from albert_tf.models.whole_batch import Divisors, count, current_part, divisor_
 from albert_tf.optimizers import AdamWeightDecay
 from tfrecords.base.errors import UserError
 
-# Of LoRA adapters, which learn nothing at the rates of whole models: as Hu et al. 2021 (arXiv:2106.09685), table 9, and
-# the least of those in use.
+# Learning rates of LoRA adapters, which learn nothing at the rates of whole models: that of Hu et al. 2021
+# (arXiv:2106.09685), table 9, and the least rate in use.
 _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class HolderModel(BaseModel):
-    """A model that holds another model, in the attribute that `holds` names, and serializes it."""
+    """A model that contains another model and saves it; `holds` is that model's attribute."""
 
     holds = "model"
 
@@ -43,9 +41,9 @@ class HolderModel(BaseModel):
 
 
 class EncoderModel(HolderModel):
-    """A model on an AlbertEncoder, `encoder`.
+    """A model that contains an AlbertEncoder, `encoder`.
 
-    `pooler` says whether an encoder made from an AlbertConfig has one.
+    If it is given as an AlbertConfig, `pooler` decides whether the new encoder has a pooler.
     """
 
     holds = "encoder"

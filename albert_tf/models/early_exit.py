@@ -1,5 +1,3 @@
-"""Models with a head after every depth step."""
-
 import dataclasses
 import itertools
 import math

@@ -1,5 +1,3 @@
-"""Rules for when a row stops early."""
-
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -29,7 +27,7 @@ class ExitRule:
             ExitGate's probability of having exited exceeds the threshold (arXiv:2204.03276). "movement": |h_l -
             h_(l-1)| / |h_l| is below the threshold; h is the first token's hidden state, for "tagging" and "states" all
             tokens'.
-        tolerance: the change of a number that "patience" ignores.
+        tolerance: largest change of a regression's number that "patience" counts as none.
     """
 
     kind: str = "classification"

@@ -82,7 +82,7 @@ def triplet(queries: Tensor, documents: Tensor, targets: Any, loss: PairLoss) ->
 
     Source: arXiv:1503.03832, as in Sentence-BERT (arXiv:1908.10084), section 3.
     """
-    # Of equal texts the distance is 0, where a square root has no gradient.
+    # Equal texts have the distance 0, where a square root has no gradient.
     distances = ops.sqrt(ops.maximum(ops.sum(ops.square(queries[:, None] - documents), axis=-1), 1e-12))
     return ops.mean(ops.relu(distances[:, :1] - distances[:, 1:] + loss.margin))
 

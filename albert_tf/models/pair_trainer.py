@@ -104,7 +104,7 @@ class PairTrainer(HolderModel):
         everyone = ops.reshape(part.whole["vectors"], shape)
         places = part.whole["first_row"] + ops.arange(ops.shape(y_pred)[0])
         own = ops.cast(places[None] == ops.arange(ops.shape(everyone)[0])[:, None], "float32")
-        # Of all rows only these are variable here, so that the parts' gradients sum to the batch's.
+        # Only this part's rows get gradients; the gradients of all parts add up to the batch's.
         variable = ops.reshape(y_pred - ops.stop_gradient(y_pred), (ops.shape(y_pred)[0], -1))
         loss = self._loss(everyone + ops.reshape(ops.matmul(own, variable), shape), part.whole.get(TARGETS))
         value = ops.stop_gradient(loss)

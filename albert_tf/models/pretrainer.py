@@ -153,10 +153,10 @@ class AlbertPretrainer(EncoderModel):
     def running_means(self) -> list[keras.metrics.Metric]:
         return [*self._means, *self.encoder.means]
 
-    # Of a run that a signal ended between two rows of its history: they go on, and the row is of all its steps.
+    # Saves the sums of a run that a signal ended between two rows of its history, so that the row covers all its steps.
     def save_own_variables(self, store: Any) -> None:
         if _is_of_several_workers(self._means[0].count):
-            return  # They save between rows only; and what one worker reads, all must.
+            return  # Several workers save only when a row is complete, and all must read the same.
         sums = [ops.convert_to_numpy(variable) for mean in self.running_means() for variable in mean.variables]
         if any(sums):
             store["running_means"] = np.array(sums, "float32")

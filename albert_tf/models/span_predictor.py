@@ -27,7 +27,7 @@ class AlbertSpanPredictor(EncoderModel):
         joint: whether the head scores ends given a start, and answerability given the expected start
             (google-research/albert squad_utils.py:1428-1575); otherwise it is a dense layer with two outputs.
         start_top, end_top: the search returns `start_top` * `end_top` spans from the `start_top` best starts.
-        max_answer_length: of these spans, in tokens.
+        max_answer_length: maximal number of tokens in a span.
         dropout: rate before the answerability logit.
 
     >>> import numpy as np

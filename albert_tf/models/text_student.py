@@ -63,8 +63,8 @@ class TextStudent(HolderModel):
         return [name for name, weight in self.lesson_weights.items() if weight]
 
     def _freeze_what_does_not_learn(self) -> None:
-        # A model that is loaded says False of itself alone, and TensorFlow takes no attribute that is so already: heads
-        # would learn, and the optimizer's saved variables be too few.
+        # After loading, only the model itself is marked as frozen, and TensorFlow ignores an assignment of the present
+        # value: heads would train, and the optimizer's saved variables would be too few.
         self.model.trainable = True
         self.model.trainable = False
         self.encoder.trainable = True

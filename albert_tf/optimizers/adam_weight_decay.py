@@ -16,8 +16,8 @@ from albert_tf.choices import GRADIENT_NORMS
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-# Norms and biases; and, of what extensions over depth learn, what is no factor of a product. All weights of
-# hyper-connections are like factors: where Lamb moved their gates, biases and signals as biases, runs collapsed.
+# Norms and biases, and weights of extensions that are not factors of a product. All weights of hyper-connections count
+# as factors: runs collapsed where Lamb updated their gates, biases and signals like biases.
 NOT_DECAYED = (
     *("LayerNorm", "layer_norm", "final_norm", r"(?<!depth_connections/)bias"),
     r"depth_(signal|halting|injection)/(gate|table)",
@@ -64,8 +64,8 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     """Updates `w -= rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`, m and v not bias-corrected.
 
     Source: google-research/albert:optimization.py:112-213. `keras.optimizers.AdamW` corrects the bias, and decays
-    before the Adam step. `learning_rate` is a number, or a schedule of past updates. Variables whose paths match the
-    regular expressions `exclude_from_weight_decay` are not decayed.
+    before the Adam step. `learning_rate` is a number, or a schedule over the number of past updates. Variables whose
+    paths match the regular expressions `exclude_from_weight_decay` are not decayed.
 
     A gradient that is not finite skips the update: weights and moments stay, `skipped` counts it, and the step counter
     and schedule advance. Gradients are summed over TensorFlow's replicas before clipping; Keras clips first.

@@ -1,5 +1,3 @@
-"""The learning-rate schedule of BERT and ALBERT."""
-
 import keras
 from keras import ops
 

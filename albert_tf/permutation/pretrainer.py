@@ -53,9 +53,9 @@ class XlnetPretrainer(AlbertPretrainer):
     def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
         """Passes the memory of each batch's rows on to the next batch; checkpoints hold that of training.
 
-        Memory begins with zeros, unless there is some of that size. Training batches must have `train_batch_size` rows,
-        others `eval_batch_size`; a reset of the metrics clears the others' memory. `parts` training batches alternate,
-        each with its own memory.
+        Memory begins with zeros, unless a checkpoint held some. Training batches must have `train_batch_size` rows,
+        others `eval_batch_size`; a reset of the metrics clears the others' memory. There are `parts` memories for
+        training, used in turn.
 
         Raises:
             UserError: the encoder has no memory_length.

@@ -31,7 +31,7 @@ class RowMemory(keras.metrics.Metric):
         return self._rows is not None
 
     def begin(self, shape: tuple[int, ...]) -> None:
-        """Sets the memory [turns, steps, batch, memory, hidden_size] to zeros, unless it has this shape already."""
+        """Makes a memory [turns, steps, batch, memory, hidden_size] of zeros, if there is none; checks its shape."""
         if self._rows is None:
             self._rows = self.add_variable(shape, "zeros", name="rows")
         elif tuple(self._rows.shape) != shape:

@@ -90,7 +90,7 @@ def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
     run = {}
     size = max(1, _BLOCK // len(names))
     for start in range(0, len(asked), size):
-        # Rounded to what does not depend on the rows of a batch, so that equal passages stay equal.
+        # Rounded, since a vector's last digits depend on its batch: equal passages must have equal scores.
         scores = np.round(model.similarity(queries[start : start + size], passages).astype("float64"), 6)
         for query, row in zip(asked[start : start + size], scores):
             if data.kind == "reranking":

@@ -202,7 +202,7 @@ def _ranking(name, files, queries, passages, judgements, kind) -> Ranking:
         lost = query if query not in queries else next((one for one in judged if one not in passages), None)
         if lost is not None:
             raise UserError(f"'{files[-1]}': a judgement names '{lost}', which is not there; mend the file")
-    # As in MTEB, a query counts if it can be answered, and in reranking if it can be answered wrong.
+    # As in MTEB, a query counts if it has a relevant passage and, in reranking, an irrelevant one.
     counted = {
         query: judged
         for query, judged in judgements.items()

@@ -104,7 +104,7 @@ def open_data_file(options: FileOptions) -> DataFile:
     """Reads a file, fills in options left empty, and checks every row.
 
     Raises:
-        UserError: an unusable file or row; the message says how to mend it.
+        UserError: an unusable file or row; the message says how to fix it.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "reviews.csv"
@@ -198,7 +198,7 @@ def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple
 def some_held_out(
     path: Path, keys: np.ndarray, labels: Sequence[Sequence[str]], fraction: float, what: str
 ) -> np.ndarray:
-    """Returns `hold_out` of rows with `keys` of their texts; UserError, which says `what` they are, if it is none."""
+    """Calls `hold_out` with groups of equal `keys`; UserError, which names the groups `what`, if it holds out none."""
     groups, group_of_row = np.unique(keys, return_inverse=True)
     held_out = hold_out(group_of_row, labels, fraction)
     if not held_out.any():
@@ -212,8 +212,8 @@ def some_held_out(
 def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction: float) -> np.ndarray:
     """Returns which rows to hold out, bool [rows]: about `fraction` of the rows of each label.
 
-    Rows with equal texts share a random number in `group_of_row`, stay together and count for their rarest label. Of
-    several groups with a label, at least one is held out, never all.
+    Rows with equal texts form a group: they have the same random number in `group_of_row`, stay together and count for
+    their rarest label. If several groups count for a label, at least one is held out, but never all.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}
@@ -233,7 +233,7 @@ def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction
             if not left:
                 break
         else:
-            # Each group has more rows than are wanted.
+            # Each group has more rows than requested.
             if len(groups) > 1 and not chosen[groups].any():
                 chosen[groups[np.argmin(sizes[groups])]] = True
     return chosen[group_of_row]
@@ -256,7 +256,7 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
         raise UserError(f"'{path}': {what} {column}; is another column or --task=regression meant?")
     alike: dict[str, str] = {}
     for name in sorted(names):
-        # As a class's number that pandas wrote where a cell was empty, and a blank that nobody sees.
+        # Such as 1 and 1.0, which pandas writes for integers in a column with empty cells, or an invisible blank.
         if (other := alike.setdefault(_WRITTEN_AS_FLOAT.sub(r"\1", name.strip()), name)) != name:
             raise UserError(f"'{path}': {column} has both {other!r} and {name!r}; write one of them in all rows")
 

@@ -1,5 +1,3 @@
-"""Standard metrics."""
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Tables of text pairs."""
-
 import dataclasses
 import functools
 import itertools

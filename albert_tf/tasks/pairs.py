@@ -1,5 +1,3 @@
-"""Training of an embedder on pairs of texts."""
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -292,7 +290,7 @@ def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:
     size = max(1, _BLOCK // len(documents))
     for start in range(0, len(vectors), size):
         block = slice(start, start + size)
-        # Equal ones count as better, since a model whose vectors are all alike finds nothing.
+        # Ties count as better than the positive, so that a model with constant vectors gets the worst rank.
         better = vectors[block, 0] @ documents.T > own[block, None] - 1e-6
         for row, anchor in enumerate(keys[block, 0].tolist()):
             # A positive of the same anchor in another row is no worse answer.

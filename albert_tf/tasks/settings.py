@@ -54,7 +54,7 @@ class FinetuningSettings(TrainerSettings):
     task: str = setting(
         "",
         help="a GLUE task such as sst2, or squad1, squad2, race; for your own data classification, multilabel, "
-        "regression, tagging or pairs; empty: found from the labels of your data",
+        "regression, tagging or pairs; empty: detected from the labels of your data",
     )
     output_dir: str = setting(help="model folder to write: the best model, its tokenizer, task.json, predictions")
     init_from: str = setting(
@@ -65,7 +65,7 @@ class FinetuningSettings(TrainerSettings):
         help="also take the head of --init_from, to continue training a model that was fine-tuned on the same labels",
     )
     depth: int = setting(
-        0, help="layers to run the shared blocks of --init_from through; 0: as many as it has", at_least=0
+        0, help="number of layers to run, if --init_from shares blocks; 0: as many as it has", at_least=0
     )
     random_depth_min: int = setting(
         -1,
@@ -197,10 +197,12 @@ class FinetuningSettings(TrainerSettings):
         "--gradient_accumulation_steps are exact (GradCache)",
         choices=("", *PAIR_LOSSES),
     )
-    symmetric: bool = setting(False, help="multiple_negatives_ranking also looks for the anchor of each positive")
-    margin: float = setting(1.0, help="distance that triplet asks for between positive and negative", at_least=0)
+    symmetric: bool = setting(False, help="multiple_negatives_ranking also ranks the anchors for each positive")
+    margin: float = setting(
+        1.0, help="triplet: how much farther from the anchor a negative should be than the positive", at_least=0
+    )
     matryoshka_dims: str = setting(
-        "", help="widths at which vectors shall be usable, such as 384,128,64: the loss is added up over them"
+        "", help="widths to which vectors may later be cut, such as 384,128,64; the losses at all of them are added up"
     )
     negative_columns: str = setting(
         "", help="columns of texts that do not match the first one, comma-separated; empty: those named negative..."

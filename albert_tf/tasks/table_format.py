@@ -40,7 +40,7 @@ PUBLISHED = TableFormat("\t", quoted=False)
 def find_format(path: str | os.PathLike, read_lines: Callable[[], Iterator[str]]) -> TableFormat:
     """Detects separator and quoting of a file.
 
-    The ending sets the separator, unless only another separator splits header and first row into equally many cells.
+    The file's ending sets the separator, unless only another one splits header and first row into equally many cells.
     Tab-separated cells count as quoted if all quotation marks are as pandas writes them and some cell needs them.
 
     >>> find_format("a.csv", lambda: iter(["text;label\\n", "Good, all in all;1\\n"])).separator

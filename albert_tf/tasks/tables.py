@@ -149,7 +149,7 @@ def _csv_cells(path: Path, lines: Iterable[str], written: TableFormat) -> Iterat
 
 
 def _filled(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    """Skips blank lines; in a table of one column, blank lines between rows become empty cells."""
+    # Skips blank lines. In a table of one column, blank lines between rows become empty cells.
     width, blank = 0, list[int]()
     for number, cells in rows:
         if not cells:

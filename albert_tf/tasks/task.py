@@ -1,5 +1,3 @@
-"""The interface of a fine-tuning task."""
-
 import abc
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,3 @@
-"""Classification and regression of one or two texts."""
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,7 +42,7 @@ class SplitFile(NamedTuple):
 
 
 def split_files(*splits: str) -> dict[str, SplitFile]:
-    """Returns the files of splits that are named like them."""
+    """Returns a SplitFile for each split, whose name is the split's."""
     return {split: SplitFile(split) for split in splits}
 
 
@@ -55,7 +53,8 @@ class TextTask(StreamedTask):
     Attributes:
         label_names: maps the file's class names to the model's, ordered by number; None for regression.
         metrics: names in METRICS; the first is the main one.
-        submissions: by test split, the name of its answer file for GLUE, which has the training file's class names.
+        submissions: for each test split, the name of the file to submit to GLUE, which has the training file's class
+            names.
         no_label: label of examples to skip.
         index_column: column of test files' row identifiers.
         published: whether the files are GLUE's own, with unquoted cells and some empty texts.

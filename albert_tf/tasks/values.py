@@ -28,7 +28,7 @@ def _empty(table: Table, row: DataRow, column: str) -> UserError:
 
 
 def check_known(table: Table, row: DataRow, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raises UserError for a name that is not `known`; `what` says what it names."""
+    """Raises UserError for a name that is not `known`; the message calls it `what`."""
     if unknown := [name for name in names if name not in known]:
         raise table.wrong(row, f"{what} '{unknown[0]}' is none of those trained on: {', '.join(known)}")
 

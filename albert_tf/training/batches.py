@@ -59,7 +59,7 @@ def _without_repeats(order: np.ndarray, keys: np.ndarray, size: int) -> np.ndarr
                 seen.update(texts[row])
             else:
                 later.append(row)
-            # So many rows without enough different ones among them: the rest is like them.
+            # So many rows without enough different texts: the rest will hardly be better.
             if len(batch) == size or len(later) > POOL * size:
                 break
         if len(batch) < size:

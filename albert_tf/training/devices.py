@@ -1,5 +1,3 @@
-"""The devices and processes that share a run."""
-
 import contextlib
 import dataclasses
 import json

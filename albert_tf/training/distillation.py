@@ -44,7 +44,7 @@ def load_teacher(
     max_seq_length: int,
     labels: tuple[str, ...] | None,
 ) -> keras.Model:
-    """Loads a fine-tuned teacher, its vocabulary cut to the student's if that is a part of it.
+    """Loads a fine-tuned teacher; if its vocabulary contains the student's, it is reduced to that.
 
     Raises:
         UserError: its outputs or token ids differ from the student's, or it takes only shorter rows.

@@ -111,7 +111,7 @@ def _scores(task: Task, splits: Sequence[Split], outputs: Sequence[Sequence[Any]
 
 
 def _use_thresholds(task: Task, folders: Sequence[Path]) -> None:
-    """Uses the models' median null threshold, since a model that never answers has about -1e30."""
+    # The models' median null threshold: a model that never answers has about -1e30.
     thresholds = [_trained(folder)["null_threshold"] for folder in folders]
     if None not in thresholds:
         cast(SquadTask, task).null_threshold = float(np.median(thresholds))

@@ -59,7 +59,7 @@ def evaluate(
     config = model.encoder.config
     expected = {"vocab_size": config.vocab_size}
     if tokenizer is not None:
-        # The weights may have embeddings that belong to no token.
+        # The embedding table may have more rows than the tokenizer has tokens.
         expected = {"vocab_size": tokenizer.vocab_size, "tokenizer_sha256": tokenizer.sha256}
     dataset = read_examples(eval_data, batch_size, training=False, expected=expected)
     length = dataset.element_spec["input_ids"].shape[1]

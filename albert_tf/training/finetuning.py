@@ -1,5 +1,3 @@
-"""Fine-tuning on files of examples."""
-
 import dataclasses
 import statistics
 import time
@@ -97,7 +95,7 @@ def _finetune(
     print(truncation_line({"train": run.train.truncation} | splits))
     if len(folders) > 1:
         summarize(output_dir, folders, run.main_metric)
-    # The few steps of a dry run say nothing of a model.
+    # Scores after the few steps of a dry run mean nothing.
     if run.evaluation and not settings.dryrun:
         metrics = (load_task(output_dir) or {}).get("metrics", {})
         if line := baseline_line(run.task, run.train, run.evaluation[0], metrics):
@@ -171,7 +169,7 @@ class Finetuning(Training):
             weight_decay_rate=settings.weight_decay_rate,
         )
         model.compile(optimizer=optimizer, **self.task.compile_arguments())
-        # Made within the first step, its variables would have TensorFlow trace that twice.
+        # If the first step created these variables, TensorFlow would trace it twice.
         optimizer.build(model.trainable_variables)
         return model
 

@@ -17,7 +17,7 @@ _AHEAD = 2
 
 
 class JaxSteps(Steps):
-    """The JAX form of TensorFlowSteps; the model's variables are outdated until `sync`."""
+    """Training and evaluation steps under JAX; the model's variables are outdated until `sync`."""
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int = 1, fuses: bool = False):
         super().__init__(model, devices, parts, surveys=parts > 1)

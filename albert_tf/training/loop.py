@@ -43,7 +43,7 @@ _RADIUS_ROWS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Steps `first_step` to `last_step` - 1, on one kind of batches."""
+    """Steps `first_step` to `last_step` - 1 of training, which read batches of the same kind."""
 
     first_step: int
     last_step: int
@@ -56,7 +56,8 @@ class Training(abc.ABC):
 
     Attributes:
         free: settings that a resumed run may change.
-        main_metric: metric that selects `model.keras`, the first of equal ones; if unmeasured, the newest is kept.
+        main_metric: metric of the best model (of equal ones the first), which is saved as `model.keras`; if it is not
+            measured, the newest model is.
         log_steps: steps between rows of the history; 0: only at checkpoints.
         patience: evaluations without improvement after which training ends; 0: no limit.
         remedy: what to do if the loss is not finite.
@@ -190,7 +191,7 @@ class Training(abc.ABC):
         self.report.close()
 
     def _train_phase(self, phase: Phase) -> None:
-        # Of this phase: scores on other held-out rows do not compare.
+        # Only scores of this phase: other phases have other held-out rows.
         self.best = max(self._scores(phase.first_step), default=-math.inf)
         batches = self.steps.batches(self.batches(phase, self.step), training=True)()
         while self.step < phase.last_step and not self._ended:
@@ -199,7 +200,8 @@ class Training(abc.ABC):
             if saves or self.step == self.stop_step or (self.log_steps and self.step % self.log_steps == 0):
                 self._row(phase, saves)
             elif self._must_hurry():
-                # It takes a second or two. A model with stored sums resumes with them: no row of the history is split.
+                # The checkpoint takes a second or two. With it, the sums of the metrics are stored, so that the row of
+                # the history covers all its steps.
                 self.stopped = self._ended = True
                 self._save_checkpoint()
 
@@ -248,7 +250,7 @@ class Training(abc.ABC):
             self.stopped, self._ended = False, True
 
     def _evaluated(self, phase: Phase) -> dict[str, float]:
-        """Evaluates; saves a checkpoint on a signal or error, but not at the last step: the run would seem finished."""
+        # On a signal or error, a checkpoint is saved, but not at the last step: the run would seem finished.
         keeps = self.devices.is_chief and self.step < self.settings.num_train_steps
         if keeps and self._must_hurry():
             self._save_checkpoint()
@@ -287,7 +289,7 @@ class Training(abc.ABC):
         return bool(self.devices.sums([(over and self.devices.is_chief) or self.signals.asked is not None])[0])
 
     def _scores(self, after: int = 0) -> list[float]:
-        """Returns scores, rounded as in history.csv so that resumed runs decide the same."""
+        # Rounded as in history.csv, so that resumed runs decide the same.
         scores = [self._score(row) for row in self.history.rows if int(row["step"]) > after]
         return [score for score in scores if score is not None]
 

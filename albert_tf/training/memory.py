@@ -33,7 +33,8 @@ _COPIES = 6
 # Numbers kept for the backward pass: of each token and block so many times hidden_size and intermediate_size, of each
 # pair of tokens and head, of each predicted word and vocabulary entry.
 _HIDDEN, _INTERMEDIATE, _ATTENTION, _VOCABULARY = 8.0, 3.1, 2.1, 2.0
-# The same of a residual stream and hidden_size, and of a glu's gate and intermediate_size, for a small model on a CPU.
+# The same numbers for a residual stream (times hidden_size) and for a "glu" gate (times intermediate_size), fitted to a
+# small model on a CPU.
 _STREAM, _GATE = 1.5, 1.6
 _OF_BACKEND = {"tensorflow": 1.0, "jax": 1.4}
 _OF_POLICY = {"float32": 1.0, "mixed_bfloat16": 0.7}
@@ -124,8 +125,8 @@ def fit_to_memory(
 ) -> tuple[PretrainingSettings, str]:
     """Returns settings with the number of parts of a batch, and a line on a step's memory.
 
-    A `gradient_accumulation_steps` of 0 becomes the number of the run in `run_file`, or else the least with which a
-    step fits into memory.
+    A `gradient_accumulation_steps` of 0 becomes that of the run in `run_file`, if it has a checkpoint, or else the
+    least number with which a step fits into memory.
     """
     total = settings.memory_gb * GIB or free_memory()
     # Logical devices of one CPU share its memory.
@@ -150,7 +151,7 @@ def fit_to_memory(
     if not parts:
         parts = 1
         if total and settings.gradient_norm != "official":
-            # Streams that run backwards are shared by themselves.
+            # Reversed streams are divided among the devices separately.
             directions = 2 if any(phase.manifest.get("bi_data") for phase in phases) else 1
             shares = [max(1, phase.batch_size // (devices.replicas * directions)) for phase in phases]
             choices = _common_divisors(shares)

@@ -14,10 +14,10 @@ from tfrecords.manifest import read_manifest
 from tfrecords.permutation_reader import read_permutations
 from tfrecords.reader import read_examples
 
-# Rows as full as this stay as they are: rounding the number of packed ones leaves little of what is saved.
+# Share of tokens from which rows are not packed: rounding the number of packed rows would use up most of the gain.
 _FULL = 0.8
-# Numbers of rows that packed batches have at most: each is compiled for. Of several replicas of TensorFlow, whose
-# numbers may differ, it is each combination.
+# Maximal count of different numbers of rows in packed batches, since each number is compiled. TensorFlow's replicas may
+# have different numbers, and each combination is compiled.
 _SIZES, _COMBINATIONS = 8, 16
 
 
@@ -33,7 +33,7 @@ class RecordsPhase(Phase):
 
     @property
     def least_rows(self) -> int:
-        """The rows per replica in a dry run: for permutations, the number of their streams."""
+        """The rows per replica in a dry run: the records' number of streams (permutation), or else 2."""
         return self.manifest.get("streams", 2)
 
     @property

@@ -25,11 +25,11 @@ from albert_tf.training.start import Start, check_length, load_start, needed_tok
 from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.base import Tokenizer
 
-# Of each file, in a dry run.
+# Examples that a dry run reads of each file.
 DRYRUN_EXAMPLES = 16
 # Examples that are converted to rows at a time; of SQuAD some 100 MB.
 CHUNK_EXAMPLES = 4096
-# Of the models that can answer after each step: see models/early_exit.py.
+# Kinds of tasks whose models can answer after each step: see models/early_exit.py.
 EARLY_EXIT_KINDS = ("classification", "regression", "tagging")
 
 

@@ -1,5 +1,3 @@
-"""Pre-training from TFRecords."""
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -142,7 +142,7 @@ class PretrainingSettings(TrainerSettings):
     walk: str = setting(
         "unrolled",
         help="how the steps over depth are computed; unrolled: one copy of the graph per step; loop: a small "
-        "graph; recompute: less memory, a second forward pass; equilibrium: another model",
+        "graph; recompute: less memory, a second forward pass; equilibrium: a model that iterates to a fixed point",
         choices=WALKS,
     )
     shuffle_window: int = setting(16384, help="size of the shuffle buffer, in examples", at_least=1)
@@ -208,7 +208,7 @@ def shrunk(
     settings: PretrainingSettings, folder: Path, config: AlbertConfig, replicas: int, rows: int = 2
 ) -> PretrainingSettings:
     """Returns settings of a tiny run with `rows` rows at a time per replica; writes its config to `folder`."""
-    # Of what is said of single steps all are kept.
+    # Settings of single steps need all the steps.
     of_steps = config.depth_plan or config.depth_lora_rank or config.random_depth_min
     most = config.num_hidden_layers if of_steps else 2
     small = config.replace(

@@ -80,7 +80,7 @@ def trial_folder(output_dir: Path, devices: Devices) -> Iterator[Path]:
     number = devices.sums([secrets.randbelow(2**32) if devices.is_chief else 0])[0]
     name = f".dryrun-{int(number)}"
     with files.trial_folder(output_dir, name) if devices.is_chief else contextlib.nullcontext():
-        devices.sums([0])  # No other process makes a folder before the chief has seen what is there.
+        devices.sums([0])  # Other processes wait until the chief has checked and made the folder.
         yield output_dir / name
 
 
@@ -143,7 +143,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
             problems.append(str(error))
             continue
         if not model.optimizer.updates:
-            # Keras warns, loads none of its variables, and the run would begin anew on half-trained weights.
+            # Keras only warns and loads no variable of the optimizer: the run would restart with trained weights.
             problems.append(f"'{folder / name}' has an optimizer of other variables than its model's")
             continue
         if problems and is_chief:

@@ -6,7 +6,7 @@ from albert_tf.training.devices import Devices
 class Steps:
     """The base of training and evaluation steps, whose metrics accumulate until `results` is called.
 
-    `surveys`: whether a model that needs a survey of the whole batch gets one.
+    `surveys`: whether to compute a model's `survey` of the whole batch first, if its loss needs it.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int, surveys: bool):

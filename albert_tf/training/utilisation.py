@@ -10,8 +10,8 @@ from keras import ops
 from albert_tf.analysis.run_cost import training_flops
 from albert_tf.config import AlbertConfig
 
-# Rows of the square matrices whose product is the measure, doubled until one takes so many seconds; those of the
-# largest take 1 GiB in float32, for a moment.
+# Rows of the square matrices that are multiplied: the smallest and largest number, which doubles until a product takes
+# this many seconds. The largest matrices take 1 GiB in float32, for a moment.
 _SMALLEST, _LARGEST, _LONG_ENOUGH = 512, 8192, 0.004
 _TURNS = 8
 # Seconds after which the device is measured again, where that is cheap.

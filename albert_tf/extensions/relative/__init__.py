@@ -32,17 +32,17 @@ OWN_WEIGHTS = (*BIASES, "segment_embeddings")
 
 @dataclasses.dataclass(frozen=True)
 class Relative(Extension):
-    """Adds scores of distances and segments (XLNet). With a `memory_length` rows also attend to the previous rows.
+    """Adds scores of distances and segments to attention (XLNet), which may include tokens of previous rows.
 
     There is no position table, so that rows may have any length. Embeddings have no layer norm, attention's dense
     layers no biases.
 
     Attributes:
         position_type: "relative".
-        attention_type: "bi": tokens attend to all tokens, "uni": to no later one.
+        attention_type: "bi": tokens attend to all tokens, "uni": to no later token.
         clamp_length: largest distance that is distinguished; 0 for no limit.
-        memory_length: positions of previous rows that tokens attend to; 0 for none. Otherwise the encoder returns the
-            memory for the next rows.
+        memory_length: number of positions of previous rows that tokens attend to; 0: none. Above 0, the encoder returns
+            the memory for the next rows.
         reuse_length: number of a row's first tokens that are remembered; 0 for all.
         untie_biases: whether each step of a shared block has its own position, content and segment biases.
     """

@@ -51,7 +51,7 @@ def shifted(scores: Tensor, keys: Any) -> Tensor:
 
 
 def _parted(values: Tensor, first: Any, axis: int) -> list[Tensor]:
-    """Splits an axis after `first`; in TensorFlow the gradient of slices is slower."""
+    # In TensorFlow, the gradient of slices is slower.
     if isinstance(first, int) and values.shape[axis] is not None:
         return ops.split(values, [first], axis=axis)
     sizes, parts = ops.shape(values), []
@@ -161,7 +161,7 @@ class Relations:
         return ops.concatenate([of_content, self._of_targets(of_content)], axis=1)
 
     def _blocked(self, features: dict[str, Any], past: Any) -> Tensor | None:
-        """Returns which pairs must not attend; content may attend to itself, a query to its position if masks allow."""
+        # A content token may always attend to itself, a query to its position only if the masks allow it.
         batch, length = ops.shape(features["input_ids"])
         blocked = None
         if "input_mask" in features:
