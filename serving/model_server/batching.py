@@ -237,7 +237,7 @@ def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
             continue
         if not value.size:
             raise invalid_argument("Got empty tensor in batch of non-empty tensors.")
-        padded = np.full((len(value), *largest), value.reshape(-1)[0], value.dtype)
+        padded = np.full((len(value), *largest), value.reshape(-1)[:1], value.dtype)
         padded[tuple(slice(size) for size in value.shape)] = value
         result.append(padded)
     return result
