@@ -23,6 +23,8 @@ from serving.wire.protos import BatchingParameters
 
 Feeds = Mapping[str, np.ndarray]
 _MAX_PADDED_RANK = 6
+# All threads start with the server.
+_MAX_THREADS = 4096
 _PER_MODEL_FILE = "batching_params.pbtxt"
 
 
@@ -285,6 +287,8 @@ class Batching:
         self._common = BatchingOptions.from_proto(proto)
         if self._common.threads < 1:
             raise invalid_argument(f"num_batch_threads must be positive; was {self._common.threads}")
+        if self._common.threads > _MAX_THREADS:
+            raise invalid_argument(f"num_batch_threads must be at most {_MAX_THREADS}; was {self._common.threads}")
         self._scheduler = BatchScheduler(self._common.threads)
 
     def wrapped(self, model: WholeModel, path: str) -> GraphRunner:
