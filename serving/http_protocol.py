@@ -179,27 +179,29 @@ async def read_body(receive, announced: int, limit: int, share: Share | None = N
         NoRoom: From `share`.
         TimeoutError: Nothing arrived for RECEIVE_SECONDS.
     """
-    chunks, size, more, has_room = [], 0, True, True
+    # Not a list: a slow client could send each byte as a chunk of its own.
+    body, size, more, has_room = bytearray(), 0, True, True
     while more:
         async with asyncio.timeout(RECEIVE_SECONDS):
             message = await receive()
         if message["type"] == "http.disconnect":
             raise ConnectionError("the client left before the end of its request")
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
+        chunk = message.get("body", b"")
+        body += chunk
+        size += len(chunk)
         more = message.get("more_body", False)
         try:
             if share is not None and has_room:
-                share.take(len(chunks[-1]))
+                share.take(len(chunk))
         except NoRoom:
             has_room = False
         if max(size, announced) > limit or not has_room:
-            chunks.clear()  # Reads on: a client that is cut off while it sends gets a broken pipe, not the answer.
+            body.clear()  # Reads on: a client that is cut off while it sends gets a broken pipe, not the answer.
     if max(size, announced) > limit:
         raise LongBody
     if not has_room:
         raise NoRoom
-    return b"".join(chunks)
+    return bytes(body)
 
 
 class JoinedWrites:

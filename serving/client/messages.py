@@ -132,8 +132,14 @@ def count_rows(arrays: Arrays) -> int | None:
 
 
 def read_prediction(response: PredictResponse) -> Arrays:
-    """Returns the answer's arrays by output name."""
-    return {name: read_tensor(response.outputs[name]) for name in sorted(response.outputs)}
+    """Returns the answer's arrays by output name; UserError if one is no tensor."""
+    arrays = {}
+    for name in sorted(response.outputs):
+        try:
+            arrays[name] = read_tensor(response.outputs[name])
+        except (ValueError, OverflowError) as error:
+            raise UserError(f"the server's output '{name}' cannot be read: {error}") from error
+    return arrays
 
 
 def plain(value: Any) -> Any:

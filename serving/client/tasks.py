@@ -77,7 +77,7 @@ def columns_of(names: Sequence[str], rows: Sequence[Sequence[bytes]]) -> Arrays:
 def constant(value: float | str | bool, rows: int) -> np.ndarray:
     """Returns `value` once for each row, as float32, bool or UTF-8."""
     if isinstance(value, str):
-        return np.full(rows, value.encode(), object)
+        return np.full(rows, np.array([value.encode()], object))
     return np.full(rows, value, bool if isinstance(value, bool) else np.float32)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from serving.gateway.errors import Refusal, bad_request
+from serving.wire.json_names import repeated_name
 
 Text = str | list[str | int | list[int]]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -22,13 +23,20 @@ WITHOUT_EFFECT = frozenset(
 
 def read_object(raw: bytes, kind: type["Body"]) -> Any:
     """Reads a JSON body as `kind`; raises Refusal for an unknown field that may change the answer."""
+    return read_values(decoded(raw), kind)
+
+
+def decoded(raw: bytes) -> Any:
+    """Decodes JSON; raises Refusal for other text, and for a name that an object has twice."""
     try:
         values = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _other(error) from None
     except RecursionError:
         raise bad_request("the body is nested too deeply") from None
-    return read_values(values, kind)
+    if (name := repeated_name(raw, values)) is not None:
+        raise bad_request(f"the body has the field '{name[:50]}' twice in an object; give it once")
+    return values
 
 
 def _other(error: Exception) -> Refusal:
@@ -45,6 +53,11 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
         for name in values.keys() - set(kind.__struct_fields__) - WITHOUT_EFFECT:
             if values[name] not in (None, "", [], {}):
                 raise bad_request(f"the field '{str(name)[:50]}' is not known at this route; leave it out")
+    return converted(values, kind)
+
+
+def converted(values: Any, kind: type) -> Any:
+    """Converts decoded JSON to `kind`; raises Refusal for other types."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:

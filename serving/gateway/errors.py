@@ -19,6 +19,8 @@ class Refusal(Exception):
     """
 
     def __init__(self, status: int, message: str, code: str = "invalid_request", retry_after: int | None = None):
+        # A quoted header may hold bytes that are no UTF-8.
+        message = message.encode(errors="replace").decode()
         super().__init__(message)
         self.status, self.message, self.code, self.retry_after = status, message, code, retry_after
 

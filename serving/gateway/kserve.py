@@ -6,21 +6,24 @@ https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protoc
 import json
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
+import msgspec
 import numpy as np
 
 from serving.access_log import AccessLog
 from serving.client import ServingError, Signature
 from serving.client.tasks import DEFAULT
+from serving.gateway.bodies import converted, decoded
 from serving.gateway.errors import Refusal, bad_request, from_server, gone
 from serving.gateway.model import ServedModel
 from serving.gateway.service import Service
 from serving.wire import protos
 from serving.wire.request_id import HEADER, request_id
-from serving.wire.tensors import DT_STRING, numpy_type
+from serving.wire.tensors import DT_STRING, MAX_RANK, numpy_type
 from tfrecords.base.errors import UserError
 
 SERVER = {"name": "albert-tf gateway", "version": "2", "extensions": ["binary_tensor_data"]}
@@ -31,6 +34,8 @@ _TYPES = {
     **{f"UINT{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
+# By the kind of a numpy type, the values it is made of: numpy would also read "1.5" as a number, and 1.5 as 1.
+_VALUES = {"O": (str, bytes), "b": (bool,), "i": (int,), "u": (int,), "f": (int, float)}
 # Of gRPC's InferTensorContents: the field that holds values of a type.
 _FIELDS = {"BOOL": "bool_contents", "BYTES": "bytes_contents", "FP32": "fp32_contents", "FP64": "fp64_contents"}
 _FIELDS |= {f"INT{bits}": "int64_contents" if bits == 64 else "int_contents" for bits in (8, 16, 32, 64)}
@@ -40,6 +45,26 @@ _CODES = {
     429: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }  # fmt: skip
+
+
+class _Output(msgspec.Struct):
+    name: str
+    parameters: dict[str, Any] | None = None
+
+
+class _Tensor(_Output, kw_only=True):
+    datatype: str
+    shape: list[int]
+    data: list[Any] | None = None
+
+
+class _Asked(msgspec.Struct):
+    """The JSON of a request for inference."""
+
+    inputs: list[_Tensor]
+    outputs: list[_Output] | None = None
+    parameters: dict[str, Any] | None = None
+    id: str | None = None
 
 
 def find_model(service: Service, name: str, version: str = "") -> ServedModel:
@@ -78,11 +103,12 @@ async def infer(
     Raises:
         Refusal: the inputs do not fit, or the answer has NaN or infinity.
     """
-    name = str(_known(parameters, "signature_name", "binary_data_output").get("signature_name", DEFAULT))
+    name = _known(parameters, signature_name=str, binary_data_output=bool).get("signature_name") or DEFAULT
     signature = _signature(model, name)
     if inputs.keys() != signature.inputs.keys():
         raise bad_request(f"the inputs are {', '.join(sorted(inputs))}; '{name}' takes {', '.join(signature.inputs)}")
     for key, array in inputs.items():
+        service.check_count(max((1, *array.shape[:1])))
         wanted = _dtype(signature.inputs[key].dtype)
         if array.dtype != wanted:
             raise bad_request(f"the input '{key}' has datatype {_NAMES[array.dtype]}; it must be {_NAMES.get(wanted)}")
@@ -95,10 +121,19 @@ async def infer(
     return found
 
 
-def _known(parameters: Mapping | None, *names: str) -> Mapping:
-    if unknown := (parameters or {}).keys() - set(names):
-        raise bad_request(f"the parameter '{min(unknown)[:50]}' is not known; leave it out")
+def _known(parameters: Mapping | None, **kinds: type) -> Mapping:
+    for name, value in (parameters or {}).items():
+        if name not in kinds:
+            raise bad_request(f"the parameter '{name[:50]}' is not known; leave it out")
+        if value is not None and type(value) is not kinds[name]:
+            raise bad_request(f"the parameter '{name}' is {str(value)[:50]}; it must be of type {kinds[name].__name__}")
     return parameters or {}
+
+
+def _check_names(kind: str, tensors: Iterable[Any]) -> None:
+    for name, count in Counter(one.name for one in tensors).items():
+        if count > 1:
+            raise bad_request(f"the {kind} '{name[:50]}' is given {count} times; give it once")
 
 
 def _signature(model: ServedModel, name: str) -> Signature:
@@ -121,15 +156,21 @@ def _array(name: str, datatype: str, shape: list[int], values: Any) -> np.ndarra
     if dtype is None:
         raise bad_request(f"the input '{name}' has the unknown datatype '{str(datatype)[:20]}'")
     try:
+        if min(shape, default=0) < 0 or len(shape) > MAX_RANK:
+            raise ValueError(f"sizes must be from 0 on, and at most {MAX_RANK}")
         if isinstance(values, bytes):
             flat = _strings(values) if datatype == "BYTES" else np.frombuffer(values, dtype)
-        elif datatype == "BYTES":
-            flat = np.empty(len(values), object)
-            flat[:] = [one.encode() if isinstance(one, str) else one for one in values]
         else:
-            flat = np.array(values, dtype)
+            if strange := {type(one).__name__ for one in values if type(one) not in _VALUES[dtype.kind]}:
+                raise TypeError(f"it has values of type {', '.join(sorted(strange))}")
+            if datatype == "BYTES":
+                flat = np.empty(len(values), object)
+                flat[:] = [one.encode() if isinstance(one, str) else one for one in values]
+            else:
+                with np.errstate(over="raise"):
+                    flat = np.array(values, dtype)
         return flat.reshape(shape)
-    except (TypeError, ValueError, OverflowError, struct.error) as error:
+    except (TypeError, ValueError, ArithmeticError, struct.error) as error:
         raise bad_request(f"the input '{name}' is no {datatype} of shape {list(shape)}: {error}"[:300]) from None
 
 
@@ -156,10 +197,13 @@ def _head_of(name: str, array: np.ndarray) -> dict[str, Any]:
     return {"name": name, "datatype": _NAMES[array.dtype], "shape": list(array.shape)}
 
 
-def _flat(values: Any) -> list:
-    if isinstance(values, list) and values and isinstance(values[0], list):
-        return [one for row in values for one in _flat(row)]
-    return values
+def _flatten(values: list, depth: int, flat: list) -> list:
+    for one in values:
+        if type(one) is list and depth > 1:
+            _flatten(one, depth - 1, flat)
+        else:
+            flat.append(one)
+    return flat
 
 
 async def infer_http(service: Service, model: ServedModel, raw: bytes, header_length: str) -> tuple[bytes, int | None]:
@@ -167,19 +211,26 @@ async def infer_http(service: Service, model: ServedModel, raw: bytes, header_le
 
     `raw` is JSON, then tensors' bytes. `header_length`, the header HEADER_LENGTH, is the JSON's number of bytes.
     """
-    size = int(header_length) if header_length.isdecimal() else len(raw)
-    try:
-        asked = json.loads(raw[:size])
-        inputs, place = {}, size
-        for tensor in asked["inputs"]:
-            length = _known(tensor.get("parameters"), "binary_data_size").get("binary_data_size")
-            values = _flat(tensor["data"]) if length is None else raw[place : place + length]
-            place += length or 0
-            inputs[tensor["name"]] = _array(tensor["name"], tensor["datatype"], tensor["shape"], values)
-        wanted = {one["name"]: _known(one.get("parameters"), "binary_data") for one in asked.get("outputs") or []}
-        parameters = asked.get("parameters") or {}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise bad_request(f"the body is no request for inference: {error!r}"[:300]) from None
+    size = _json_size(raw, header_length)
+    asked = converted(decoded(raw[:size]), _Asked)
+    _check_names("input", asked.inputs)
+    _check_names("output", asked.outputs or ())
+    inputs, place = {}, size
+    for tensor in asked.inputs:
+        length = _known(tensor.parameters, binary_data_size=int).get("binary_data_size")
+        if (length is None) == (tensor.data is None):
+            raise bad_request(f"the input '{tensor.name}' must have either data or the parameter binary_data_size")
+        if length is not None and not 0 <= length <= len(raw) - place:
+            raise bad_request(f"the input '{tensor.name}' claims {length} of the {len(raw) - place} bytes left")
+        values: Any = raw[place : place + length] if length is not None else None
+        if tensor.data is not None:
+            values = _flatten(tensor.data, MAX_RANK, [])
+        place += length or 0
+        inputs[tensor.name] = _array(tensor.name, tensor.datatype, tensor.shape, values)
+    if place != len(raw):
+        raise bad_request(f"the last {len(raw) - place} bytes of the body belong to no input")
+    wanted = {one.name: _known(one.parameters, binary_data=bool) for one in asked.outputs or ()}
+    parameters = asked.parameters or {}
     found = await infer(service, model, inputs, tuple(wanted), parameters)
     outputs, tail = [], b""
     for name, array in found.items():
@@ -193,8 +244,17 @@ async def infer_http(service: Service, model: ServedModel, raw: bytes, header_le
             output["data"] = [one.decode(errors="replace") for one in flat] if array.dtype.kind == "O" else flat
         outputs.append(output)
     said = {"model_name": model.name, "model_version": str(model.version), "outputs": outputs}
-    head = json.dumps(said | ({"id": asked["id"]} if asked.get("id") else {})).encode()
+    head = json.dumps(said | ({"id": asked.id} if asked.id else {})).encode()
     return head + tail, len(head) if tail else None
+
+
+def _json_size(raw: bytes, header_length: str) -> int:
+    if not header_length:
+        return len(raw)
+    digits = header_length if header_length.isascii() and header_length.isdecimal() else ""
+    if not 0 < len(digits) < 20 or int(digits) > len(raw):
+        raise bad_request(f"{HEADER_LENGTH} is '{header_length[:20]}'; it must be the JSON's part of {len(raw)} bytes")
+    return int(digits)
 
 
 class GrpcService(grpc.GenericRpcHandler):
@@ -260,11 +320,15 @@ class GrpcService(grpc.GenericRpcHandler):
         model = find_model(service, asked.model_name, asked.model_version)
         if asked.raw_input_contents and len(asked.raw_input_contents) != len(asked.inputs):
             raise bad_request(f"{len(asked.raw_input_contents)} raw_input_contents for {len(asked.inputs)} inputs")
-        for tensor in (*asked.inputs, *asked.outputs):
-            _known(tensor.parameters)
+        for kind, tensors in (("input", asked.inputs), ("output", asked.outputs)):
+            _check_names(kind, tensors)
+            for tensor in tensors:
+                _known(tensor.parameters)
         inputs = {}
         for number, tensor in enumerate(asked.inputs):
             if asked.raw_input_contents:
+                if tensor.HasField("contents"):
+                    raise bad_request(f"the input '{tensor.name}' has raw_input_contents, too; give one")
                 values: Any = asked.raw_input_contents[number]
             else:
                 values = list(getattr(tensor.contents, _FIELDS.get(tensor.datatype, "bytes_contents")))

@@ -91,19 +91,20 @@ def page(models: Mapping[str, tuple[str, ...]], address: str, needs_key: bool) -
     """Returns an HTML page of the routes that the models answer."""
     names = (f"<b>{html.escape(name)}</b> ({', '.join(tasks) or 'not there yet'})" for name, tasks in models.items())
     rows = "<tr><td><code>{}</code><td>{}".format
-    base = f"curl {html.escape(address)}{{}}" + " \\\n  -H 'Authorization: Bearer YOUR_KEY'" * needs_key
+    address = html.escape(address)
+    key = " \\\n  -H 'Authorization: Bearer YOUR_KEY'" * needs_key
     return _PAGE.format(
         style=_STYLE,
         models="; ".join(names),
-        address=html.escape(address),
+        address=address,
         key=_KEY * needs_key,
-        routes="".join(_section(route, models, base) for route in ROUTES) or "<p>No model is there yet.</p>",
+        routes="".join(_section(route, models, address, key) for route in ROUTES) or "<p>No model is there yet.</p>",
         gets="".join(rows(f"GET {path}", html.escape(text)) for path, text in GETS.items()),
         statuses="".join(rows(status, html.escape(text)) for status, text in STATUSES.items()),
     )
 
 
-def _section(route: Route, models: Mapping[str, tuple[str, ...]], base: str) -> str:
+def _section(route: Route, models: Mapping[str, tuple[str, ...]], address: str, key: str) -> str:
     answering = [name for name, tasks in models.items() if route.is_for(tasks)]
     if not answering:
         return ""
@@ -114,6 +115,6 @@ def _section(route: Route, models: Mapping[str, tuple[str, ...]], base: str) -> 
     return (
         f"<section><h2><code>POST {route.path}</code></h2><p>{html.escape(route.summary)}</p>"
         f"<p class=soft>Models: {html.escape(', '.join(answering))}. Fields: {fields}</p>"
-        f"<pre>{base.format(route.path)} \\\n  -d '{body}'</pre>"
+        f"<pre>curl {address}{route.path}{key} \\\n  -d '{body}'</pre>"
         f"<p class=soft>Example answer</p><pre>{answer}</pre></section>"
     )

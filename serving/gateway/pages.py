@@ -119,7 +119,8 @@ def _described(model: ServedModel) -> dict[str, Any]:
 def _docs(service: Service, address: str) -> Reply:
     models = {name: tuple(model.tasks) for name, model in service.models.items()}
     page = openapi.page(models, address + service.options.root_path, service.options.keys is not None)
-    return Reply(page.encode(), _HTML, headers=((b"content-security-policy", _DOCS_POLICY),))
+    # The address is what the client calls this host, in any bytes.
+    return Reply(page.encode(errors="replace"), _HTML, headers=((b"content-security-policy", _DOCS_POLICY),))
 
 
 def _metrics(service: Service) -> Reply:

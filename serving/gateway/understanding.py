@@ -83,7 +83,12 @@ async def decode(service: Service, body: bodies.DecodeBody, call: Call) -> Answe
     if not all(isinstance(row, list) and all(0 <= one < 2**31 for one in row) for row in rows):
         raise bad_request("ids must be a list of numbers from 0 on, or a list of such lists")
     sizes = np.array([len(row) for row in rows], np.int32)
-    ids = np.array([row + [0] * (sizes.max() - len(row)) for row in rows], np.int32)
+    # A long row makes all others as long: a small body must not claim gigabytes.
+    if len(rows) * int(sizes.max()) > service.options.max_body_bytes:
+        raise bad_request(f"ids: {len(rows)} lists of up to {sizes.max()} ids are too many; send long lists alone")
+    ids = np.zeros((len(rows), sizes.max()), np.int32)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = row
     inputs = {"ids": ids, "lengths": sizes, "skip_special_tokens": constant(body.skip_special_tokens, len(rows))}
     begin = time.time_ns()
     found = await model.predict(inputs, ("text",), "decode", service.options.timeout_s)

@@ -23,6 +23,8 @@ from serving.wire.protos import BatchingParameters
 
 Feeds = Mapping[str, np.ndarray]
 _MAX_PADDED_RANK = 6
+# All threads start with the server.
+_MAX_THREADS = 4096
 _PER_MODEL_FILE = "batching_params.pbtxt"
 
 
@@ -236,7 +238,7 @@ def _padded_alike(values: list[np.ndarray]) -> list[np.ndarray]:
             continue
         if not value.size:
             raise invalid_argument("Got empty tensor in batch of non-empty tensors.")
-        padded = np.full((len(value), *largest), value.reshape(-1)[0], value.dtype)
+        padded = np.full((len(value), *largest), value.reshape(-1)[:1], value.dtype)
         padded[tuple(slice(size) for size in value.shape)] = value
         result.append(padded)
     return result
@@ -284,6 +286,8 @@ class Batching:
         self._common = BatchingOptions.from_proto(proto)
         if self._common.threads < 1:
             raise invalid_argument(f"num_batch_threads must be positive; was {self._common.threads}")
+        if self._common.threads > _MAX_THREADS:
+            raise invalid_argument(f"num_batch_threads must be at most {_MAX_THREADS}; was {self._common.threads}")
         self._scheduler = BatchScheduler(self._common.threads)
 
     def wrapped(self, model: WholeModel, path: str) -> GraphRunner:

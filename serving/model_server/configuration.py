@@ -72,6 +72,8 @@ def checked_models(config: ModelServerConfig, old: dict[str, ModelConfig]) -> di
             raise invalid_argument(f"Illegal to list model {model.name} multiple times in config list")
         models[model.name] = model
     for model in models.values():
+        if not model.name:
+            raise invalid_argument(f"The model at {model.base_path} has no name, so no request could ask it: give name")
         platform = platform_of(model)
         if not (model.base_path.startswith("/") or "://" in model.base_path):
             raise invalid_argument(

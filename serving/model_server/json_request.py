@@ -177,7 +177,7 @@ def _floats(leaves: list, dtype: int) -> np.ndarray:
     try:
         return np.array(leaves, np.float64)
     except OverflowError:
-        return np.array([_as_float(leaf) for leaf in leaves], np.float64)
+        raise _type_error(max((leaf for leaf in leaves if type(leaf) is int), key=abs), dtype) from None
 
 
 def _integers(leaves: list, dtype: int) -> np.ndarray:
@@ -206,13 +206,6 @@ _CONVERSIONS: dict[int, tuple[set[type], Callable]] = {
     types_pb2.DT_BOOL: ({bool}, _booleans),
     types_pb2.DT_STRING: ({str, dict}, _strings),
 }
-
-
-def _as_float(number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
 
 
 def _type_error(value: Any, dtype: int) -> StatusError:

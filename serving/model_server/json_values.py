@@ -13,6 +13,7 @@ import msgspec
 from grpc import StatusCode
 
 from serving.model_server.status import StatusError, invalid_argument
+from serving.wire.json_names import repeated_name
 
 _JSON_TYPES = {dict: "Object", list: "Array", str: "String", int: "Number", float: "Number", type(None): "Null"}
 _MAX_SHOWN = 1000
@@ -28,7 +29,15 @@ _PARSE_ERRORS = {
     "Invalid control character at": "Invalid encoding in string.",
 }
 
-_DECODER = json.JSONDecoder()
+
+def _double(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("Number too big to be stored in double.")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_double)
 _ENCODER = json.JSONEncoder(indent=4, ensure_ascii=False)
 _blank = re.compile(r"[ \t\r\n]*").match
 _CLOSING = {"[": "]", "{": "}", list: "]", dict: "}"}
@@ -46,19 +55,22 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     """Returns the JSON object at the start of a body; ignores the rest.
 
     Invalid UTF-8 becomes surrogate escapes. NaN, Inf and Infinity, also negative, are numbers. `deadline` is in
-    time.monotonic()'s seconds.
+    time.monotonic()'s seconds. A name that an object has twice is refused: of such values, TF Serving takes the first.
     """
     try:
         value = msgspec.json.decode(body)
     except (ValueError, RecursionError):
         # The body is invalid, or valid only by the rules above; the slower parsers decide, and describe the error.
-        value = _exactly(body, deadline)
+        value, body = _exactly(body, deadline)
     if type(value) is not dict:
         raise invalid_argument(f"JSON Value: {shown(value)} Is not object")
+    if (name := repeated_name(body, value)) is not None:
+        raise invalid_argument(f"JSON Parse error: an object has the name '{name[:50]}' twice; give it once")
     return value
 
 
-def _exactly(body: bytes, deadline: float) -> Any:
+def _exactly(body: bytes, deadline: float) -> tuple[Any, bytes]:
+    """Returns the value at the start of a body, and its text."""
     text = body.decode("utf-8-sig", "surrogateescape")
     start = _blank(text).end()
     if start == len(text):
@@ -72,7 +84,7 @@ def _exactly(body: bytes, deadline: float) -> Any:
     lone = "\\u" in text and next((match for match in _ESCAPE.finditer(text, start, end) if match[1]), None)
     if lone:
         raise _parse_error("The surrogate pair in string is invalid.", lone.start())
-    return value
+    return value, text[start:end].encode("utf-8", "surrogateescape")
 
 
 def _parse_error(complaint: str, position: int) -> StatusError:

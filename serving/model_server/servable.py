@@ -119,7 +119,9 @@ class SavedModel:
         buffer = pywrap_tf_session.TF_NewBufferFromString(options.SerializeToString())
         try:
             # The wrapper under Session.run: the callables of _make_callable_from_options take no timeout per call.
-            return pywrap_tf_session.TF_SessionRun_wrapper(self._session._session, buffer, inputs, outputs, [], None)
+            found = pywrap_tf_session.TF_SessionRun_wrapper(self._session._session, buffer, inputs, outputs, [], None)
+            # A string without dimensions comes as bytes, which would lose their trailing zeros in an array of bytes.
+            return [np.array(value, object) if isinstance(value, bytes) else value for value in found]
         except UnicodeDecodeError as error:
             # TensorFlow quotes the request's bytes in its message, which Python's binding wants to be UTF-8.
             raise invalid_argument(error.object.decode("utf-8", "replace")) from error

@@ -165,4 +165,7 @@ def _metrics_path(options: ServerOptions) -> str | None:
     if not options.monitoring_config_file:
         return None
     config = configuration.read_text_proto(options.monitoring_config_file, MonitoringConfig()).prometheus_config
-    return (config.path or _METRICS_PATH) if config.enable else None
+    path = config.path or _METRICS_PATH
+    if not path.startswith("/") or "?" in path:
+        raise invalid_argument(f"The path of prometheus_config is '{path}': it must begin with a slash and have no '?'")
+    return path if config.enable else None

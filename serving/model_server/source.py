@@ -16,6 +16,18 @@ _REPEAT_SECONDS = 60.0
 _MODEL_FILES = {"model.keras", "task.json", "albert_config.json", "config.json", "model.safetensors"}
 
 Aspire = Callable[[str, Mapping[int, str]], None]
+# What was logged within the last _REPEAT_SECONDS, and when.
+_logged: dict[str, float] = {}
+
+
+def _complain(level: int, message: str) -> None:
+    """Logs a message once a minute: what a poll finds, the next one will find again."""
+    now = time.monotonic()
+    for old in [one for one, when in _logged.items() if now - when >= _REPEAT_SECONDS]:
+        del _logged[old]
+    if message not in _logged:
+        _logged[message] = now
+        _LOG.log(level, "%s", message)
 
 
 def list_versions(base_path: str) -> dict[int, str]:
@@ -25,7 +37,7 @@ def list_versions(base_path: str) -> dict[int, str]:
         if not re.fullmatch(r"\d+", child.name, re.ASCII) or int(child.name) > _INT64_MAX:
             continue
         if int(child.name) in versions:
-            _LOG.warning("Duplicate version directories under %s: %s wins", base_path, child.name)
+            _complain(logging.WARNING, f"Duplicate version directories under {base_path}: {child.name} wins")
         versions[int(child.name)] = str(child)
     return versions
 
@@ -37,8 +49,10 @@ def aspired_versions(model: model_server_config_pb2.ModelConfig) -> dict[int, st
     choice = policy.WhichOneof("policy_choice")
     if choice == "specific":
         for missing in sorted(set(policy.specific.versions) - set(versions)):
-            _LOG.warning(
-                "Version %d of servable %s, which was requested as specific, was not found", missing, model.name
+            _complain(
+                logging.WARNING,
+                f"Version {missing} of servable {model.name}, which was requested as specific, was not found under "
+                f"{model.base_path}",
             )
         aspired = set(policy.specific.versions) & set(versions)
     elif choice == "all":
@@ -57,8 +71,6 @@ class StoragePathSource:
         self._aspire = aspire
         self._wait = poll_wait_seconds
         self._models: dict[str, model_server_config_pb2.ModelConfig] = {}
-        # By model, what was last logged about it, and when.
-        self._complaints: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._poll_for_ever, name="file-system-poll", daemon=True)
@@ -94,9 +106,8 @@ class StoragePathSource:
                 versions = aspired_versions(model)
             except OSError as error:
                 # What is loaded goes on serving: a share that is away for a moment must not unload a model.
-                self._complain(
+                _complain(
                     logging.ERROR,
-                    name,
                     "FileSystemStoragePathSource: could not find base path "
                     f"{model.base_path} for servable {name}: {error.strerror}",
                 )
@@ -107,16 +118,8 @@ class StoragePathSource:
                 continue
             if not versions:
                 message = f"No versions of servable {name} found under base path {model.base_path}."
-                self._complain(logging.WARNING, name, f"{message} {_advice(model.base_path)}")
+                _complain(logging.WARNING, f"{message} {_advice(model.base_path)}")
             self._aspire(name, versions)
-
-    def _complain(self, level: int, name: str, message: str) -> None:
-        """Logs a message about a model when it changes, then once a minute."""
-        said, when = self._complaints.get(name, ("", 0.0))
-        now = time.monotonic()
-        if message != said or now - when >= _REPEAT_SECONDS:
-            _LOG.log(level, "%s", message)
-            self._complaints[name] = (message, now)
 
 
 def _advice(base_path: str) -> str:

@@ -87,9 +87,8 @@ def to_numpy(tensor: TensorProto, bfloat16: np.dtype | type = np.uint16) -> np.n
         return _filled(_listed_values(tensor, dtype), count).reshape(shape)
     if len(tensor.tensor_content) != count * dtype.itemsize:
         raise ValueError("tensor_content has the wrong size")
-    if dtype.kind == "b":
-        # In C++ a bool byte other than 0 and 1 is undefined behaviour.
-        return (np.frombuffer(tensor.tensor_content, np.uint8) != 0).reshape(shape)
+    if dtype.kind == "b" and np.frombuffer(tensor.tensor_content, np.uint8).max() > 1:
+        raise ValueError("tensor_content holds bytes that are no bools")
     return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
 
 
@@ -156,7 +155,9 @@ def _packed_strings(content: bytes, count: int) -> list[bytes]:
 def _filled(values: np.ndarray, count: int) -> np.ndarray:
     if len(values) >= count:
         return values[:count]
-    array = np.full(count, values[-1] if len(values) else (b"" if values.dtype.hasobject else 0), values.dtype)
+    # A list, not a value: numpy would make a fixed-width string of bytes, without their trailing zero bytes.
+    last = values[-1:] if len(values) else [b"" if values.dtype.hasobject else 0]
+    array = np.full(count, last, values.dtype)
     array[: len(values)] = values
     return array
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from serving.client import messages
 from serving.client.messages import Signature, TensorSpec
+from serving.wire import protos
 from tfrecords.base.errors import UserError
 
 DTYPES = {"int32": 3, "int64": 9, "float32": 1}
@@ -97,6 +98,15 @@ def test_batches_and_back_is_the_identity(rows, size):
 def test_rows_of_like_length_travel_together():
     numbers = list(messages.batches([9, 1, 8, 2], 2))
     assert [sorted(batch.tolist()) for batch in numbers] == [[1, 3], [0, 2]]
+
+
+@pytest.mark.parametrize("size", [-1, 2**40])
+def test_an_output_that_is_no_tensor_is_named(size):
+    response = protos.PredictResponse()
+    response.outputs["value"].dtype = 1
+    response.outputs["value"].tensor_shape.dim.add(size=size)
+    with pytest.raises(UserError, match="the server's output 'value' cannot be read: "):
+        messages.read_prediction(response)
 
 
 def test_an_output_that_is_not_a_row_each_cannot_be_joined():

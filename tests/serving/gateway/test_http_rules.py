@@ -83,6 +83,7 @@ def test_bodies_are_inflated_in_pieces_of_any_size():
 @pytest.mark.parametrize(
     ("coding", "body", "status", "message"),
     [
+        (b"\xff", BODY, 415, "Content-Encoding '?' is not known"),
         ("br", BODY, 415, "Content-Encoding 'br' is not known; send gzip, deflate, or the body as it is"),
         ("gzip, br", BODY, 415, "'gzip, br' is not known"),
         ("gzip", BODY, 400, "the compressed body cannot be read"),

@@ -131,6 +131,13 @@ def test_docs_has_the_routes_of_its_models_at_their_address(fake_server, gateway
     assert "http:" not in page.replace(base, ""), "it loads something from elsewhere"
 
 
+@pytest.mark.parametrize("host", [b"{x}", b"{0.__class__}", b"\xff", b"<b>"])
+def test_docs_take_any_name_of_their_host_as_text(shared_gateway, host):
+    answer = shared_gateway("classifier").http.get("/docs", headers={"Host": host})
+    assert answer.status_code == 200
+    assert f"http://{html.escape(host.decode(errors='replace'))}/predict" in answer.text.replace("?/", "\ufffd/")
+
+
 @pytest.mark.parametrize("path", ["/sentence_order", "/fill_mask", "/embed_sparse", "/answer"])
 def test_answers_are_sorted_whatever_the_order_of_the_model(shared_gateway, path):
     (route,) = (route for route in ROUTES if route.path == path)

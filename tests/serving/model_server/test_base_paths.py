@@ -1,11 +1,15 @@
-"""A folder that holds no versions is explained, once and not every second."""
+"""What is wrong with a base path is explained, once and not every second; what is no version fails in one line."""
 
 import logging
+import os
 
 import pytest
+from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from serving.model_server import source
+from serving.model_server.servable import SavedModel
+from serving.model_server.status import StatusError
 
 
 @pytest.mark.parametrize(
@@ -32,3 +36,43 @@ def test_a_folder_without_versions_is_explained_once(tmp_path, caplog, monkeypat
     tmp_path.rmdir()
     watched.configure({"m": ModelConfig(name="m", base_path=str(tmp_path))})
     assert "could not find base path" in caplog.text and caplog.records[-1].levelno == logging.ERROR
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"), [("all {}", "Duplicate version directories"), ("specific { versions: 9 }", "Version 9 of")]
+)
+def test_what_every_poll_finds_is_logged_once(tmp_path, caplog, policy, message):
+    for name in ("7", "007"):
+        (tmp_path / name).mkdir()
+    text = f'name: "m" base_path: "{tmp_path}" model_version_policy {{ {policy} }}'
+    for _ in range(3):
+        source.aspired_versions(text_format.Parse(text, ModelConfig()))
+    assert caplog.text.count(message) == 1
+
+
+def _pipe(version):
+    version.mkdir()
+    os.mkfifo(version / "saved_model.pb")
+
+
+def _device(version):
+    version.mkdir()
+    (version / "saved_model.pb").symlink_to("/dev/zero")
+
+
+def _circle(version):
+    version.symlink_to("2")
+    (version.parent / "2").symlink_to("1")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda version: version.symlink_to("1"), _circle, lambda version: version.write_text("x"), _pipe, _device],
+    ids=["link to itself", "links in a circle", "file", "pipe", "device"],
+)
+def test_what_is_no_version_is_found_and_fails_in_one_line(tmp_path, make):
+    make(tmp_path / "1")
+    path = source.list_versions(str(tmp_path))[1]
+    with pytest.raises(StatusError, match="NOT_FOUND: Could not find SavedModel") as failed:
+        SavedModel(path)
+    assert "\n" not in str(failed.value)

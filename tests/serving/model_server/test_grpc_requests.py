@@ -75,11 +75,20 @@ PREDICT = {
     r'tensor_content: "\001\002abc" } }': zoo("string")
     + 'outputs { key: "y" value { dtype: DT_STRING tensor_shape { dim { size: 2 } dim { size: 1 } } '
     'string_val: ["a", "bc"] } }',
-    # Any byte but 0 is true.
     of("bool", "zoo")
-    + r'inputs { key: "x" value { dtype: DT_BOOL tensor_shape { dim { size: 3 } } tensor_content: "\000\001\005" } }':
+    + r'inputs { key: "x" value { dtype: DT_BOOL tensor_shape { dim { size: 3 } } tensor_content: "\000\001\001" } }':
     zoo("bool") + 'outputs { key: "y" value { dtype: DT_BOOL tensor_shape { dim { size: 3 } } '
     "bool_val: [false, true, true] } }",
+    # TensorFlow reads no other bytes as bools.
+    of("bool", "zoo") + r'inputs { key: "x" value { dtype: DT_BOOL tensor_shape {} tensor_content: "\005" } }':
+    "INVALID_ARGUMENT: tensor parsing error: x",
+    # The last value fills the shape, with its zero bytes; so does one without dimensions come back.
+    of("string", "zoo") + r'inputs { key: "x" value { dtype: DT_STRING tensor_shape { dim { size: 2 } } '
+    r'string_val: "a\000" } }': zoo("string")
+    + r'outputs { key: "y" value { dtype: DT_STRING tensor_shape { dim { size: 2 } } '
+    r'string_val: ["a\000", "a\000"] } }',
+    of("string", "zoo") + r'inputs { key: "x" value { dtype: DT_STRING tensor_shape {} string_val: "a\000" } }':
+    zoo("string") + r'outputs { key: "y" value { dtype: DT_STRING tensor_shape {} string_val: "a\000" } }',
     "": "INVALID_ARGUMENT: Missing ModelSpec",
     "model_spec {}": "INVALID_ARGUMENT: ModelSpec has no name specified.",
     NOBODY: "NOT_FOUND: Servable not found for request: Latest(nobody)",

@@ -41,6 +41,10 @@ PREDICT = {
     '{"inputs": ' + 300 * "[" + "1" + 300 * "]" + "}": "400 tensor parsing error: x",
     "[1]": "400 JSON Value: [\n    1\n] Is not object",
     "{}": "400 Missing 'inputs' or 'instances' key",
+    # TF Serving takes the first, and Python's readers the last.
+    '{"inputs": 2.0, "inputs": 3.0}': "400 JSON Parse error: an object has the name 'inputs' twice; give it once",
+    '{"instances": [{"x": 2, "x": 3}]}': "400 JSON Parse error: an object has the name 'x' twice; give it once",
+    '{"inputs": 2.0, "inputs": 3.0} trailing': "400 JSON Parse error: an object has the name 'inputs' twice; ...",
     '{"instances": [1], "inputs": [1]}': '400 JSON Value: {\n    "instances": [\n        1\n    ],\n    "inputs": [\n'
     "        1\n    ]\n} Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist ",
     '{"instances": []}': "400 JSON Value: {\n    \"instances\": []\n} No values in 'instances' array",
@@ -67,7 +71,9 @@ VALUES = {
         "[1e39, -1e39, 1e-50, NaN, Infinity, -Infinity, 123456789]":
         "[Infinity, -Infinity, 0.0, NaN, Infinity, -Infinity, 1.23456792e+08]",
         "[Inf, -Inf,-NaN, NaN]": "[Infinity, -Infinity, NaN, NaN]",
-        "[1" + 400 * "0" + "]": "[Infinity]",
+        "[1" + 400 * "0" + "]": "400 JSON Value: 1...",
+        "[1e400]": "400 JSON Parse error: Number too big to be stored in double.",
+        "[-1e400, NaN]": "400 JSON Parse error: Number too big to be stored in double.",
         '["a"]': '400 JSON Value: "a" Type: String is not of expected type: float',
         "[true]": "400 JSON Value: true Type: True is not of expected type: float",
         "[null]": "400 JSON Value: null Type: Null is not of expected type: float",
@@ -100,6 +106,7 @@ VALUES = {
     },
     "string": {
         '["a", "ü", ""]': '["a", "ü", ""]',
+        r'"a\u0000"': r'"a\u0000"',
         r'["\ud83d\ude00", "\\ud800"]': r'["\ud83d\ude00", "\\ud800"]',
         "[1]": "400 JSON Value: 1 Type: Number is not of expected type: string",
         '[{"b64": "?"}]': "400 Unable to base64 decode",

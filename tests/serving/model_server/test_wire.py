@@ -129,6 +129,13 @@ def test_metrics_have_a_path_of_their_own_unless_it_is_named(start_server, tmp_p
     assert running.http("GET", "/monitoring/prometheus/metrics")[0] == 200
 
 
+@pytest.mark.parametrize("path", ["metrics", "/metrics?x"])
+def test_a_path_of_metrics_that_no_request_has_is_refused(start_server, tmp_path, path):
+    (tmp_path / "monitoring").write_text(f'prometheus_config {{ enable: true path: "{path}" }}')
+    with pytest.raises(StatusError, match="it must begin with a slash"):
+        start_server(monitoring_config_file=tmp_path / "monitoring")
+
+
 def test_invented_model_names_make_no_series(server, counted):
     """1,000 names of 1 MB each were kept for good, and 10,000 hid the real model."""
     before = counted("request_count", model_name="", status="NOT_FOUND")

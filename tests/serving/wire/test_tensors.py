@@ -70,6 +70,21 @@ def test_strings_are_utf8_bytes_of_any_shape_and_keep_zero_bytes():
     assert read.ravel().tolist() == ["é".encode(), b"a\0", b"", b"z"]
 
 
+def test_a_repeated_string_keeps_its_zero_bytes():
+    tensor = TensorProto(dtype=7, string_val=[b"a\0"])
+    tensor.tensor_shape.dim.add(size=2)
+    assert tensors.read_tensor(tensor).tolist() == [b"a\0", b"a\0"]
+
+
+def test_bytes_that_are_no_bools_are_refused(tf):
+    tensor = TensorProto(dtype=10, tensor_content=b"\1\2")
+    tensor.tensor_shape.dim.add(size=2)
+    with pytest.raises(ValueError, match="no bools"):
+        tensors.read_tensor(tensor)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.io.parse_tensor(tensor.SerializeToString(), tf.bool)
+
+
 def test_python_numbers_become_float32_and_int64():
     assert tensors.read_tensor(filled([0.5, 1.5])).dtype == np.float32
     assert tensors.read_tensor(filled([1, 2])).dtype == np.int64
