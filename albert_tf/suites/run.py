@@ -9,7 +9,7 @@ import numpy as np
 from albert_tf.index import identity
 from albert_tf.loading import load
 from albert_tf.suites.scores import measure
-from albert_tf.suites.sets import EmbeddingSet
+from albert_tf.suites.sets import EmbeddingSet, Ranking
 from albert_tf.training.pictures import draw_bars
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -55,7 +55,7 @@ def evaluate_embeddings(
         digests = [files.sha256(file) for file in data.files]
         key = hashlib.sha256(" ".join([model, *digests]).encode()).hexdigest()
         if known.get(data.name, {}).get("key") != key:
-            print(f"{data.name}: {data.kind}", flush=True)
+            print(f"{data.name}: {data.kind}{_counted(data)}", flush=True)
             known[data.name] = {"key": key, "figures": measure(data, _Embedder(loaded, batch_size))}
         report["sets"][data.name] = known[data.name]
         files.write_json(place, report | {"sets": known})
@@ -65,6 +65,12 @@ def evaluate_embeddings(
     for name in ("embeddings.json", "embeddings.png"):
         print(f"wrote {folder / name}")
     return report
+
+
+def _counted(data: EmbeddingSet) -> str:
+    if not isinstance(data, Ranking):
+        return ""
+    return f", {len(data.judgements):,} of {len(data.queries):,} queries can be judged"
 
 
 def _known(place: Path, model: str) -> dict[str, Any]:

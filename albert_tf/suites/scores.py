@@ -66,6 +66,8 @@ def _pairs(data: PairSet, model: Embedder) -> dict[str, Any]:
     parts = {
         name: float(stats.spearmanr(*both).statistic)
         for name, *both in zip(data.parts, np.split(scores, ends), np.split(data.labels, ends))
+        # A correlation needs different numbers.
+        if all(len(set(numbers)) > 1 for numbers in both)
     }
     return {
         "spearman": float(stats.spearmanr(scores, data.labels).statistic),
@@ -97,11 +99,19 @@ def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
                 chosen = [place[name] for name in data.judgements[query]]
             else:
                 chosen = np.argsort(-row, kind="stable")[:_MOST_RANKED].tolist()
-            run[query] = {names[number]: float(row[number]) for number in chosen}
+            run[query] = {
+                names[number]: float(row[number]) for number in chosen if not _is_query(data, query, names[number])
+            }
     measures = _RERANKING if data.kind == "reranking" else _RETRIEVAL
     judge = pytrec_eval.RelevanceEvaluator(data.judgements, {"ndcg_cut.10", "recall.10,100", "map", "recip_rank"})
     found = judge.evaluate(run)
     return {name: np.array([found[query][key] for query in asked]) for name, key in measures.items()}
+
+
+def _is_query(data: Ranking, query: str, passage: str) -> bool:
+    # As ArguAna's, which every model would find first. Other sets merely number queries and passages alike.
+    judged = passage in data.judgements[query]
+    return passage == query and not judged and data.passages[passage].endswith(data.queries[query])
 
 
 def _interval(values: np.ndarray) -> list[float]:

@@ -9,7 +9,7 @@ import gzip
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -127,9 +127,10 @@ def _read_semeval(folder: Path) -> tuple[PairSet, set[str]]:
     for path in paths:
         table = read_table(path, ("score", "first", "second"), published=True)
         # Pairs without a score were never part of the task.
-        scored = [row for row in table.rows if row.values["score"].strip()]
-        rows += _pairs(table, scored, ("first", "second"), number_of, "score")
-        parts[re.sub(_SEMEVAL, "", path.name)] = len(scored)
+        scored = (row for row in table.rows if row.values["score"].strip())
+        part = _pairs(table._replace(rows=scored), ("first", "second"), number_of, "score")
+        rows += part
+        parts[re.sub(_SEMEVAL, "", path.name)] = len(part)
     return _as_pairs(folder.name, paths, rows, "STS", parts), set()
 
 
@@ -138,12 +139,13 @@ def _read_sick(folder: Path) -> tuple[PairSet, set[str]]:
     path = _only(folder, "SICK_test_annotated.txt")
     header = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
     table = read_table(path, header, published=True)
-    lines = [row for row in table.rows if row.line > 1]
-    rows = _pairs(table, lines, header[1:3], number_of, header[3])
+    lines = (row for row in table.rows if row.line > 1)
+    rows = _pairs(table._replace(rows=lines), header[1:3], number_of, header[3])
     return _as_pairs(folder.name, [path], rows, "STS"), known
 
 
-def _pairs(table: Table, rows: Sequence[DataRow], texts: Sequence[str], read: Callable, label: str) -> list[tuple]:
+def _pairs(table: Table, texts: Sequence[str], read: Callable, label: str) -> list[tuple]:
+    rows = table.require((*texts, label)).rows
     return [(*(text_of(table, row, column) for column in texts), read(table, row, label)) for row in rows]
 
 
@@ -177,24 +179,34 @@ def _read_cranfield(folder: Path) -> tuple[Ranking, set[str]]:
 
 def _read_beir(folder: Path) -> tuple[Ranking, set[str]]:
     corpus, asked = (_only(folder, name) for name in ("corpus.jsonl", "queries.jsonl"))
-    passages = {}
+    passages: dict[str, str] = {}
+    queries: dict[str, str] = {}
+    judgements: dict[str, dict[str, int]] = {}
     table = read_table(corpus)
     for row in table.require(["_id", "text"]).rows:
         title = str(row.values.get("title") or "")
-        passages[_name(row, "_id")] = f"{title} {text_of(table, row, 'text', takes_empty=True)}".strip()
+        text = f"{title} {text_of(table, row, 'text', takes_empty=True)}".strip()
+        _add(table, row, passages, row.values["_id"], text)
     table = read_table(asked)
-    queries = {_name(row, "_id"): text_of(table, row, "text") for row in table.require(["_id", "text"]).rows}
-    path = _only(folder / "qrels", "test.tsv")
-    judgements: dict[str, dict[str, int]] = {}
+    for row in table.require(["_id", "text"]).rows:
+        _add(table, row, queries, row.values["_id"], text_of(table, row, "text"))
+    stems = ("test", *OWN_STEMS["dev"])
+    there = next((stem for stem in stems if any((folder / "qrels").glob(f"{stem}.tsv*"))), "test")
+    path = _only(folder / "qrels", f"{there}.tsv")
     table = read_table(path)
     for row in table.require(["query-id", "corpus-id", "score"]).rows:
-        relevance = int(number_of(table, row, "score", 0, 1000))
-        judgements.setdefault(_name(row, "query-id"), {})[_name(row, "corpus-id")] = relevance
+        relevance = number_of(table, row, "score", -1000, 1000)
+        if relevance != int(relevance):
+            raise table.wrong(row, f"score {relevance:g} is no whole number")
+        judged = judgements.setdefault(str(row.values["query-id"]), {})
+        # TREC writes -1 for some passages that are irrelevant.
+        _add(table, row, judged, row.values["corpus-id"], max(0, int(relevance)))
     return _ranking(folder.name, [corpus, asked, path], queries, passages, judgements, "retrieval"), {path.parent.name}
 
 
-def _name(row: DataRow, column: str) -> str:
-    return str(row.values[column])
+def _add(table: Table, row: DataRow, found: dict, name: Any, value: Any) -> None:
+    if found.setdefault(str(name), value) != value:
+        raise table.wrong(row, f"'{name}' is there before with another value", "keep one")
 
 
 def _ranking(name, files, queries, passages, judgements, kind) -> Ranking:
@@ -238,9 +250,9 @@ def _read_by_columns(name: str, table: Table, columns: dict[str, str], train: Pa
     if all(pair) and columns["score"] and columns["label"]:
         raise UserError(f"'{path}' has a score and a label, '{columns['score']}' and '{columns['label']}'; keep one")
     if all(pair) and columns["score"]:
-        return _as_pairs(name, [path], _pairs(table, list(table.rows), pair, number_of, columns["score"]), "STS")
+        return _as_pairs(name, [path], _pairs(table, pair, number_of, columns["score"]), "STS")
     if all(pair) and columns["label"]:
-        rows = _pairs(table, list(table.rows), pair, _yes_or_no, columns["label"])
+        rows = _pairs(table, pair, _yes_or_no, columns["label"])
         return _as_pairs(name, [path], rows, "pair classification")
     if columns["query"] and columns["passage"] and columns["label"]:
         return _reranking(name, table, columns)
@@ -261,7 +273,7 @@ def _check_classes(path: Path, rows: Sequence[tuple[str, str]], clusters: bool) 
 
 def _reranking(name: str, table: Table, columns: Mapping[str, str]) -> Ranking:
     texts, judgements = (columns["query"], columns["passage"]), dict[str, dict[str, int]]()
-    for query, passage, label in _pairs(table, list(table.rows), texts, _yes_or_no, columns["label"]):
+    for query, passage, label in _pairs(table, texts, _yes_or_no, columns["label"]):
         judged = judgements.setdefault(query, {})
         judged[passage] = max(label, judged.get(passage, 0))
     passages = {passage: passage for judged in judgements.values() for passage in judged}

@@ -12,9 +12,11 @@ from albert_tf.choices import PAIR_LOSSES
 from albert_tf.tasks.columns import optional_column
 from albert_tf.tasks.data_file import FileOptions, columns_of, some_held_out, text_key
 from albert_tf.tasks.table_files import find_table, own_stems, train_file
+from albert_tf.tasks.table_format import other_separator
 from albert_tf.tasks.tables import DataRow, Table, read_table
 from albert_tf.tasks.values import number_of, text_of
 from tfrecords.base.errors import UserError
+from tfrecords.base.text_files import is_json_lines
 
 _MEND = "say which is meant by --text_column, --second_text_column, --negative_columns, --label_column"
 # The flags of the columns, by their roles.
@@ -34,6 +36,7 @@ class PairData:
     """Tables of pairs whose rows have all been checked.
 
     `columns` are the text columns, the anchor's first. `held_out`, bool [rows], marks the "dev" rows of a single file.
+    `scores` are the lowest and the highest score.
     """
 
     loss: str
@@ -43,6 +46,7 @@ class PairData:
     encoding: str | None = None
     held_out: np.ndarray | None = None
     rows: int = 0
+    scores: tuple[float, ...] = ()
 
     def examples(self, split: str) -> Iterator[PairExample] | None:
         if self.held_out is None:
@@ -60,6 +64,11 @@ class PairData:
 
     def _example(self, table: Table, row: DataRow) -> PairExample:
         texts = tuple(text_of(table, row, column) for column in self.columns)
+        for column, text in zip(self.columns[2:], texts[2:]):
+            if text == texts[1]:
+                raise table.wrong(
+                    row, f"{column} is the {self.columns[1]} too", "give another negative, or remove the row"
+                )
         score = number_of(table, row, self.score) if self.score else None
         return PairExample(texts, score, str(row.line))
 
@@ -67,7 +76,11 @@ class PairData:
         names = [f"'{name}'" for name in self.columns]
         roles = ["anchor", *["positive" if not self.score or len(names) > 2 else "second text"] * (len(names) > 1)]
         parts = [f"{role} {name}" for role, name in zip(roles, names)]
-        parts += [f"negative {name}" for name in names[2:]] + [f"score '{self.score}'"] * bool(self.score)
+        parts += [f"negative {name}" for name in names[2:]]
+        if self.score:
+            low, high = self.scores
+            alike = ", higher for more similar texts" * (self.loss == "cosent")
+            parts.append(f"score '{self.score}' from {low:g} to {high:g}{alike}")
         rows = f"{self.rows:,} rows"
         if self.held_out is not None:
             out = int(self.held_out.sum())
@@ -99,12 +112,27 @@ def open_pairs(settings: Any) -> PairData:
 def _opened(files: tuple, given: tuple, dev_fraction: float, split_seed: int, _state: tuple) -> PairData:
     flags, path = dict(given), files[0][1]
     encoding = flags["encoding"] if dev_fraction or flags["encoding"] else None
-    data = _with_columns(path, read_table(path, encoding=encoding).columns, flags)
+    table = read_table(path, encoding=encoding)
+    names = dict.fromkeys(table.columns)
+    # A later line of JSON may have a negative or a score that the first lacks.
+    for row in table.rows if is_json_lines(path) else ():
+        names |= dict.fromkeys(row.values)
+    data = _with_columns(path, tuple(names), flags)
     data = dataclasses.replace(data, files=dict(files), encoding=encoding)
-    anchors = [text_key(example.texts[:1], split_seed) for example in data.examples("train") or ()]
+    anchors, scores = [], set[float]()
+    for example in data.examples("train") or ():
+        anchors.append(text_key(example.texts[:1], split_seed))
+        scores.update([] if example.score is None else [example.score])
     for split in data.files:
         for _ in data.examples(split) or ():  # Its errors come before any training.
             pass
+    if data.score:
+        data = dataclasses.replace(data, scores=(min(scores), max(scores)))
+    if data.loss == "cosent" and len(scores) == 1:
+        raise UserError(
+            f"'{path}': every pair has the {data.score} {data.scores[0]:g}, of which --loss=cosent learns nothing; "
+            "give different scores, or remove the column if all texts match"
+        )
     if not dev_fraction:
         return dataclasses.replace(data, rows=len(anchors))
     keys, labels = np.array(anchors, np.uint64), [("",)] * len(anchors)
@@ -133,12 +161,15 @@ def _with_columns(path: Path, names: tuple[str, ...], flags: Mapping[str, str]) 
         raise UserError(f"'{path}': the column '{twice[0]}' has two roles; it has {there}; {_MEND}")
     if not anchor or (negatives and not positive):
         role = "positive" if anchor else "anchor"
-        raise UserError(f"'{path}' line 1: no column is the {role}; it has {there}; give --{_FLAGS[role]}=...")
-    _check_loss(path, loss, columns, score, flags)
+        unnamed = other_separator(names) or f"give --{_FLAGS[role]}=..., or put a line of names above the first row"
+        raise UserError(f"'{path}' line 1: no column is the {role}; it has {there}; {unnamed}")
+    _check_loss(path, loss, columns, score, flags, there)
     return PairData(loss, columns, score, {})
 
 
-def _check_loss(path: Path, loss: str, columns: Sequence[str], score: str, flags: Mapping[str, str]) -> None:
+def _check_loss(
+    path: Path, loss: str, columns: Sequence[str], score: str, flags: Mapping[str, str], there: str
+) -> None:
     rule, documents, teacher = PAIR_LOSSES[loss], len(columns) - 1, flags["teacher"]
     asks = f"'{path}': --loss={loss}"
     if documents < rule.documents:
@@ -146,7 +177,7 @@ def _check_loss(path: Path, loss: str, columns: Sequence[str], score: str, flags
         flag = (
             "--second_text_column=..." if not documents else "--negative_columns=..., or write them by mine_negatives"
         )
-        raise UserError(f"{asks} needs a column of {missing}; the texts are in {', '.join(columns)}; give {flag}")
+        raise UserError(f"{asks} needs a column of {missing}; it has {there}; give {flag}")
     if rule.most and documents > rule.most:
         raise UserError(f"{asks} reads pairs, and {', '.join(columns[2:])} has negatives; remove that column")
     reads_score = loss == "cosent" or (loss == "margin_mse" and not teacher)

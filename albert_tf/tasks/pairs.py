@@ -9,6 +9,7 @@ import numpy as np
 
 from albert_tf.answers import unit
 from albert_tf.checkpoints.sentence_folders import prompt_name_of
+from albert_tf.index import identity
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.loading import load
 from albert_tf.models.early_exit import LearnedExit
@@ -169,17 +170,29 @@ class PairsTask(StreamedTask):
         if isinstance(model, AlbertSentenceEmbedder):
             config = model.get_config()
             head = {name: config[name] for name in ("pooling", "normalize", "projections") if name in config}
+        kept = {name: task[name] for name in ("default_prompt_name", "similarity_fn_name") if name in task}
         if self.teacher is not None and self.loss.name == "mse":
             head = self._towards(self.teacher.embedder, head, getattr(model, "encoder", model))
+            # It may ask an index of the teacher's vectors, so that it compares as the teacher does.
+            kept["similarity_fn_name"] = self.teacher.task.get("similarity_fn_name", "cosine")
+            kept["distilled_from"] = identity(self.teacher)
+        if self.loss.name == "margin_mse" and self.teacher is None and head.get("normalize", True):
+            self._check_margins()
         prompts = dict(task.get("prompts", {}))
         for role, given in (("query", self.query_prompt), ("document", self.document_prompt)):
             name = prompt_name_of(prompts, role) or role
             own = prompts.get(name, prompts.get(task.get("default_prompt_name", ""), ""))
             if given is not None and given != own:
                 prompts[name] = given
-        kept = {name: task[name] for name in ("default_prompt_name", "similarity_fn_name") if name in task}
         defaults = dataclasses.replace(DEFAULTS, max_seq_length=task.get("max_seq_length", DEFAULTS.max_seq_length))
         return dataclasses.replace(self, head=head, prompts=prompts, kept=kept, defaults=defaults)
+
+    def _check_margins(self) -> None:
+        if farthest := next((margin for margin in self.data.scores if abs(margin) > 2), 0.0):
+            raise UserError(
+                f"the column '{self.data.score}' has a margin of {farthest:g}, but those of the model's vectors, which "
+                "have length 1, are from -2 to 2; scale the column"
+            )
 
     def _towards(self, teacher: AlbertSentenceEmbedder, head: dict[str, Any], encoder: Any) -> dict[str, Any]:
         layers = list(head.get("projections", ()))
@@ -200,7 +213,7 @@ class PairsTask(StreamedTask):
         names = [prompt_name_of(self.prompts, role) or self.kept.get("default_prompt_name") for role in ROLES]
         prompts = tuple(self.prompts.get(name, "") for name in names)
         rows = pair_rows(tokenizer, columns, max_seq_length, prompts)
-        if not training:
+        if not training and self.loss.name != "mse":
             return rows
         targets = self._targets(examples)
         keys = keys_of(examples) if self.loss.name == "multiple_negatives_ranking" else None
@@ -235,7 +248,9 @@ class PairsTask(StreamedTask):
         if self.main_metric == "spearman":
             return {"spearman": spearman(_cosines(vectors), np.array([example.score for example in examples]))}
         if self.main_metric == "cosine":
-            return {"cosine": float(np.mean(np.sum(vectors * unit(self._taught(examples)), axis=-1)))}
+            return {
+                "cosine": float(np.mean(np.sum(vectors * unit(rows.values[TARGETS].reshape(vectors.shape)), axis=-1)))
+            }
         ranks = ranks_of(vectors, keys_of(examples))
         return {"mrr": float(np.mean(1 / ranks)), "accuracy": float(np.mean(ranks == 1))}
 
@@ -272,7 +287,7 @@ def pairs_task(settings: FinetuningSettings) -> PairsTask:
 def _encoded(encode: Callable[..., np.ndarray], texts: Sequence[str]) -> np.ndarray:
     different = list(dict.fromkeys(texts))
     places = {text: number for number, text in enumerate(different)}
-    return encode(different, normalize=False)[[places[text] for text in texts]]
+    return encode(different, normalize=False, show_progress=True)[[places[text] for text in texts]]
 
 
 def ranks_of(vectors: np.ndarray, keys: np.ndarray) -> np.ndarray:

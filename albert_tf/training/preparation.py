@@ -12,6 +12,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.checkpoints.variables import encoder_of
+from albert_tf.choices import PAIR_LOSSES
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.encoder import AlbertEncoder
 from albert_tf.tasks.registry import create_task
@@ -213,6 +214,12 @@ def _count_steps(settings: FinetuningSettings, own: Hyperparameters, rows: Featu
     parts = settings.gradient_accumulation_steps
     if min(settings.train_batch_size, len(rows)) % parts:
         raise UserError(f"{len(rows)} rows make one batch, no multiple of --gradient_accumulation_steps={parts}")
+    compares = bool(settings.loss) and PAIR_LOSSES[settings.loss].compares
+    if compares and min(settings.train_batch_size, len(rows)) == 1:
+        raise UserError(
+            f"--loss={settings.loss} compares the rows of a batch, which is 1 row of {len(rows)} with "
+            f"--train_batch_size={settings.train_batch_size}; give 2 or more"
+        )
     an_epoch = batches_per_epoch(rows, settings.train_batch_size)
     epochs = settings.num_train_epochs or (0 if settings.num_train_steps else own.num_train_epochs)
     steps = max(1, round(epochs * an_epoch)) if epochs else settings.num_train_steps or own.num_train_steps

@@ -91,6 +91,7 @@ REFUSALS = """
 {"test.csv": "x,y\\na,b\\n"} => the columns 'x', 'y' are those of no set
 {"rows.csv": "x,y\\na,b\\n"} => holds no test or dev table; it holds rows.csv
 {"README.md": ""} => holds no data set
+{"test.jsonl": "{\\"text\\": \\"a\\", \\"query\\": \\"b\\", \\"label\\": 1}\\n{\\"text\\": \\"a\\"}"} => no query, l
 {"corpus.jsonl": "{}"} => holds no queries.jsonl
 {"cranqrel.trec.txt": "1 0 1 1"} => holds no cran.all.1400.xml
 """
@@ -102,6 +103,18 @@ def test_what_is_no_set_is_named(tmp_path, line):
     for name, content in json.loads(contents).items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=said):
+        find_sets(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "rows, said",
+    [("1\ta\t0.5", "score 0.5 is no whole number"), ("1\ta\t1\n1\ta\t0", "line 3: 'a' is there before with another")],
+)
+def test_a_doubtful_judgement_is_named(tmp_path, rows, said):
+    corpus = '{"_id": "a", "text": "x"}\n'
+    judged = f"query-id\tcorpus-id\tscore\n{rows}\n"
+    written(tmp_path, corpus__jsonl=corpus, queries__jsonl=corpus.replace("a", "1", 1), qrels_IN_test__tsv=judged)
     with pytest.raises(UserError, match=said):
         find_sets(str(tmp_path))
 
@@ -129,7 +142,8 @@ def measure():
 
 def test_pairs_are_scored_over_all_parts(tmp_path, measure):
     rows = "5\ta\ta\n1\ta\tz\n3\ta\tk\n"
-    (data,) = find_sets(str(written(tmp_path, x__test__tsv=rows, y__test__tsv="2\ta\tb\n1\ta\tz\n")))
+    others = {"y__test__tsv": "2\ta\tb\n1\ta\tz\n", "unscored__test__tsv": "\ta\tb\n"}
+    (data,) = find_sets(str(written(tmp_path, x__test__tsv=rows, **others)))
     found = measure(data, model := Letters())["STS"]
     scores = [np.cos((ord(b) - ord("a")) / 20) for b in "azkbz"]
     assert found["spearman"] == pytest.approx(stats.spearmanr(scores, [5, 1, 3, 2, 1]).statistic)
@@ -155,6 +169,19 @@ def test_passages_are_ranked(tmp_path, measure):
     found = measure(data, Letters())["retrieval"]
     assert found["ndcg@10"] == pytest.approx((1 / np.log2(3)) / (1 + 1 / np.log2(3)))
     assert (found["recall@10"], found["recall@100"]) == (0.5, 1) and found["map"] == pytest.approx((1 / 2 + 2 / 14) / 2)
+
+
+@pytest.mark.parametrize("text, rank", [("z", 1), ("y", 2)])
+def test_a_query_among_the_passages_is_not_found(tmp_path, measure, text, rank):
+    """ArguAna's queries are passages; a passage that only has the query's id is found like any other."""
+    corpus = '{"_id": "a", "text": "a"}\n{"_id": "b", "text": "b"}\n'
+    written(
+        tmp_path, corpus__jsonl=corpus + json.dumps({"_id": "1", "title": "z", "text": text}) + "\n",
+        queries__jsonl='{"_id": "1", "text": "z"}', qrels_IN_dev__tsv="query-id\tcorpus-id\tscore\n1\ta\t-1\n1\tb\t1\n",
+    )  # fmt: skip
+    (data,) = find_sets(str(tmp_path))
+    assert data.judgements == {"1": {"a": 0, "b": 1}}
+    assert measure(data, Letters())["retrieval"]["map"] == pytest.approx(1 / rank)
 
 
 def test_classes_are_learned_and_found_again(tmp_path, measure):

@@ -10,6 +10,7 @@
 
 import dataclasses
 import difflib
+import math
 import operator
 import types
 import typing
@@ -78,6 +79,8 @@ class CheckedSettings:
                 raise UserError(f"--{flag_name(field)}={value} is unknown; choose one of {known}")
             if value not in field.metadata["also"]:
                 self._check_bounds(field, value)
+            if value in (math.inf, -math.inf):
+                raise UserError(f"--{flag_name(field)}={value} is no finite number; give one")
 
     def _check_bounds(self, field: dataclasses.Field, value: Any) -> None:
         bounds = {name: bound for name, bound in field.metadata["bounds"].items() if bound is not None}

@@ -58,10 +58,10 @@ def write(text, name="a.csv"):
 FOUND = """
 anchor,positive | => anchor 'anchor', positive 'positive'; 9 rows .*, 1 held out .*; loss multiple_negatives
 Question,x,Answer | => anchor 'Question', positive 'Answer';
-sentence1,sentence2,score | => anchor 'sentence1', second text 'sentence2', score 'score'; .* loss cosent
+sentence1,sentence2,score | => 'sentence2', score 'score' from 2 to 92, higher for more similar texts; .* loss cosent
 query,passage,negative_1,negative_2 | => negative 'negative_1', negative 'negative_2'; .* loss multiple_neg
 query,passage,bad | --loss=triplet --negative_columns=bad => positive 'passage', negative 'bad'; .* loss triplet
-query,passage,negative,label | --loss=margin_mse => negative 'negative', score 'label'; .* loss margin_mse
+query,passage,negative,label | --loss=margin_mse => negative 'negative', score 'label' from 3 to 93; .* loss margin_mse
 text,other | --teacher=start => anchor 'text'; .* loss mse
 a,b | --text_column=b --second_text_column=a --dev_fraction=0 => anchor 'b', positive 'a'; 10 rows, none held out
 """
@@ -80,8 +80,9 @@ def test_columns_and_loss_are_found(settings, line):
 
 # What a.csv holds, flags, and the sentence.
 REFUSED = r"""
-x,y\na,b\n | => 'a.csv' line 1: no column is the anchor; it has 'x', 'y'; give --text_column=
-anchor,y\na,b\n | => --loss=multiple_negatives_ranking needs a column of a positive; .* give --second_text_column=
+x,y\na,b\n | => 'a.csv' line 1: no column is the anchor; it has 'x', 'y'; give --text_column=..., or put a line of names
+anchor^positive\na^b\n | => no column is the anchor; .* if '\^' separates its columns, write commas
+anchor,y\na,b\n | => loss=multiple_negatives_ranking needs a column of a positive; it has .* give --second_text_column=
 anchor,negative\na,b\n | => no column is the positive; .* give --second_text_column=
 query,answer,passage\na,b,c\n | => 'answer' and 'passage' may each be the positive; give --second_text_column=
 anchor,positive\na,b\n | --loss=triplet => --loss=triplet needs a column of a negative; .*mine_negatives
@@ -91,6 +92,8 @@ anchor,positive,negative\na,b,c\n | --loss=margin_mse => needs a column of margi
 anchor,positive,negative,score\na,b,c,1\n | => --loss=cosent reads pairs, and negative has negatives; remove that column
 anchor,positive,label\na,b,1\n | --loss=multiple_negatives_ranking => does not read the scores of column 'label'
 anchor,positive\na,b\n | --teacher=start --loss=multiple_negatives_ranking => learns from the rows alone; leave out
+anchor,positive,negative\na,b,c\nd,e,e\n | => 'a.csv' line 3: negative is the positive too; give another negative
+sentence1,sentence2,score\na,b,3\nc,d,3\n | => every pair has the score 3, of which --loss=cosent learns nothing
 anchor,positive\na,\n | => 'a.csv' line 2: positive is empty; fill it or remove the row
 sentence1,sentence2,score\na,b,much\n | => 'a.csv' line 2: score 'much' is not a number
 anchor,positive\na,b\n | --negative_columns=positive => the column 'positive' has two roles
@@ -112,6 +115,12 @@ def test_what_no_pairs_are_is_refused_before_tensorflow(settings, line):
     write(content.replace("\\n", "\n"))
     with pytest.raises(UserError, match=said):
         checked(changed(settings, flags))
+
+
+def test_a_later_line_with_more_columns_is_named(settings):
+    Path("a.jsonl").write_text('{"anchor": "a", "positive": "b"}\n{"anchor": "c", "positive": "d", "negative": "e"}\n')
+    with pytest.raises(UserError, match="line 1: no column 'negative'"):
+        open_pairs(changed(settings, "--data_file=a.jsonl"))
 
 
 def numbered(count, repeats):
@@ -211,6 +220,23 @@ def test_a_small_model_learns_the_vectors_of_a_wider_one(settings, start, tmp_pa
     cosines = np.sum(loaded.encode(texts) * teacher.encode_query(texts), axis=1)
     assert cosines.mean() > 0.9
     np.testing.assert_allclose(loaded.task["metrics"]["cosine"], cosines.mean(), atol=0.1)
+    index = albert_tf.open_index(teacher.index(texts).save("index"), loaded)
+    assert index.search(texts[0], top=1)[0].score > 0.8
+
+
+UNLEARNABLE = """
+negative,label | --loss=margin_mse => the column 'label' has a margin of 6, but .* are from -2 to 2; scale the column
+negative | --train_batch_size=1 => compares the rows of a batch, which is 1 row of 9 with .*=1; give 2
+"""
+
+
+@pytest.mark.parametrize("line", lines(UNLEARNABLE))
+def test_what_teaches_nothing_is_refused(settings, start, line):
+    given, _, said = line.partition(" => ")
+    columns, _, flags = given.partition(" | ")
+    write(f"anchor,positive,{columns}\n" + "".join(f"{n},one,two{',6' * ('label' in columns)}\n" for n in WORDS))
+    with pytest.raises(UserError, match=said):
+        finetuning.finetune(changed(settings, flags))
 
 
 def test_rows_that_no_batch_takes_are_counted(caplog):

@@ -100,6 +100,7 @@ class Bounded(settings.CheckedSettings):
         ({"share": float("nan")}, "--share=nan must be from 0 to 1"),
         ({"dropout": 1.0}, "--dropout=1.0 must be from 0 to below 1, or -1 for the task's own"),
         ({"rate": 0.0}, "--rate=0.0 must be above 0"),
+        ({"rate": float("inf")}, "--rate=inf is no finite number; give one"),
         ({"few": 101}, "--few=101 must be at most --steps=100"),
         ({"way": "c"}, "--way=c is unknown; choose one of a, b"),
     ],
