@@ -100,6 +100,15 @@ def weights_file(folder: Path) -> Path:
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
+def shards_of(index: Path) -> dict[str, str]:
+    """Returns the name of each tensor's file, which is next to the index whatever path it lists."""
+    places = files.read_object(index).get("weight_map")
+    is_map = isinstance(places, dict) and all(isinstance(name, str) for name in places.values())
+    if not is_map or any(name.endswith(SHARDS) for name in places.values()):
+        raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again")
+    return {tensor: Path(name).name for tensor, name in places.items()}
+
+
 def check_is_here(path: str | os.PathLike) -> None:
     """Raises UserError if `path` does not exist and looks like a hub model's name."""
     if hint := files.download_hint(path):

@@ -37,6 +37,8 @@ FOUND = [
     changed("tokenizers", "wordpiece.json", "tokenizer.json", "added_tokens", 0, "id", to=float("inf")),
     changed("tokenizers", "wordpiece.json", "tokenizer.json", "model", "vocab", "[PAD]", to=2**31),
     changed("tokenizers", "vocab_txt.json", "added_tokens.json", to={"[new]": "tokenizer_config.json"}),
+    changed("tokenizers", "wordpiece.json", "tokenizer.json", to="null"),
+    changed("tokenizers", "bpe.json", "tokenizer.json", "model", "vocab", "a", to=0.5),
     changed("tokenizers", "unigram.json", "tokenizer.json", "model", "vocab", to=[["[CLS]", 0.0, 1]]),
 ]
 
