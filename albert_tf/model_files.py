@@ -121,4 +121,22 @@ def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
     file = (path if path.is_dir() else path.parent) / TASK_FILE
     values = files.read_object(file)
     # keras-hub writes the class of its model into a file of the same name.
-    return None if not values or "class_name" in values else values
+    if not values or "class_name" in values:
+        return None
+    for key, (kind, parts) in _TASK.items():
+        value = values.get(key)
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if value is not None and not (type(value) is kind and all(isinstance(one, parts) for one in inside)):
+            raise UserError(f"'{file}': {key} {value!r} is not as training writes it; mend it, or copy the file again")
+    return values
+
+
+# Of what is read of a task.json: its type, and those of what is in it.
+_TASK: dict[str, tuple[type, tuple[type, ...]]] = {
+    "labels": (list, (str, int, float)),
+    "inputs": (list, (str,)),
+    "max_seq_length": (int, ()),
+    "prompts": (dict, (str,)),
+    "default_prompt_name": (str, ()),
+    "similarity_fn_name": (str, ()),
+}

@@ -23,6 +23,7 @@ import albert_tf
 from albert_tf.checkpoints.formats import load_keras, save_keras
 from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.tensor_files import read_tensors
+from albert_tf.model_files import load_task
 from albert_tf.training.run_folder import History
 from serving.gateway.keys import Keys
 from serving.model_server.configuration import read_text_proto
@@ -235,6 +236,21 @@ def test_values_of_a_configuration(key, tmp_path):
     save_huggingface(KINDS["classifier"](small()), tmp_path)
     files.write_json(tmp_path / "config.json", files.read_json(tmp_path / "config.json") | {key: value})
     refused(load_huggingface, tmp_path, said)
+
+
+OF_TASKS = {
+    "labels": ({"a": 1}, 7, ["a", None]),
+    "inputs": (True, [1]),
+    "max_seq_length": ("x", 1.5),
+    "prompts": ([1],),
+}
+
+
+@pytest.mark.parametrize("key", OF_TASKS)
+def test_values_of_a_task(key, tmp_path):
+    for value in OF_TASKS[key]:
+        files.write_json(tmp_path / "task.json", {"name": "a", key: value})
+        refused(load_task, tmp_path, f"task.json': {key} .* is not as training writes it")
 
 
 def test_an_index_of_weights_that_names_itself(tmp_path):
