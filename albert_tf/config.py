@@ -223,6 +223,9 @@ _CHOICES = {
     "feed_forward": ("mlp", "glu"),
 }
 
+# Every one is listed before weights are read.
+_MOST_STEPS = 4096
+
 
 def _is_set(key: str, value: Any) -> bool:
     asked = next((entry for entry in REGISTRY.values() if entry.keys[0] == key), None)
@@ -240,6 +243,11 @@ def _check(config: AlbertConfig) -> None:
         raise UserError(f"hidden_size {config.hidden_size} is not a multiple of num_attention_heads {heads}")
     if groups > layers:
         raise UserError(f"num_hidden_groups {groups} is over num_hidden_layers {layers}; some groups would never run")
+    if config.num_steps > _MOST_STEPS:
+        raise UserError(
+            f"num_hidden_layers {layers} with inner_group_num {config.inner_group_num} runs {config.num_steps} blocks;"
+            f" at most {_MOST_STEPS} are offered"
+        )
     if config.max_seq_length < 1:
         raise UserError(
             f"position_offset {config.position_offset} leaves no row of max_position_embeddings"

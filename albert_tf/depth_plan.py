@@ -8,7 +8,7 @@ from tfrecords.base.errors import UserError
 if TYPE_CHECKING:
     from albert_tf.config import AlbertConfig
 
-_PART = re.compile(r"([1-9]\d*)(?:x([1-9]\d*)(r?))?")
+_PART = re.compile(r"([1-9]\d{0,8})(?:x([1-9]\d{0,8})(r?))?")
 
 
 class PlanPart(NamedTuple):

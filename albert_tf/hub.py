@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, unknown_names, weights_file
+from albert_tf.model_files import MODEL_FILE, READ, SHARDS, detect, shards_of, unknown_names, weights_file
 from albert_tf.published import MODEL_TYPES
 from tfrecords.base.errors import UserError
 from tfrecords.base.files import read_json
@@ -120,7 +120,7 @@ def _weights(name: str, listed: Sequence[str], inside: str, fetch: Fetch, allow_
         return [f"{inside}{one}" for one in reversed(_KERAS_HUB) if f"{inside}{one}" in listed]
     if not file.endswith(SHARDS):
         return [file]
-    shards = {f"{inside}{Path(shard).name}" for shard in read_json(fetch(file)).get("weight_map", {}).values()}
+    shards = {f"{inside}{shard}" for shard in shards_of(fetch(file)).values()}
     return [*sorted(shards), file]
 
 

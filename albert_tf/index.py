@@ -286,6 +286,10 @@ def open_index(folder: Any, loaded: "Loaded") -> Index:
         with open(folder / _FILES["texts"], encoding="utf-8") as file:
             texts = [json.loads(line) for line in file]
         vectors = np.load(folder / _FILES["vectors"], mmap_mode="r", allow_pickle=False)
+        if vectors.ndim != 2 or vectors.dtype != np.float32 or len(vectors) != len(texts):
+            raise ValueError(f"it has {len(texts)} texts and vectors of {vectors.dtype} {vectors.shape}")
+        if about["vectors"] not in VECTORS or not all(isinstance(text, str) for text in texts):
+            raise ValueError("its description is of another index")
         graph = None
         if about["has_graph"]:
             check_libraries(f"the index '{folder}'", usearch="usearch")

@@ -100,6 +100,15 @@ def weights_file(folder: Path) -> Path:
     return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
+def shards_of(index: Path) -> dict[str, str]:
+    """Returns the name of each tensor's file, which is next to the index whatever path it lists."""
+    places = files.read_object(index).get("weight_map")
+    is_map = isinstance(places, dict) and all(isinstance(name, str) for name in places.values())
+    if not is_map or any(name.endswith(SHARDS) for name in places.values()):
+        raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again")
+    return {tensor: Path(name).name for tensor, name in places.items()}
+
+
 def check_is_here(path: str | os.PathLike) -> None:
     """Raises UserError if `path` does not exist and looks like a hub model's name."""
     if hint := files.download_hint(path):
@@ -112,4 +121,22 @@ def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
     file = (path if path.is_dir() else path.parent) / TASK_FILE
     values = files.read_object(file)
     # keras-hub writes the class of its model into a file of the same name.
-    return None if not values or "class_name" in values else values
+    if not values or "class_name" in values:
+        return None
+    for key, (kind, parts) in _TASK.items():
+        value = values.get(key)
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if value is not None and not (type(value) is kind and all(isinstance(one, parts) for one in inside)):
+            raise UserError(f"'{file}': {key} {value!r} is not as training writes it; mend it, or copy the file again")
+    return values
+
+
+# Of what is read of a task.json: its type, and those of what is in it.
+_TASK: dict[str, tuple[type, tuple[type, ...]]] = {
+    "labels": (list, (str, int, float)),
+    "inputs": (list, (str,)),
+    "max_seq_length": (int, ()),
+    "prompts": (dict, (str,)),
+    "default_prompt_name": (str, ()),
+    "similarity_fn_name": (str, ()),
+}

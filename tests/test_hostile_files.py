@@ -21,11 +21,14 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 import albert_tf
 from albert_tf.checkpoints.formats import load_keras, save_keras
-from albert_tf.checkpoints.huggingface import load_huggingface
+from albert_tf.checkpoints.huggingface import load_huggingface, save_huggingface
 from albert_tf.checkpoints.tensor_files import read_tensors
+from albert_tf.model_files import load_task
+from albert_tf.training.run_folder import History
 from serving.gateway.keys import Keys
 from serving.model_server.configuration import read_text_proto
 from serving.model_server.status import StatusError
+from serving.score.folder import read_records
 from tests.albert_tf.tiny import KINDS, small
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
@@ -120,7 +123,7 @@ KERAS = {
         "names keras.layers.StringLookup",
     ),
     "a function": (with_config(named("builtins", "function") | {"config": "exec"}), "names builtins.function"),
-    "a configuration of a terabyte": (of_sizes, "its configuration asks for 8,000,000,000,384 weights"),
+    "a configuration of a terabyte": (of_sizes, "its configuration asks for 8,000,000,000,912 weights"),
     "a member outside": (lambda members: members.update({"../../evil": b"x"}), r"holds '\.\./\.\./evil'"),
     "a member more": (lambda members: members.update({"assets/x": b"x"}), "holds 'assets/x'"),
     "deep JSON": (lambda members: members.update({"config.json": b"[" * 10**6}), "nested too deeply"),
@@ -211,9 +214,58 @@ def test_a_configuration_that_asks_for_more_than_its_weights(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(
         safetensors({"albert.embeddings.word_embeddings.weight": tensor([2], 0, 8)}, bytes(8))
     )
-    sizes = dict(vocab_size=10**12, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1)
+    sizes = dict(vocab_size=2**31 - 1, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert", "embedding_size": 64} | sizes))
-    refused(load_huggingface, tmp_path, "asks for 64,000,000,004,096 weights and more, its files hold 2")
+    refused(load_huggingface, tmp_path, "asks for 137,438,994,496 weights and more, its files hold 2")
+
+
+OF_CONFIGURATIONS = {
+    "max_position_embeddings": (2**31 - 1, "asks for .* weights and more"),
+    "inner_group_num": (2**30, "runs 2147483648 blocks; at most 4096"),
+    "vocab_size": (10**30, "vocab_size must be at most 2147483647"),
+    "architectures": ({"a": 1}, "architectures must be a list of names"),
+    "id2label": (7, "id2label must hold names by class number, not 7"),
+    "sentence_transformers": ("x", "sentence_transformers must be an object, not 'x'"),
+    "sbert_ce_default_activation_function": ([], r"the activation \[\] of its scores is not known"),
+}
+
+
+@pytest.mark.parametrize("key", OF_CONFIGURATIONS)
+def test_values_of_a_configuration(key, tmp_path):
+    value, said = OF_CONFIGURATIONS[key]
+    save_huggingface(KINDS["classifier"](small()), tmp_path)
+    files.write_json(tmp_path / "config.json", files.read_json(tmp_path / "config.json") | {key: value})
+    refused(load_huggingface, tmp_path, said)
+
+
+OF_TASKS = {
+    "labels": ({"a": 1}, 7, ["a", None]),
+    "inputs": (True, [1]),
+    "max_seq_length": ("x", 1.5),
+    "prompts": ([1],),
+}
+
+
+@pytest.mark.parametrize("key", OF_TASKS)
+def test_values_of_a_task(key, tmp_path):
+    for value in OF_TASKS[key]:
+        files.write_json(tmp_path / "task.json", {"name": "a", key: value})
+        refused(load_task, tmp_path, f"task.json': {key} .* is not as training writes it")
+
+
+def test_an_index_of_weights_that_names_itself(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    files.write_json(path, {"weight_map": {"a": path.name}})
+    refused(read_tensors, path, "does not say which files hold the weights")
+
+
+def test_of_a_tensor_in_two_files_the_listed_one_counts(tmp_path):
+    path = tmp_path / "model.safetensors.index.json"
+    for number in (1, 2):
+        content = safetensors({"a": tensor([1], 0, 4)}, struct.pack("<f", number))
+        (tmp_path / f"{number}.safetensors").write_bytes(content)
+    files.write_json(path, {"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}})
+    assert read_tensors(path)["a"] == 1
 
 
 class Ran:
@@ -267,6 +319,7 @@ TOKENIZERS = {
         "has the id 1,000,000,000,000 but 1 pieces",
     ),
     "no object": ([1], "is not as transformers|is not|no tokenizer"),
+    "a type of several lines": (tokenizer_json(model={"type": "a\nb", "vocab": {}}), r"a\\nb"),
 }
 
 
@@ -322,7 +375,7 @@ def test_settings_and_vocabularies(make, name, tmp_path):
     refused(READERS[name], tmp_path / name, HOSTILE[make])
 
 
-OUTSIDE_NAMES = ("../secret.txt", "/etc/passwd", "a/../../secret.txt", "..", 7, None, "a\0b")
+OUTSIDE_NAMES = ("../secret.txt", "/etc/passwd", "a/../../secret.txt", "..", 7, None, "a\0b", "a\ud800")
 
 
 @pytest.mark.parametrize("name", OUTSIDE_NAMES, ids=repr)
@@ -332,14 +385,17 @@ def test_names_that_leave_their_folder(name, tmp_path):
     folder.mkdir()
     said = "which is no place in its folder"
     description = {"kind": "wordpiece", "vocabulary": name, "lower_case": True, "sha256": ""}
-    files.write_json(folder / "albert_tokenizer.json", description)
+    (folder / "albert_tokenizer.json").write_text(json.dumps(description))
     refused(load_tokenizer, folder, said)
     (folder / "albert_tokenizer.json").unlink()
     file = {"name": name, "examples": 1, "bytes": 1}
     split = {"documents": 1, "examples": 1, "files": [file]}
-    files.write_json(folder / "manifest.json", {"splits": {"train": split, "eval": split}})
+    (folder / "manifest.json").write_text(json.dumps({"splits": {"train": split, "eval": split}}))
     refused(read_folder, folder, said)
-    files.write_json(folder / "modules.json", [{"type": "x.Transformer", "path": name}])
+    (folder / "manifest.json").write_text(json.dumps({"job": {}, "tables": {"a.jsonl": name}}))
+    refused(read_records, folder, said)
+    # A half of a character, which UTF-8 has no bytes for, is an escape.
+    (folder / "modules.json").write_text(json.dumps([{"type": "x.Transformer", "path": name}]))
     said = said if isinstance(name, str) else "is no list of sentence-transformers' modules"
     refused(albert_tf.load, folder, said)
     refused(load_tokenizer, folder, said)
@@ -353,3 +409,14 @@ def test_a_symbolic_link_to_a_file_is_followed_and_a_loop_is_not(tmp_path):
     assert files.read_json(tmp_path / "config.json") == {}
     (tmp_path / "loop.json").symlink_to("loop.json")
     refused(files.read_json, tmp_path / "loop.json", "cannot read .*loop.json': Too many levels of symbolic links")
+
+
+@pytest.mark.parametrize("content", ["step,loss\nx,1\n", "step\n1,2\n", "loss\n1\n", 'step\n"1', "step\n\ud800\n"])
+def test_a_damaged_history(content, tmp_path):
+    (tmp_path / "history.csv").write_bytes(content.encode("utf-8", "surrogatepass"))
+    refused(History, tmp_path, "history.csv' is damaged: .*; remove it")
+
+
+def test_a_message_is_one_line_whatever_it_names():
+    assert str(UserError("a\n\x1b[2J\ud800\u202e é")) == r"a\n\x1b[2J\ud800\u202e é"
+    assert len(str(UserError("x" * 10**6))) < 5000

@@ -170,7 +170,9 @@ def read_folder(folder: Path) -> dict[str, Any]:
     try:
         splits = [manifest["splits"][split] for split in SPLITS]
         whole = all(isinstance(split[key], int) for split in splits for key in ("documents", "examples"))
-        whole &= all({"name", "examples", "bytes"} <= file.keys() for split in splits for file in split["files"])
+        listed = [file for split in splits for file in split["files"]]
+        whole &= all("name" in file and isinstance(file[key], int) for file in listed for key in ("examples", "bytes"))
+        whole &= all(isinstance(manifest.get(key, 0), int) for key in _SAME[:3])
     except (TypeError, KeyError, AttributeError):
         whole = False
     if not whole:

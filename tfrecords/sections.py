@@ -18,6 +18,7 @@ from typing import IO
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import (
     HEAD_BYTES,
+    LONGEST_LINE,
     check_text,
     count_not_utf8,
     encoding_of,
@@ -141,7 +142,7 @@ def read_chunks(section: Section, chunk_bytes: int = 8 << 20) -> Iterator[Chunk]
     with _opened(section.path) as file:
         start, end = _bounds(file, section, chunk_bytes)
         first_line = 1
-        for data in _cut(_clean_blocks(file, section.path, start, end), is_json_lines(section.path), chunk_bytes):
+        for data in _cut(_clean_blocks(file, section.path, start, end), section.path, chunk_bytes):
             chunk = Chunk(section.path, start, first_line, data, count_not_utf8(data))
             if chunk.not_utf8 and (what := encoding_of(data)):
                 line = line_number(chunk, data.count(b"\n", 0, first_not_utf8(data)))
@@ -213,8 +214,8 @@ def _first_begin(file: IO[bytes], offset: int, size: int, pattern: re.Pattern, w
             return size
 
 
-def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterator[bytes]:
-    separator = b"\n" if json_lines else b"\n\n"
+def _cut(blocks: Iterable[bytes], path: str, chunk_bytes: int) -> Iterator[bytes]:
+    separator = b"\n" if is_json_lines(path) else b"\n\n"
     waiting = bytearray()
     for block in blocks:
         waiting += block
@@ -224,6 +225,10 @@ def _cut(blocks: Iterable[bytes], json_lines: bool, chunk_bytes: int) -> Iterato
             end = end if end >= 0 else waiting.rfind(b"\n", 0, chunk_bytes)
             end = end if end >= 0 else waiting.find(b"\n", chunk_bytes)
             if end < 0:
+                if len(waiting) > LONGEST_LINE + chunk_bytes:
+                    raise UserError(
+                        f"corpus file '{path}' has a line longer than {LONGEST_LINE:,}; is a line end missing?"
+                    )
                 break
             end += len(separator) if waiting[end : end + len(separator)] == separator else 1
             data = bytes(memoryview(waiting)[:end])

@@ -5,6 +5,9 @@ from typing import Any, cast
 
 from tfrecords.base.errors import UserError
 
+# Of a tensor's dimensions, which ids count in 32 bits.
+_LARGEST = 2**31 - 1
+
 
 def check_value(
     field: dataclasses.Field,
@@ -14,8 +17,8 @@ def check_value(
 ) -> None:
     """Raises UserError unless a value fits its field: a str, a bool, or a number that is not negative.
 
-    An int whose default is above 0 must be at least 1; a name ending in "_prob" is a probability. `choices` and
-    `limits` are by field name; a limit is (its text, condition).
+    An int fits 32 bits; one whose default is above 0 must be at least 1; a name ending in "_prob" is a probability.
+    `choices` and `limits` are by field name; a limit is (its text, condition).
     """
     name = field.name
     if field.type in (str, bool):
@@ -30,6 +33,8 @@ def check_value(
     least = min(cast(float, field.default), 1)
     if field.type is int and (not isinstance(value, int) or value < least):
         raise UserError(f"{name} must be a whole number of at least {least}, not {value}")
+    if field.type is int and value > _LARGEST:
+        raise UserError(f"{name} must be at most {_LARGEST}, not {value}")
     if name.endswith("_prob") and not 0 <= value < 1:
         raise UserError(f"{name} must be a probability below 1, not {value}")
     if field.type is float and not (value >= 0 and math.isfinite(value)):

@@ -54,6 +54,8 @@ def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[s
             raise UserError(f"'{where}': num_labels is {count}, and the weights have {num_classes} classes")
         # The default names of transformers.
         return [f"LABEL_{number}" for number in range(num_classes)]
+    if not isinstance(named, dict) or not all(isinstance(name, str | int | float) for name in named.values()):
+        raise UserError(f"'{where}': id2label must hold names by class number, not {named!r}")
     if sorted(named, key=str) != sorted(map(str, range(num_classes))):
         raise UserError(
             f"'{where}': id2label names {len(named)} classes ({', '.join(map(str, list(named)[:5]))}), and the weights"

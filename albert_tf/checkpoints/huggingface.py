@@ -84,8 +84,10 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     else:
         _drop_copies(tensors, sources, family)
     if model is None:
-        architecture = (values.get("architectures") or [""])[0]
-        model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", architecture, file)
+        names = values.get("architectures") or [""]
+        if not isinstance(names, list) or not isinstance(names[0], str):
+            raise UserError(f"'{file.parent / 'config.json'}': architectures must be a list of names, not {names!r}")
+        model = build_model(config, sources, tensors, "sop" if family == "albert" else "nsp", names[0], file)
         describe(model, values, file.parent)
     fill(model, sources, tensors, str(file))
     _check_activation(model, family, file.parent)

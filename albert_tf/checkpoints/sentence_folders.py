@@ -94,7 +94,7 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
     length = _read("Transformer", path).get("max_seq_length") if path else None
-    if not isinstance(length, int | float | None) or (length is not None and not length >= 0):
+    if isinstance(length, bool) or not isinstance(length, int | float | None) or not (length is None or length >= 0):
         raise UserError(f"'{path}': max_seq_length must be a number of tokens, not {length!r}")
     if length := length or tokenizer_limit(inside):
         # Tokenizers without a limit say 1e30.
@@ -155,12 +155,12 @@ def make_embedder(
             if not (path / "config.json").is_file():
                 raise UserError(f"no '{path / 'config.json'}', which says how tokens are pooled; copy it again")
             pooling = _pooling(values, path / "config.json")
-            if values.get("include_prompt") is False and default_prompt(task):
+            if not values.get("include_prompt", True) and default_prompt(task):
                 raise UserError(
                     f"'{path / 'config.json'}': include_prompt false, with a default prompt in '{_SETTINGS}', is not"
                     " followed here; remove default_prompt_name there to embed texts without a prompt"
                 )
-            if values.get("include_prompt") is False and any(task.get("prompts", {}).values()):
+            if not values.get("include_prompt", True) and any(task.get("prompts", {}).values()):
                 logging.warning(
                     "'%s': include_prompt false is not followed here; requests cannot ask for the prompts of '%s'",
                     path / "config.json", _SETTINGS,
@@ -169,6 +169,7 @@ def make_embedder(
         elif kind == "Dense":
             projections.append(_dense(values, path / "config.json"))
             tensors.append(read_tensors(_weights(path)))
+            _check_shape(projections[-1]["units"], tensors[-1], path)
         normalize = normalize or kind == "Normalize"
     if not pooling:
         raise UserError(f"'{folder / MODULES}' has no Pooling; to load the encoder alone, copy the folder without it")
@@ -185,6 +186,8 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
     `values` from config.json.
     """
     newer = values.get("sentence_transformers") or {}
+    if not isinstance(newer, dict):
+        raise UserError(f"'{folder / 'config.json'}': sentence_transformers must be an object, not {newer!r}")
     # Without a list of modules the settings are not read there either.
     settings = files.read_object(folder / _SETTINGS) if (folder / MODULES).is_file() else {}
     is_cross_encoder = settings.get("model_type") == "CrossEncoder"
@@ -194,7 +197,7 @@ def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> s
         # sentence-transformers' default.
         default = "sigmoid" if classes == 1 else "linear"
         return default if is_cross_encoder or newer else None
-    if named not in ACTIVATIONS:
+    if not isinstance(named, str) or named not in ACTIVATIONS:
         raise UserError(
             f"'{folder}': the activation {named} of its scores is not known; known are {', '.join(ACTIVATIONS)}"
         )
@@ -236,29 +239,38 @@ def _pooling(values: Mapping[str, Any], path: Path) -> str:
     asked = values.get("pooling_mode")
     if asked is None:
         asked = [name for key, name in _POOLING_KEYS.items() if values.get(key)] or ["mean"]
-    names = [asked] if isinstance(asked, str) else list(asked)
-    if unknown := [name for name in names if name not in POOLINGS]:
+    names = asked if isinstance(asked, list) else [asked]
+    if unknown := [name for name in names if not isinstance(name, str) or name not in POOLINGS]:
         raise UserError(f"'{path}': pooling {unknown[0]!r} is not known; known are {', '.join(POOLINGS)}")
     return "+".join(POOLINGS[name] for name in names)
 
 
 def _dense(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     activation = values.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise UserError(f"'{path}': activation_function {activation} is not known; known: {', '.join(ACTIVATIONS)}")
-    if not isinstance(values.get("out_features"), int):
-        raise UserError(f"'{path}' lacks out_features; copy or download it again")
+    units, has_bias = values.get("out_features"), values.get("bias", True)
+    if type(units) is not int or units < 1 or not isinstance(has_bias, bool):
+        raise UserError(f"'{path}': out_features {units!r} and bias {has_bias!r} are no Dense's; download it again")
     # Keras's "gelu" is the exact one, as PyTorch's is.
     return {
-        "units": values["out_features"],
+        "units": units,
         "activation": ACTIVATIONS[activation],
-        "use_bias": values.get("bias", True),
+        "use_bias": has_bias,
     }
 
 
 def _weights(path: Path) -> Path:
     names = ("model.safetensors", "pytorch_model.bin")
     return next((path / name for name in names if (path / name).is_file()), path / names[0])
+
+
+# Before a layer of that size is made.
+def _check_shape(units: int, tensors: Mapping[str, Any], path: Path) -> None:
+    weight = tensors.get("linear.weight")
+    if weight is None or weight.shape[:1] != (units,):
+        found = ", ".join(f"{name} {value.shape}" for name, value in tensors.items())
+        raise UserError(f"'{path}' has {found}; its config.json asks for linear.weight of {units} rows")
 
 
 def _fill(layer: keras.layers.Dense, tensors: Mapping[str, Any], folder: Path) -> None:

@@ -7,9 +7,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from albert_tf.checkpoints.untrusted import check_unpacked
-from albert_tf.model_files import SHARDS
+from albert_tf.model_files import SHARDS, shards_of
 from tfrecords.base.errors import UserError, first_line
-from tfrecords.base.files import check_content, read_json
+from tfrecords.base.files import check_content
 
 
 def read_tensors(file: Path) -> dict[str, np.ndarray]:
@@ -33,13 +33,12 @@ def read_tensors(file: Path) -> dict[str, np.ndarray]:
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    try:
-        names = set(read_json(index)["weight_map"].values())
-        # In the folder of the index, whatever path it lists.
-        shards = [index.parent / Path(name).name for name in sorted(names)]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"'{index}' does not say which files hold the weights; copy or download it again") from error
-    return {name: tensor for shard in shards for name, tensor in read_tensors(shard).items()}
+    places = shards_of(index)
+    shards = {name: read_tensors(index.parent / name) for name in sorted(set(places.values()))}
+    found = {name: tensor for shard in shards.values() for name, tensor in shard.items()}
+    # Of a tensor in two files, the listed one counts.
+    listed = {_modern(name): shards[file] for name, file in places.items()}
+    return found | {name: shard[name] for name, shard in listed.items() if name in shard}
 
 
 def _read_pytorch(file: Path) -> dict[str, np.ndarray]:

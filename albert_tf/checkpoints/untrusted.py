@@ -115,8 +115,11 @@ def _check_size(unpacked: int, path: Path, size: int) -> None:
 def check_claims(config: Mapping[str, Any], numbers: int, path: str | os.PathLike) -> None:
     """Raises UserError for a configuration with far more weights than the `numbers` in the checkpoint."""
     sizes = {key: value for key, value in config.items() if isinstance(value, int)}
-    vocabulary, hidden = sizes.get("vocab_size", 0), sizes.get("hidden_size", 0)
-    blocks = sizes.get("num_hidden_layers", 1) if config.get("sharing") == "none" else 1
-    asked = vocabulary * sizes.get("embedding_size", hidden) + blocks * hidden * sizes.get("intermediate_size", 0)
+    hidden = sizes.get("hidden_size", 0)
+    has_table = config.get("position_type", "absolute") == "absolute"
+    rows = sum(sizes.get(key, 0) for key in ("vocab_size", "type_vocab_size", *["max_position_embeddings"] * has_table))
+    blocks = "num_hidden_layers" if config.get("sharing") == "none" else "num_hidden_groups"
+    count = sizes.get(blocks, 1) * sizes.get("inner_group_num", 1)
+    asked = rows * sizes.get("embedding_size", hidden) + count * hidden * (hidden + sizes.get("intermediate_size", 0))
     if asked > _MANY and asked > _MOST_UNPACKED * numbers:
         raise UserError(f"'{path}': its configuration asks for {asked:,} weights and more, its files hold {numbers:,}")

@@ -33,7 +33,12 @@ class DistanceBuckets(Extension):
 
     name, fuses, numbers_heads, for_xla = "distance_buckets", False, True, True
     published = ("relative_attention_num_buckets",)
-    limits = {"relative_attention_num_buckets": ("a multiple of 4", lambda value: value % 4 == 0)}
+    limits = {
+        "relative_attention_num_buckets": (
+            "a multiple of 4, at most 65536",
+            lambda value: value % 4 == 0 and value <= 2**16,
+        )
+    }
     relative_attention_num_buckets: int = 0
 
     def conflicts(self) -> dict[str, str]:

@@ -43,7 +43,7 @@ class HyperConnections(Extension):
     """
 
     name, order, begins_plain, changes_input = "hyper_connections", 1, True, True
-    limits = GATE
+    limits = GATE | {"hyper_connections": ("at most 64", lambda value: value <= 64)}
     hyper_connections: int = 0
     gate_init: float = 0.0
 

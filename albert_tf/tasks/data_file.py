@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import os
 import re
+import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from albert_tf.tasks.table_files import no_table_hint
 from albert_tf.tasks.table_format import SEPARATED
 from albert_tf.tasks.tables import DataRow, Table, read_table
 from albert_tf.tasks.values import check_known, names_of, tagged_words, text_of
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, printable
 from tfrecords.base.text_files import JSON_LINES, ending
 
 ENDINGS = (*SEPARATED, *JSON_LINES, parquet.ENDING)
@@ -86,7 +87,7 @@ class DataFile:
         options, name = self.options, os.path.basename(self.options.path)
         texts = " and ".join(map(repr, options.texts))
         there = {name: count for name, count in self.labels.items() if count}
-        parts = [f"{name} {count:,}" for name, count in itertools.islice(there.items(), 12)]
+        parts = [f"{printable(name)} {count:,}" for name, count in itertools.islice(there.items(), 12)]
         parts += [f"{len(there) - 12:,} more"] * (len(there) > 12)
         what = {"classification": "classes", "multilabel": "labels, several a text", "tagging": "tags"}
         labels = f"{len(there)} {what[options.task]} ({', '.join(parts)})" if there else "numbers"
@@ -256,8 +257,9 @@ def check_labels(kind: str, path: Path, column: str, names: Collection[str], row
         raise UserError(f"'{path}': {what} {column}; is another column or --task=regression meant?")
     alike: dict[str, str] = {}
     for name in sorted(names):
-        # Such as 1 and 1.0, which pandas writes for integers in a column with empty cells, or an invisible blank.
-        if (other := alike.setdefault(_WRITTEN_AS_FLOAT.sub(r"\1", name.strip()), name)) != name:
+        # Such as 1 and 1.0, which pandas writes for integers in a column with empty cells, or an invisible character.
+        seen = "".join(one for one in unicodedata.normalize("NFC", name) if one.isprintable()).strip()
+        if (other := alike.setdefault(_WRITTEN_AS_FLOAT.sub(r"\1", seen), name)) != name:
             raise UserError(f"'{path}': {column} has both {other!r} and {name!r}; write one of them in all rows")
 
 

@@ -6,9 +6,10 @@ import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, AnyStr
 
 from tfrecords.base.errors import UserError
-from tfrecords.base.text_files import is_gzipped, read_head
+from tfrecords.base.text_files import LONGEST_LINE, is_gzipped, read_head
 
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -34,6 +35,16 @@ def check_encoding(encoding: str) -> None:
         raise UserError(f"--encoding={encoding} is unknown; give one that Python knows, {known}") from None
 
 
+def limited(file: IO[AnyStr], path: Path) -> Iterator[AnyStr]:
+    """Yields the lines of a file; UserError for one that is too long to be read."""
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise UserError(f"'{path}' line {number} is longer than {LONGEST_LINE:,}; is a line end missing?")
+        yield line
+
+
 def decoded_lines(path: Path, encoding: str) -> Iterator[str] | None:
     """Returns a file's decoded lines, or None for UTF-8; with `encoding` "" its byte-order mark decides."""
     try:
@@ -52,7 +63,7 @@ def _decoded(path: Path, encoding: str) -> Iterator[str]:
         if not head.isascii() and _is_utf8(head):
             raise UserError(f"'{path}' is UTF-8, not {encoding}; leave out --encoding")
         with gzip.open(path) if is_gzipped(path) else open(path, "rb") as file:
-            for number, line in enumerate(io.TextIOWrapper(file, encoding, newline="\n"), 1):
+            for number, line in enumerate(limited(io.TextIOWrapper(file, encoding, newline="\n"), path), 1):
                 yield line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeError as error:
         raise UserError(

@@ -13,16 +13,19 @@ def read(path: Path) -> tuple[tuple[str, ...], Iterator[dict[str, Any]]]:
         import pyarrow.parquet
     except ImportError as error:
         raise UserError(f"'{path}' is Parquet, which needs pyarrow: pip install pyarrow") from error
+    # Python has no form for some of its times, and its binding decodes a damaged name.
+    damaged = OSError, ValueError, OverflowError, pyarrow.ArrowException
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except (OSError, pyarrow.ArrowException) as error:
+        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+        names = tuple(file.schema_arrow.names)
+    except damaged as error:
         raise UserError(f"cannot read '{path}' as Parquet: {first_line(error)}") from error
-    return tuple(file.schema_arrow.names), _rows(path, file, pyarrow.ArrowException)
+    return names, _rows(path, file, damaged)
 
 
-def _rows(path: Path, file: Any, failure: type[Exception]) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, file: Any, damaged: tuple[type[Exception], ...]) -> Iterator[dict[str, Any]]:
     try:
         for batch in file.iter_batches():
             yield from batch.to_pylist()
-    except (OSError, failure) as error:
+    except damaged as error:
         raise UserError(f"cannot read '{path}' as Parquet: {first_line(error)}") from error

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from albert_tf.tasks import parquet
-from albert_tf.tasks.encodings import decoded_lines
+from albert_tf.tasks.encodings import decoded_lines, limited
 from albert_tf.tasks.table_format import PUBLISHED, TableFormat, find_format, other_separator
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import (
+    LONGEST_LINE,
     encoding_of,
     ending,
     foreign_kind,
@@ -27,7 +28,7 @@ from tfrecords.base.text_files import (
 )
 
 # A cell may be a whole document; the csv module's own limit is 128 kB.
-csv.field_size_limit(2**30)
+csv.field_size_limit(LONGEST_LINE)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # A training file is read twice, for its classes and for its rows.
 _WARNED: set[Path] = set()
@@ -112,7 +113,7 @@ def _lines(path: Path, encoding: str | None = None) -> Iterator[str]:
         if kind := foreign_kind(read_head(path)):
             raise UserError(f"'{path}' is {kind}, no table in UTF-8; write it as CSV or JSON lines in UTF-8")
         with opener(path, "rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(limited(file, path), 1):
                 # Some published files begin with a byte order mark.
                 try:
                     yield line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -213,12 +214,12 @@ def _objects(path: Path, encoding: str | None) -> Iterator[DataRow]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line, object_pairs_hook=_object)
+            values = whole_characters(json.loads(line, object_pairs_hook=_object))
         except (ValueError, RecursionError) as error:
             raise UserError(f"'{path}' line {number}: not JSON ({error}); {_objects_of(line)}") from error
         if not isinstance(values, dict):
             raise UserError(f"'{path}' line {number}: not a JSON object; {_objects_of(line)}")
-        yield DataRow(number, whole_characters(values))
+        yield DataRow(number, values)
 
 
 def _objects_of(line: str) -> str:

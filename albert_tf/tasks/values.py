@@ -1,5 +1,6 @@
 """Values of table cells; a wrong one raises a UserError that names the line."""
 
+import decimal
 import math
 import re
 from collections.abc import Collection, Iterable
@@ -47,6 +48,9 @@ def class_of(table: Table, row: DataRow, column: str) -> str:
     # pandas writes NaN and null where a cell was empty.
     if value is None or value != value:
         raise _empty(table, row, column)
+    # Of Parquet's types, bytes and times would give names such as "b'good'".
+    if not isinstance(value, str | int | float | decimal.Decimal):
+        raise table.wrong(row, f"{column} {value!r} is neither a text nor a number", "write texts")
     return label_text(value)
 
 

@@ -141,7 +141,7 @@ def fit_to_memory(
 
     parts, why = settings.gradient_accumulation_steps, ""
     if not parts and run_file.is_file() and has_checkpoint(run_file.parent):
-        parts = files.read_json(run_file).get("gradient_accumulation_steps") or 1
+        parts = files.read_object(run_file).get("gradient_accumulation_steps") or 1
         for phase in phases:
             if phase.batch_size % (parts * devices.replicas):
                 raise UserError(

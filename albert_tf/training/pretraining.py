@@ -189,7 +189,10 @@ def _start(settings: PretrainingSettings, phases: list[RecordsPhase]) -> Start:
     records = load_tokenizer(find_records(settings.train_data, "train")[0].parent)
     folder, length = Path(settings.output_dir), max(phase.manifest["max_seq_length"] for phase in phases)
     if settings.init_from and run_folder.has_checkpoint(folder):
-        start = Start(AlbertConfig.from_dict(files.read_json(folder / run_folder.RUN_FILE)["model"]), None, None)
+        began = files.read_object(folder / run_folder.RUN_FILE).get("model")
+        if not isinstance(began, dict):
+            raise UserError(f"'{folder / run_folder.RUN_FILE}' does not describe a run; give another --output_dir")
+        start = Start(AlbertConfig.from_dict(began), None, None)
     else:
         start = load_pretraining_start(
             settings.init_from, settings.config, records, settings.tokenizer, settings.former_tokenizer, length

@@ -37,6 +37,8 @@ FOUND = [
     changed("tokenizers", "wordpiece.json", "tokenizer.json", "added_tokens", 0, "id", to=float("inf")),
     changed("tokenizers", "wordpiece.json", "tokenizer.json", "model", "vocab", "[PAD]", to=2**31),
     changed("tokenizers", "vocab_txt.json", "added_tokens.json", to={"[new]": "tokenizer_config.json"}),
+    changed("tokenizers", "wordpiece.json", "tokenizer.json", to="null"),
+    changed("tokenizers", "bpe.json", "tokenizer.json", "model", "vocab", "a", to=0.5),
     changed("tokenizers", "unigram.json", "tokenizer.json", "model", "vocab", to=[["[CLS]", 0.0, 1]]),
 ]
 
@@ -84,9 +86,9 @@ def test_what_was_a_fault_is_none(name, data, check_of):
 
 def test_what_is_promised_is_an_answer_and_all_else_a_fault(tmp_path):
     def check(data: bytes) -> None:
-        raise {b"promised": UserError("no"), b"long": UserError("x" * (MAX_CHARACTERS + 1))}[data]
+        raise {b"promised": UserError("no"), b"long": ValueError("x" * (MAX_CHARACTERS + 1))}[data]
 
-    run, faults = guarded(check, (UserError,)), Faults(tmp_path)
+    run, faults = guarded(check, (ValueError,)), Faults(tmp_path)
     run(b"promised")
     for data, kind in ((b"long", Bound), (b"other", KeyError)):
         for _ in range(2):

@@ -76,6 +76,13 @@ def test_bad_files_are_named_with_what_is_wrong(tmp_path, name, content, message
         read(tmp_path / name)
 
 
+def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfrecords.sections.LONGEST_LINE", 2**16)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\n" + b"x" * 2**23))
+    with pytest.raises(UserError, match="has a line longer than 65,536; is a line end missing"):
+        chunks_of(tmp_path / "a.txt.gz", 2**16)
+
+
 @pytest.mark.parametrize("pattern", ["", "nowhere/*.txt", "{folder}"])
 def test_patterns_without_files_are_refused(tmp_path, pattern):
     with pytest.raises(UserError, match="corpus"):

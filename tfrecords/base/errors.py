@@ -4,9 +4,30 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+# Characters of a message. A value of a file may have millions.
+_LONGEST = 4000
+
 
 class UserError(ValueError):
-    """Wrong input by the user. The message is one line that names the value and the remedy."""
+    """Wrong input by the user. The message is one line that names the value and the remedy.
+
+    A value may come from a file of others: line breaks and other characters that steer a terminal are escaped, and a
+    long message loses its middle.
+
+    >>> print(UserError("the label 'good\\n\\x1b[2J' is unknown"))
+    the label 'good\\n\\x1b[2J' is unknown
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if len(text) > _LONGEST:
+            text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+        return printable(text)
+
+
+def printable(text: str) -> str:
+    """Escapes line breaks and other characters that steer a terminal or are not seen."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def check_truths(**values: Any) -> None:

@@ -148,9 +148,13 @@ def parse_json(content: bytes, path: str | os.PathLike) -> Any:
         raise UserError(f"'{path}' is not JSON: {error}") from error
 
 
+# What no name of a file has: JSON's escapes give halves of characters, too.
+_NO_NAME = re.compile("[\0\ud800-\udfff]")
+
+
 def inside(folder: Path, name: Any, listed_by: str | os.PathLike) -> Path:
     """Returns `folder`/`name`; raises UserError if that is outside. listed_by: file with the name, for the message."""
-    if not isinstance(name, str) or "\0" in name or name.startswith("/") or ".." in name.split("/"):
+    if not isinstance(name, str) or _NO_NAME.search(name) or name.startswith("/") or ".." in name.split("/"):
         raise UserError(f"'{listed_by}' names {name!r}, which is no place in its folder; copy or download it again")
     return folder / name
 

@@ -42,6 +42,8 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _NOT_ASCII = re.compile("[^\0-\x7f]")
 _MOST_NOT_UTF8 = 8
 _PART_BYTES = 1 << 14
+# Bytes or characters. A packed file of a megabyte may hold a line of a gigabyte.
+LONGEST_LINE = 1 << 26
 # Bytes of a text that are read to detect its encoding.
 _SAMPLE_BYTES = 1 << 16
 

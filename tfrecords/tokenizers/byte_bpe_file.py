@@ -149,6 +149,8 @@ def _name(role: str, found: dict[str, str], ids: dict[str, int], where: str) -> 
 
 
 def _checked(rules: ByteBPERules, where: str) -> ByteBPERules:
+    if other := [piece for piece, number in rules.ids.items() if type(number) is not int]:
+        raise UserError(f"'{where}' gives {other[0]!r} the id {rules.ids[other[0]]!r}, which is no id; copy it again")
     absent = [byte for byte, character in enumerate(byte_characters()) if character not in rules.ids]
     if set(absent) - _NEVER:
         raise UserError(f"'{where}' has no piece for the byte {absent[0]:#04x}; it is not a byte-level BPE vocabulary")
@@ -175,7 +177,7 @@ def rules_of_files(
         ids = parse_json(vocabulary, where)
         lines = [line.rstrip("\r") for line in merges.decode("utf-8-sig").split("\n")]
         pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
-        if any(len(pair) != 2 for pair in pairs) or not all(isinstance(number, int) for number in ids.values()):
+        if any(len(pair) != 2 for pair in pairs):
             raise ValueError
         listed = {token.content: token for token in added}
         ids |= {token.content: token.id for token in listed.values()}

@@ -117,8 +117,7 @@ def tokenizer_in(
     folder = Path(folder)
     if description_in(folder) is not None:
         return _saved_in(folder, lower_case, keep_accents)
-    described = folder / TOKENIZERS_FILE
-    is_described = described.is_file() and "model" in files.read_json(described)
+    is_described = "model" in files.read_object(folder / TOKENIZERS_FILE)
     names = (*_VOCABULARIES, *[TOKENIZERS_FILE] * is_described, *_BPE_VOCABULARIES)
     found = [folder / name for name in names if (folder / name).is_file()][:1]
     found = found or sorted([*folder.glob("*.model"), *folder.glob("*vocab*.txt")])

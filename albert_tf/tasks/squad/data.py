@@ -1,16 +1,22 @@
 """SQuAD's JSON files, gzipped or not."""
 
 import gzip
+import io
 import json
 import os
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from albert_tf.tasks.tables import whole_characters
+from albert_tf.tasks.values import LARGEST
+from tfrecords.base import files
 from tfrecords.base.errors import UserError
 from tfrecords.base.text_files import HEAD_BYTES, encoding_of, foreign_kind
+
+# The largest files of questions have some hundred megabytes.
+_MOST_BYTES = 2**30
 
 
 class GoldAnswer(NamedTuple):
@@ -91,9 +97,14 @@ def read_json(path: str | os.PathLike) -> Any:
     """Reads a JSON file, gzipped or not."""
     path = Path(path)
     try:
-        data = path.read_bytes()
-        text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        text = data = files.read_limited(path, _MOST_BYTES)
+        if data.startswith(b"\x1f\x8b"):
+            text = gzip.GzipFile(fileobj=io.BytesIO(data)).read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise UserError(f"'{path}' unpacks to more than {_MOST_BYTES:,} bytes; split it")
         return json.loads(text.decode("utf-8-sig"))
+    except UserError:
+        raise
     except UnicodeDecodeError as error:
         kind = foreign_kind(text[:HEAD_BYTES]) or encoding_of(text, most=0) or str(error)
         raise UserError(f"'{path}' is not JSON in UTF-8: it is {kind}") from error
@@ -105,20 +116,24 @@ def read_json(path: str | os.PathLike) -> Any:
 
 def read_predictions(path: str) -> dict[str, str]:
     """Reads a file's answer texts by question id."""
-    return _read_answers(path, str, "texts")
+    return _read_answers(path, lambda value: isinstance(value, str), "texts")
 
 
 def read_null_odds(path: str) -> dict[str, float]:
     """Reads a file's odds of "no answer" by question id."""
-    return {key: float(value) for key, value in _read_answers(path, (int, float), "numbers").items()}
+    return {key: float(value) for key, value in _read_answers(path, _is_number, "numbers").items()}
 
 
-def _read_answers(path: str, kind: type | tuple[type, ...], what: str) -> dict:
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _read_answers(path: str, fits: Callable[[Any], bool], what: str) -> dict:
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"'{path}' is not a JSON object of question ids with {what}")
     for key, value in content.items():
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not fits(value):
             raise UserError(f"'{path}': question '{key}' has {value!r}; expected an object of ids with {what}")
     return content
 

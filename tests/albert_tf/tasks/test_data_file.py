@@ -119,6 +119,31 @@ def test_a_parquet_file_with_a_column_twice_is_refused(tmp_path):
         opened(tmp_path / "a.parquet")
 
 
+def test_bytes_times_and_damaged_names_of_parquet_are_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    for labels, said in (
+        (pyarrow.array([b"x", b"y"] * 4), "row 1: label b'x' is neither a text nor a number; write texts"),
+        (pyarrow.array([2**62, 2**61] * 4, pyarrow.timestamp("us")), "as Parquet: date value out of range"),
+    ):
+        parquet.write_table(pyarrow.table({"text": list("abcdefgh"), "label": labels}), path)
+        with pytest.raises(UserError, match=said):
+            opened(path)
+    path.write_bytes(path.read_bytes().replace(b"text", b"t\xdaxt"))
+    with pytest.raises(UserError, match="as Parquet: "):
+        opened(path)
+
+
+def test_a_line_without_an_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("albert_tf.tasks.encodings.LONGEST_LINE", 2**16)
+    for encoding in ("", "cp1252"):
+        content = gzip.compress((table() + "x" * 2**17).encode("cp1252" if encoding else "utf-8"))
+        with pytest.raises(UserError, match="line 62 is longer than 65,536; is a line end missing"):
+            opened(tmp_path / "a.csv.gz", content, encoding=encoding)
+
+
 @pytest.mark.parametrize("encoding", ["", "cp1252"])
 def test_a_damaged_archive_is_one_line(tmp_path, encoding):
     content = bytearray(gzip.compress(table().encode("cp1252" if encoding else "utf-8")))

@@ -98,6 +98,7 @@ REFUSED = {
     "Windows-1252": ("train.csv", "text,label\na,1\ncafé,2\n".encode("cp1252"), "line 3: not UTF-8: text in .*1252"),
     "a JSON array": ("train.json", f"[{X.strip()}]", "line 1: not a JSON object; write one object a line, as jq -c"),
     "a key twice": ("train.jsonl", '{"text": "a", "label": 1, "label": 2}', "line 1: .*a key is there twice"),
+    "deep lists": ("train.jsonl", X + '{"text": ' + "[" * 5000 + "]" * 5000 + "}", "line 2: not JSON"),
     "a list": ("train.jsonl", X + '{"text": "b", "label": ["x"]}', r"line 2: label \['x'\] is a list; .*one label"),
     "an object": ("train.jsonl", X + '{"text": "b", "label": {"x": 1}}', "line 2: label {'x': 1} is an object"),
     "null": ("train.jsonl", X + '{"text": "b", "label": null}', "line 2: label is empty"),
