@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes small embedders of all-MiniLM-L6-v2, trains one on pairs, and judges them beside the large one.
+# Makes small embedders of all-MiniLM-L6-v2, trains two on pairs, and judges all beside the large one.
 #
 #     bash recipes/small_embedder/run.sh DATA SETS OUT [MODEL]
 #
@@ -16,15 +16,19 @@ compress() {  # NAME FLAGS...
         --nosplit_sentences --vocab_from=corpus --max_seq_length=96 --dtype_policy=$policy --notable "${@:2}"
 }
 # 7.0 million parameters in three steps and in six; 3.4 million in three.
-compress three --layers=3 --plan=1x2+1 --embedding_size=112 --lora_rank=4 --num_train_steps=1500 --learning_rate=6e-4
-compress six --plan=1+1x4+1 --embedding_size=64 --lora_rank=6 --vocab_size=20000 --num_train_steps=2000
+compress three --layers=3 --plan=1x2+1 --embedding_size=112 --vocab_size=27841 --lora_rank=4 --num_train_steps=5800 \
+    --learning_rate=6e-4
+compress six --plan=1x3+1x3 --embedding_size=104 --vocab_size=27841 --lora_rank=6 --num_train_steps=4800 \
+    --learning_rate=6e-4
 compress tiny --layers=3 --plan=1x3 --embedding_size=80 --lora_rank=8 --vocab_size=16000 --num_train_steps=1500 \
     --learning_rate=6e-4
 
 # Pairs, with the large model's vectors as targets: distances between unrelated texts stay the large model's.
-python -m albert_tf.run_finetuning --task=pairs --data_file="$out/data/pairs.csv" --init_from="$out/three" \
-    --teacher="$model" --output_dir="$out/three_pairs" --max_seq_length=96 --train_batch_size=32 --num_train_steps=200 \
-    --learning_rate=1e-4 --dev_fraction=0.02 --dtype_policy=$policy
+for name in three six; do
+    python -m albert_tf.run_finetuning --task=pairs --data_file="$out/data/pairs.csv" --init_from="$out/$name" \
+        --teacher="$model" --output_dir="$out/${name}_pairs" --max_seq_length=96 --train_batch_size=32 \
+        --num_train_steps=200 --learning_rate=1e-4 --dev_fraction=0.02 --dtype_policy=$policy
+done
 
 python -m benchmarks.embedding_quality --data_dir="$sets" --output_dir="$out/quality" \
-    --models="$model,$out/three,$out/three_pairs,$out/six,$out/tiny"
+    --models="$model,$out/three,$out/three_pairs,$out/six,$out/six_pairs,$out/tiny"
