@@ -55,7 +55,7 @@ def finetune(
         The model folder; None if the run stopped early and can be resumed.
 
     Raises:
-        UserError: data or settings are unusable, or the folder holds another run.
+        UserError: unusable data or settings, or a folder with another run.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:

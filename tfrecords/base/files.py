@@ -149,7 +149,7 @@ def parse_json(content: bytes, path: str | os.PathLike) -> Any:
 
 
 def inside(folder: Path, name: Any, listed_by: str | os.PathLike) -> Path:
-    """Returns `folder`/`name`; raises UserError if that is outside. listed_by: file with the name, for the message."""
+    """Returns `folder`/`name`; raises UserError if that is outside. listed_by: file that contains the name."""
     if not isinstance(name, str) or "\0" in name or name.startswith("/") or ".." in name.split("/"):
         raise UserError(f"'{listed_by}' names {name!r}, which is no place in its folder; copy or download it again")
     return folder / name
@@ -189,7 +189,7 @@ def folder_path(path: str | os.PathLike) -> Path:
 
 
 def whole_path(name: str) -> str:
-    """Returns the absolute path of an existing file; other names unchanged."""
+    """Returns the absolute path of an existing file; returns other names unchanged."""
     return str(Path(name).resolve()) if name and Path(name).exists() else name
 
 
