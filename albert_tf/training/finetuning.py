@@ -236,7 +236,7 @@ class Finetuning(Training):
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:
     """Writes `summary.json` and the best seed's model into `output_dir`; returns the summary.
 
-    Each metric has `values` by seed, `median`, `min`, `max` and, of several, `standard_deviation`.
+    Each metric has `values` by seed, `median`, `min`, `max` and, for several seeds, `standard_deviation`.
     """
     tasks = {seed: load_task(folder) for seed, folder in folders.items()}
     metrics = {
