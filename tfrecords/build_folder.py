@@ -107,7 +107,7 @@ class BuildFolder:
         return None
 
     def spilled(self, piece: int, key: str) -> dict[str, Any] | None:
-        """Returns a corpus piece's report; None if its key or its spill files differ."""
+        """Returns the report on a corpus piece; None if it has another `key`, or its spill files changed."""
         report = self.report("piece", piece)
         if report is None or report["key"] != key:
             return None

@@ -226,7 +226,7 @@ class BuildSettings(CheckedSettings):
     def for_corpus(self, text_bytes: int) -> "BuildSettings":
         """Returns settings with chunk_megabytes (text per shard) for `text_bytes` of text.
 
-        If unset, it is 8, doubled until there are at most a thousand shards, and at most 160.
+        If unset, it is 8, doubled until there are at most a thousand shards, but never above 160.
         """
         if self.chunk_megabytes:
             return self

@@ -1,7 +1,7 @@
 """Reads files of plain text or JSON lines, also gzipped, as documents: lists of sentences.
 
 A blank line or the end of a file ends a plain-text document; each JSON line is a document. A line of text is a
-sentence; with `split_sentences` a paragraph to split, with `line_documents` a document.
+sentence. With `split_sentences` it is a paragraph to split; with `line_documents`, a document.
 """
 
 import json
@@ -94,7 +94,7 @@ def _read_texts(chunk: Chunk, text_field: str) -> Iterator[bytes | BadLine]:
 
 
 def sentences_of(text: str, split: bool) -> list[str]:
-    """Returns a document's lines, or if `split` their sentences; stripped, without empty ones."""
+    """Returns a document's lines, or, if `split`, their sentences; stripped, without empty ones."""
     lines = (line.strip() for line in text.split("\n"))
     if not split:
         return [line for line in lines if line]

@@ -1,10 +1,10 @@
 """Assigns documents to shards by a hash of their content, so that every shard is a fair sample of the corpus.
 
-Shard and split of a document depend only on the seed and its text.
+A document's shard and split depend only on its text and the seed.
 
 A first pass writes spill files: a header int64 [2, shards + 1] (each shard's start in bytes and in documents), then for
-each shard the columns hash and length (int64) and the texts (UTF-8). They end with int64 keys to find duplicates: the
-number held out, their keys, the other keys.
+each shard the columns hash and length (int64) and the texts (UTF-8). At the end, int64 keys identify duplicates: the
+number of held-out documents, their keys, and those of training.
 """
 
 import hashlib
@@ -101,7 +101,7 @@ def write_spill(
 ) -> None:
     """Writes a spill file of documents, sorted by `shards`, int64 [documents]; omits documents with negative shards.
 
-    held_out_keys, training_keys: int64, the keys of both splits' documents.
+    held_out_keys, training_keys: the keys of each split's documents, int64.
     """
     order = np.argsort(shards, kind="stable")
     order = order[np.searchsorted(shards[order], 0) :]

@@ -23,7 +23,8 @@ from tfrecords.records import encode_records
 class Plan:
     """The positions of each example's tokens in a batch of documents.
 
-    spans: int64 [examples, 4], start and end of segments A and B in ids. keys: uint64 [examples], of random streams.
+    spans: int64 [examples, 4], start and end of segments A and B in ids. keys: uint64 [examples], which select random
+    streams.
     """
 
     ids: np.ndarray

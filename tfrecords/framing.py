@@ -100,14 +100,14 @@ class Framer:
 
     @property
     def mask_pattern(self) -> str:
-        """Regular expression for the mask token; in byte-level BPE with the blanks before it."""
+        """Regular expression for the mask token and, in byte-level BPE, the blanks before it."""
         return (r"\s*" if self.tokenizer.kind == "bpe" else "") + re.escape(self.mask)
 
     def frame(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> FramedRows:
         return self.single(first) if second is None else self.pair(first, second)
 
     def single(self, tokens: tf.RaggedTensor, cut_left: tf.Tensor | None = None) -> FramedRows:
-        """Builds rows [CLS] tokens [SEP], cut at the end; at the start where `cut_left`, bool [batch], is True."""
+        """Builds rows [CLS] tokens [SEP], cut at the end, or at the start where `cut_left`, bool [batch], is True."""
         tokenizer, room = self.tokenizer, self.max_seq_length - 2
         if cut_left is None:
             tokens = tokens[:, :room]

@@ -28,7 +28,7 @@ def shuffle_seed(*parts: int | tf.Tensor) -> tf.Tensor:
 
 
 class Lanes:
-    """Rows in training order. read: returns a dataset of a file's rows by its name. counts: rows in each file."""
+    """Rows in training order. read: returns the dataset of the rows in the named file. counts: rows in each file."""
 
     def __init__(self, read: Callable, names: list[str], counts: list[int], lanes: int, window: int, seed: int):
         self._read, self._names, self._counts = read, names, np.array(counts, np.int64)

@@ -33,7 +33,7 @@ def count_masks(settings: BuildSettings, vocabulary: MaskingVocabulary, examples
 
 
 def describe_miss(manifest: dict[str, Any]) -> str | None:
-    """Returns a warning and its cause if too few or too many tokens are masked, or long words never; else None."""
+    """Returns a warning with its cause if too few or too many tokens, or no long words, are masked; else None."""
     splits = [manifest["splits"][split] for split in SPLITS]
     examples, unmasked, tokens, budget, predicted, in_long = (
         sum(split.get(key, 0) for split in splits) for key in COUNTS

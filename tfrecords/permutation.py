@@ -111,7 +111,7 @@ def encode_streams(
 ) -> Iterator[tuple[bytes, PermutationRows]]:
     """Yields the rows of a shard in blocks, in order: (TFRecord bytes, rows).
 
-    All random choices depend only on document_numbers[0], `copy` and the seed.
+    All random choices depend only on document_numbers[0], the pass `copy` and the seed.
     """
     streams = make_streams(settings, end_id, ids, sentence_splits, document_splits)
     key = derive(settings.seed, _ROWS, copy, document_numbers[0])

@@ -47,7 +47,7 @@ def read_permutations(
     a divisor of the lengths of both parts of a row; 0 for the largest. parts: dataset elements per step and worker.
     Other arguments are as in `reader.read_examples`.
 
-    Raises UserError like `read_examples`, for other records, or for numbers that do not fit them.
+    Raises UserError like `read_examples`, for other records, or arguments that do not fit them.
     """
     paths, manifest, counts = open_records(patterns, training, expected)
     if manifest.get("objective") != "permutation":

@@ -39,8 +39,8 @@ def encode_records(features: Mapping[str, np.ndarray], counts: Mapping[str, np.n
     ).tobytes()
 
 
+# uint32 [8, 256]: CRC-32C (Castagnoli) of each byte value followed by 0 to 7 zero bytes.
 def _crc_tables() -> np.ndarray:
-    """uint32 [8, 256]: CRC-32C (Castagnoli) of each byte value followed by 0 to 7 zero bytes."""
     tables = np.zeros((8, 256), np.uint32)
     tables[0] = np.arange(256, dtype=np.uint32)
     for _ in range(8):

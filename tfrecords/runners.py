@@ -1,7 +1,7 @@
 """Runs tasks in this process, in several processes, or on a Ray cluster, with the same results.
 
-A runner is a context manager that takes a picklable worker. It yields a function that takes tasks (key, name of the
-worker's method, arguments) and yields (key, result) as tasks finish.
+A runner is a context manager that takes a picklable worker. It yields a function that takes tasks (key, name of a
+method of the worker, arguments) and yields (key, result) as tasks finish.
 """
 
 import contextlib

@@ -33,7 +33,7 @@ def cut_long_sentences(
 def join_documents(
     ids: np.ndarray, sentence_splits: np.ndarray, document_splits: np.ndarray, separator: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Joins all documents into one, with token `separator` after each, for "full-sentences"."""
+    """Joins all documents into one, with token `separator` after each, for the input_format "full-sentences"."""
     filled = np.flatnonzero(np.diff(document_splits))
     last_sentences = document_splits[filled + 1]
     ends = sentence_splits[last_sentences]

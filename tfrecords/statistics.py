@@ -86,7 +86,7 @@ def original_ids(features: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def readable(features: dict[str, np.ndarray], row: int, tokenizer: Tokenizer) -> str:
-    """Returns an example as text: predicted tokens as {word -> input}, the label last."""
+    """Returns an example as text, with predicted tokens as {word -> input} and the label last."""
     ids = features["input_ids"][row][features["input_mask"][row] > 0]
     pieces = [tokenizer.id_to_piece(int(i)) for i in ids]
     for slot in np.flatnonzero(features["masked_lm_weights"][row]):

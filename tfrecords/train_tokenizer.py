@@ -24,7 +24,7 @@ _OF_TRAINING = ("kind", "vocab_size", "character_coverage", "hard_vocab_limit", 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSettings(CheckedSettings):
-    """Input and options of the vocabulary."""
+    """What text to train on, and what vocabulary to make."""
 
     input: str = setting("", help="Comma-separated globs of text or JSON lines files, each also .gz.")
     output_prefix: str = setting(
@@ -78,7 +78,7 @@ def _lines(patterns: str, text_field: str, limit: int) -> Iterator[str]:
 
 
 def main(settings: TokenizerSettings) -> None:
-    """Trains or extends a vocabulary as the flags specify."""
+    """Trains or extends a vocabulary."""
     if settings.add_to:
         _add(settings)
         return

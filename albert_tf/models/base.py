@@ -19,7 +19,7 @@ _LORA_RATE, _LEAST_LORA_RATE = 4e-4, 1e-4
 
 
 class HolderModel(BaseModel):
-    """A model that contains another model and saves it; `holds` is that model's attribute."""
+    """A model that contains another model and saves it; `holds` is the attribute's name."""
 
     holds = "model"
 

@@ -28,7 +28,7 @@ class ClassesModel(EarlyExitModel):
         labels: the classes' names, by number; saved files and predictions use them.
 
     Raises:
-        UserError: an invalid num_classes, or another number of labels.
+        UserError: an invalid num_classes, or not one label per class.
     """
 
     def __init__(

@@ -17,7 +17,8 @@ from tfrecords.base.errors import UserError
 class DenseHeadModel(EncoderModel):
     """Applies dropout and one dense layer to the result of the method `vectors`.
 
-    `inner_heads` is the number of further dense layers, for earlier depth steps; `gate_prior` is an ExitGate's prior.
+    `inner_heads` is the number of further dense layers, for earlier depth steps; with a `gate_prior`, rows initially
+    exit after a step with this probability (see ExitGate).
     """
 
     needs_pooler = True

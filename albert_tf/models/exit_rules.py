@@ -20,13 +20,13 @@ class ExitRule:
     """A criterion for when a row stops.
 
     Attributes:
-        kind: "classification"; "regression", [batch, 1]; "tagging", where all tokens must be decided; or "states" of an
-            encoder.
+        kind: "classification"; "regression"; "tagging", where all tokens must be decided; or "states", for an encoder
+            without a head.
         name: "confidence": the largest probability reaches the threshold, or a regression's change is at most the
             threshold. "patience": the answer stayed the same for `threshold` steps (arXiv:2006.04152). "learned": the
             ExitGate's probability of having exited exceeds the threshold (arXiv:2204.03276). "movement": |h_l -
-            h_(l-1)| / |h_l| is below the threshold; h is the first token's hidden state, for "tagging" and "states" all
-            tokens'.
+            h_(l-1)| / |h_l| is below the threshold; h is the first token's hidden state or, for "tagging" and "states",
+            those of all tokens.
         tolerance: largest change of a regression's number that "patience" counts as none.
     """
 
@@ -59,8 +59,8 @@ class ExitRule:
     def decide(self, logits: Tensor, before: Tensor, unchanged: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
         """Returns whether each answer is decided, bool [answers], and its number of unchanged steps, float32 [answers].
 
-        `logits` and the previous step's, `before`, are [answers, units]. At the first step `before` is infinite and
-        `unchanged` 0.
+        `logits` and `before`, those of the previous step, are [answers, outputs of the head]. At the first step
+        `before` is infinite and `unchanged` 0.
         """
         # Not NaN: grappler makes ">" of "not <=".
         has_before = ops.isfinite(before[:, 0])

@@ -19,7 +19,7 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 def mean_pool(sequence_output: Tensor, mask: Tensor) -> Tensor:
-    """Averages vectors [batch, sequence, hidden_size] where `mask` is 1: float32 [batch, hidden_size]; 0 if nowhere."""
+    """Averages [batch, sequence, hidden_size] where `mask` is 1: float32 [batch, hidden_size]; 0 if it is all 0."""
     weights = ops.cast(mask, "float32")[:, :, None]
     return ops.sum(ops.cast(sequence_output, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
@@ -54,7 +54,7 @@ def unit_length(vectors: Tensor) -> Tensor:
 
 
 def vocabulary_logits(words: Tensor, table: Tensor, output_bias: Tensor, projection: Tensor = None) -> Tensor:
-    """Scores the vocabulary for vectors [n, width]: float32 [n, vocab_size].
+    """Scores the vocabulary for vectors [words, width]: float32 [words, vocab_size].
 
     `table` are the word embeddings. `projection`, [embedding_size, width], is given if these sizes differ
     (brightmart/albert_zh).
@@ -124,8 +124,8 @@ class MaskedLMHead(TiedLMHead):
 class ExitGate(keras.layers.Layer):
     """Scores whether a row may stop after a step, from its first token's states after this and the previous step.
 
-    PALBERT's lambda layer (arXiv:2204.03276) with one hidden layer instead of three. Initially a row exits with
-    probability `prior`.
+    Like PALBERT's lambda layer (arXiv:2204.03276), but with one hidden layer instead of three. Initially a row exits
+    with probability `prior`.
     """
 
     def __init__(self, config: AlbertConfig, prior: float, **kwargs: Any):
@@ -180,7 +180,7 @@ class JointSpanHead(keras.layers.Layer):
         return self.start(hidden)[..., 0]
 
     def end_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
-        """Scores the ends for each start, int32 [batch, n]: float32 [batch, n, sequence]."""
+        """Scores ends for each of `starts`, int32 [batch, starts]: float32 [batch, starts, sequence]."""
         count, length = ops.shape(starts)[1], ops.shape(hidden)[1]
         given = gather_positions(hidden, starts, "start_positions")[:, :, None]
         pairs = [ops.repeat(hidden[:, None], count, axis=1), ops.repeat(given, length, axis=2)]
@@ -202,8 +202,8 @@ class SpanScores(NamedTuple):
 
     Attributes:
         start_log_probs: float32 [batch, sequence].
-        end_log_probs: maps starts, int32 [batch, n], to float32 [batch, n, sequence]; [batch, 1, sequence] if ends do
-            not depend on the start.
+        end_log_probs: maps starts, int32 [batch, starts], to float32 [batch, starts, sequence]; [batch, 1, sequence] if
+            ends do not depend on the start.
         answerable_logits: float32 [batch], above 0 if an answer is unlikely; None for a plain head.
     """
 

@@ -1,7 +1,7 @@
 """Losses that train an embedder on pairs of texts.
 
-Each maps queries [rows, d], documents [rows, k, d] and targets [rows, n] to the loss of sentence-transformers. A row's
-first document is the positive; others are negatives.
+Each maps vectors of queries [rows, dimensions] and documents [rows, documents, dimensions], and targets [rows,
+numbers], to the loss of sentence-transformers. A row's first document is the positive; others are negatives.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ class PairLoss:
         temperature: divides cosines before their softmax.
         symmetric: whether to rank queries for each positive, too.
         margin: how much farther, in Euclidean distance, a negative should be than the positive.
-        dims: widths; losses of vectors cut to each width and scaled to length 1 are added up (Matryoshka,
+        dims: widths; the losses of vectors cut to each width and scaled to length 1 are added up (Matryoshka,
             arXiv:2205.13147); () for whole vectors only.
     """
 
@@ -97,7 +97,7 @@ def mse(queries: Tensor, documents: Tensor, targets: Tensor, loss: PairLoss) -> 
 
 
 def margin_mse(queries: Tensor, documents: Tensor, targets: Tensor, loss: PairLoss) -> Tensor:
-    """Returns the mean squared error of dot-product margins (positive - negative) to `targets`, [rows, k - 1].
+    """Returns the mean squared error of dot-product margins (positive - negative) to `targets`, [rows, negatives].
 
     Source: arXiv:2010.02666.
     """

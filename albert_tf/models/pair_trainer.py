@@ -29,7 +29,7 @@ class PairTrainer(HolderModel):
         loss: a PairLoss, or its settings as a dict.
 
     Raises:
-        UserError: `model` is no embedder, or a Matryoshka width beyond the model's.
+        UserError: `model` is no embedder, or a Matryoshka width exceeds the model's.
 
     >>> from albert_tf import AlbertConfig
     >>> trainer = PairTrainer(AlbertSentenceEmbedder(AlbertConfig.named("albert_tiny")), PairLoss(dims=(312, 64)))

@@ -39,7 +39,7 @@ class AlbertPretrainer(EncoderModel):
         pair_task: "sop" (sentence order), "nsp" (next sentence), or None or "none".
 
     Raises:
-        UserError: an unknown pair task, or one with an encoder without a pooler.
+        UserError: an unknown pair task, or any for an encoder without a pooler.
 
     >>> import numpy as np
     >>> model = AlbertPretrainer(AlbertConfig.named("albert_tiny"))
@@ -97,7 +97,7 @@ class AlbertPretrainer(EncoderModel):
 
         Returns:
             dict of float32 masked_lm_logits [batch, predictions, vocab_size] and, with a pair task, pair_logits [batch,
-            2], or [batch, n, 2] for packed rows.
+            2], or [batch, examples per row, 2] for packed rows.
         """
         features = by_name(features)
         outputs = self.encoder(features, training=training)
@@ -114,10 +114,10 @@ class AlbertPretrainer(EncoderModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
-        """Returns sum(weight * nll) / (sum(weight) + 1e-5) + mean pair cross-entropy (run_pretraining.py:177, 294-361).
+        """Returns sum(weight * word loss) / (sum(weight) + 1e-5) + mean pair loss (run_pretraining.py:177, 294-361).
 
         `x` has masked_lm_ids and masked_lm_weights [batch, predictions], and next_sentence_labels [batch, 1]. Packed
-        rows have [batch, n] labels and pair_weights, 0 where a row has fewer pairs.
+        rows have labels and pair_weights [batch, examples per row]; a weight is 0 where a row has fewer pairs.
         """
         part = current_part()
         divisors = self.loss_divisors(x) if part is None else part.whole

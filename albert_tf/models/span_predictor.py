@@ -111,7 +111,7 @@ class AlbertSpanPredictor(EncoderModel):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Tensor = None, training: bool = True
     ) -> Tensor:
-        """Returns (start loss + end loss) / 2, with `joint` plus half the answer loss (squad_utils.py:1576-1640)."""
+        """Returns half the sum of start, end and, with `joint`, answerability loss (squad_utils.py:1576-1640)."""
         loss = (_nll(x, y_pred, "start") + _nll(x, y_pred, "end")) / 2
         if self.joint:
             labels = ops.reshape(ops.cast(x["is_impossible"], "float32"), (-1,))

@@ -32,7 +32,7 @@ class TextStudent(HolderModel):
 
     - vectors: 1 - cosine of the text's vectors (an embedder's own, else the mean hidden state);
     - similarities: mean squared difference of the cosines with the other texts of the whole batch;
-    - states: squared difference of a token's hidden states, divided by the teacher's square;
+    - states: squared difference of a token's hidden states, divided by the square of the teacher's;
     - relations: Kullback-Leibler divergence of softmax(v v' / sqrt(head size)) of the last layer's attention values v
       (MiniLM, arXiv:2002.10957);
     - words: the same divergence of the vocabulary distributions at `masked_lm_positions`.
@@ -95,7 +95,7 @@ class TextStudent(HolderModel):
     def call(self, features: dict[str, Tensor], training: bool = False) -> dict[str, Tensor]:
         """Returns the errors against the teacher, by loss term.
 
-        `features` may include the teacher's precomputed `representations`, under names with the prefix TAUGHT.
+        `features` may include the teacher's precomputed `representations`, under names with the prefix "taught_".
         """
         given = representations(self.model, features, self.lessons, training=training)
         told = self._told_of(features, self.lessons)
@@ -137,7 +137,7 @@ def representations(
     """Computes what the loss terms `lessons` compare; `steps` are indices of hidden states, None for all.
 
     Returns:
-        dict of those needed: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
+        dict of what `lessons` need: vectors [batch, hidden_size] of length 1, float32; states [batch, steps, sequence,
         hidden_size]; values [batch, heads, sequence, head_size]; logits float32 [batch, predictions, vocab_size].
     """
     encoder = model if isinstance(model, AlbertEncoder) else model.encoder

@@ -1,6 +1,6 @@
 """Computes the loss of a part of a batch as its share of the whole batch's loss.
 
-Training first adds up the `loss_divisors` of all parts, and every loss term divides by the sum. For a loss that
+Training first adds up the `loss_divisors` of all parts, and every loss term divides by these sums. For a loss that
 compares rows, a model's `survey` first computes the compared values of all parts.
 """
 
@@ -76,7 +76,7 @@ def share_of_batch(loss: Tensor, name: str = "rows") -> Tensor:
 
 
 def divisor_of(loss: Any) -> str:
-    """Returns what divides a loss passed to `compile`: "rows", "weights" or "nothing"; UserError for several."""
+    """Returns what divides a loss passed to `compile`: "rows", "weights" or "nothing"; raises UserError for several."""
     # A name or a function becomes a loss with Keras's default.
     reductions = {
         getattr(one, "reduction", "sum_over_batch_size") for one in keras.tree.flatten(loss) if one is not None

@@ -32,7 +32,7 @@ def create_optimizer(
     `num_train_steps`. `kwargs` go to the optimizer.
 
     Raises:
-        ValueError: for an unknown name or an impossible schedule.
+        ValueError: an unknown name or impossible schedule.
 
     >>> optimizer = create_optimizer("lamb", learning_rate=1.76e-3, num_train_steps=125_000, num_warmup_steps=3_125)
     >>> optimizer.global_clipnorm

@@ -74,7 +74,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     embedding lookup reads counts by itself, even duplicates (TensorFlow only, without accumulation or loss scaling).
 
     Raises:
-        ValueError: for a `gradient_norm` that is unknown or unavailable.
+        ValueError: an unknown or unavailable `gradient_norm`.
 
     >>> weight = keras.Variable([1.0, -2.0], name="kernel")
     >>> optimizer = AdamWeightDecay(learning_rate=0.1, weight_decay_rate=0.0)

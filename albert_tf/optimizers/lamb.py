@@ -13,14 +13,14 @@ from albert_tf.optimizers.adam_weight_decay import AdamWeightDecay, matches_any
 class Lamb(AdamWeightDecay):
     """Scales each variable's AdamWeightDecay update by the trust ratio |w| / |update|.
 
-    As in google-research/albert:lamb_optimizer.py:30-143, the decay term is inside the ratio and the ratio is not
-    clamped. It is 1 for variables whose paths match the regular expressions `exclude_from_layer_adaptation`, by default
-    those excluded from weight decay. `keras.optimizers.Lamb` corrects the bias of the moments, decays outside the ratio
-    and adapts every variable.
+    As in google-research/albert:lamb_optimizer.py:30-143, the decay term is inside the ratio, which is not clamped. The
+    ratio is 1 for variables whose paths match the regular expressions `exclude_from_layer_adaptation`, by default those
+    excluded from weight decay. `keras.optimizers.Lamb` corrects the bias of the moments, decays outside the ratio and
+    adapts every variable.
 
     Extensions' weights (paths in `may_begin_at_zero`) may begin at 0, near which a small ratio would keep them. Their
     |w| counts as at least that of weights of standard deviation `least_deviation`: gamma_l of phi in Algorithm 2 of You
-    et al. 2020 (arXiv:1904.00962). With three axes, each index of the first axis, a step, has its own ratio.
+    et al. 2020 (arXiv:1904.00962). In variables with three axes, each index of the first (a step) has its own ratio.
 
     >>> weight = keras.Variable([3.0, 4.0], name="kernel")
     >>> optimizer = Lamb(learning_rate=0.1, weight_decay_rate=0.0)

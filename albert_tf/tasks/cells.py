@@ -22,7 +22,7 @@ UNREADABLE = re.compile(r"""\[[\s\[]*['"].*['"][\s\]]*\]""", re.DOTALL)
 
 
 def listed(value: Any) -> list | None:
-    """Returns the list in a cell, parsed if the cell is text, or None.
+    """Returns the list in a cell, parsed if the cell is text; None if there is no list.
 
     >>> listed("['B-LOC', 'O']"), listed("['B-LOC' 'O']"), listed('["B-LOC", "O"]'), listed("a [b] c")
     (['B-LOC', 'O'], ['B-LOC', 'O'], ['B-LOC', 'O'], None)

@@ -49,13 +49,11 @@ class FileOptions:
 
     @classmethod
     def of(cls, settings: Any) -> "FileOptions":
-        """Returns the options that a command's settings give, for its --data_file."""
         names = [field.name for field in dataclasses.fields(cls) if hasattr(settings, field.name)]
         return cls(settings.data_file, **{name: getattr(settings, name) for name in names})
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The columns of texts."""
         return tuple(filter(None, (self.text_column, self.second_text_column)))
 
 
@@ -199,7 +197,7 @@ def _texts_and_labels(table: Table, row: DataRow, options: FileOptions) -> tuple
 def some_held_out(
     path: Path, keys: np.ndarray, labels: Sequence[Sequence[str]], fraction: float, what: str
 ) -> np.ndarray:
-    """Calls `hold_out` with groups of equal `keys`; UserError, which names the groups `what`, if it holds out none."""
+    """Calls `hold_out` on groups of equal `keys`; raises UserError, which calls them `what`, if it holds out none."""
     groups, group_of_row = np.unique(keys, return_inverse=True)
     held_out = hold_out(group_of_row, labels, fraction)
     if not held_out.any():
@@ -214,7 +212,7 @@ def hold_out(group_of_row: np.ndarray, labels: Sequence[Sequence[str]], fraction
     """Returns which rows to hold out, bool [rows]: about `fraction` of the rows of each label.
 
     Rows with equal texts form a group: they have the same random number in `group_of_row`, stay together and count for
-    their rarest label. If several groups count for a label, at least one is held out, but never all.
+    the rarest of their labels. If several groups count for a label, at least one is held out, but never all.
     """
     counts = collections.Counter(itertools.chain.from_iterable(labels))
     rank = {name: number for number, name in enumerate(sorted(counts, key=lambda name: (counts[name], name)))}

@@ -102,7 +102,7 @@ GLUE = {
 
 
 def glue_task(name: str, data_dir: str) -> TextTask:
-    """Makes a GLUE task, such as "sst2", of the files in a folder."""
+    """Makes a GLUE task, such as "sst2", from the files in a folder."""
     values = GLUE[name]
     standard = {"kind": "classification", "columns": values["inputs"], "label_column": "label"}
     standard |= {"metrics": ("accuracy",), "index_column": "index", "published": True}

@@ -26,7 +26,7 @@ _METRICS = {
 def own_task(settings: FinetuningSettings, trained: Mapping[str, Any] | None = None) -> Task:
     """Makes the task for a user's own data.
 
-    Labels come from `trained`, a model's task.json; without it from the training file.
+    Labels come from `trained`, a model's task.json; without it, from the training file.
     """
     settings, data_file = resolve_data(settings, trained)
     if data_file:

@@ -81,7 +81,7 @@ class TextPairs(keras.utils.PyDataset):
         positives: for each anchor a matching string, or one that `targets` score.
         negatives: lists with one non-matching string for each anchor.
         targets: numbers for each row: scores, margins, or a teacher's concatenated vectors.
-        prompts: the text before each anchor, and before each other text.
+        prompts: texts to put before each anchor, and before each other string.
 
     Raises:
         UserError: columns of unequal length, texts that are not strings, or too few different texts for a batch.

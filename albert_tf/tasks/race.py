@@ -39,7 +39,7 @@ class RaceExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RaceTask(Task):
-    """Multiple choice on the official {train,dev,test}/{middle,high}/*.txt, or all.txt there."""
+    """Multiple choice on RACE's own files, {train,dev,test}/{middle,high}/*.txt, or all.txt in these folders."""
 
     data_dir: Path
 

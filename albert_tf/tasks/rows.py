@@ -208,7 +208,8 @@ def _room() -> Iterator[None]:
 def weigh(rows: FeatureRows, labels: Sequence[str] | None, class_weights: str) -> FeatureRows:
     """Adds a loss weight by class to each training row.
 
-    `class_weights` is "balanced" (rows / (classes * rows of the class)), or such as "no=1,yes=3"; other classes have 1.
+    `class_weights` is "balanced" (rows / (classes * rows of the class)), or a list such as "no=1,yes=3", in which
+    missing classes weigh 1.
     """
     if labels is None or rows.target != "label":
         raise UserError("--class_weights is for tasks that give every text a class; leave it out")

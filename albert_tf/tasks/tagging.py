@@ -37,7 +37,7 @@ class TaggedExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedRows(FeatureRows):
-    """Rows of tagged words; `heads`: the column of each word's first token, truncated words left out."""
+    """Rows of tagged words; `heads`: the column of each word's first token, without truncated words."""
 
     heads: RaggedArray
 

@@ -55,7 +55,7 @@ class Task(abc.ABC):
         return []
 
     def begun_from(self, model: keras.Model | None, task: Mapping[str, Any]) -> "Task":
-        """Returns the task, completed from the model that training starts from and its task.json."""
+        """Returns the task, completed by what the initial model and its task.json say."""
         return self
 
     def saved(self, model: keras.Model) -> keras.Model:
@@ -74,7 +74,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Any], tokenizer: Tokenizer, max_seq_length: int, training: bool) -> FeatureRows:
-        """Makes features of some thousand examples, with labels if `training`."""
+        """Makes features from some thousand examples, with labels if `training`."""
 
     @abc.abstractmethod
     def create_model(self, encoder: AlbertEncoder, dropout: float, early_exit: bool | LearnedExit) -> keras.Model:

@@ -42,7 +42,7 @@ class SplitFile(NamedTuple):
 
 
 def split_files(*splits: str) -> dict[str, SplitFile]:
-    """Returns a SplitFile for each split, whose name is the split's."""
+    """Returns a SplitFile for each split; the file is named like the split."""
     return {split: SplitFile(split) for split in splits}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Truncation:
-    """Numbers of all and of truncated examples and tokens."""
+    """Counts examples, tokens, and how many of each were truncated."""
 
     texts: int = 0
     truncated_texts: int = 0

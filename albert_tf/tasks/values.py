@@ -40,7 +40,7 @@ def label_text(value: Any) -> str:
 
 
 def class_of(table: Table, row: DataRow, column: str) -> str:
-    """Returns a row's class; UserError for a list."""
+    """Returns a row's class; raises UserError for a list."""
     value = row.values[column]
     if cells.is_list(value):
         kind = "an object" if isinstance(value, dict) or str(value).startswith("{") else "a list"
@@ -55,7 +55,7 @@ def class_of(table: Table, row: DataRow, column: str) -> str:
 
 
 def number_of(table: Table, row: DataRow, column: str, low: float = -LARGEST, high: float = LARGEST) -> float:
-    """Returns a row's number; UserError unless it is from `low` to `high`."""
+    """Returns a row's number; raises UserError unless it is from `low` to `high`."""
     value = row.values[column]
     try:
         # Python reads 1_000 and True as numbers; in a table they are none.
@@ -100,7 +100,7 @@ def words_of(table: Table, row: DataRow, column: str) -> list[str]:
 
 
 def tags_of(table: Table, row: DataRow, column: str) -> list[str]:
-    """Returns a row's tags; UserError for a list without quotation marks."""
+    """Returns a row's tags; raises UserError for a list without quotation marks."""
     value = row.values[column]
     if isinstance(value, str) and cells.listed(value) is None and cells.is_list(value):
         # Read as words it would give tags such as [B-LOC, with a bracket and a comma.

@@ -6,7 +6,7 @@ from albert_tf.training.preparation import Split
 
 
 def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[str, dict[str, float]] | None:
-    """Returns the most frequent or mean label, as text, and its metrics; None if there is neither."""
+    """Returns the best constant prediction, as text, and its metrics; None if the task has none."""
     found = task.baseline(labelled)
     if found is None:
         return None
@@ -15,7 +15,7 @@ def baseline_scores(task: Task, labelled: FeatureRows, split: Split) -> tuple[st
 
 
 def baseline_line(task: Task, labelled: FeatureRows, split: Split, metrics: Mapping[str, float]) -> str:
-    """Returns a line that compares the scores of a constant prediction with `metrics`, or ""."""
+    """Returns a line that compares a constant prediction's scores with `metrics`; "" without such a prediction."""
     if not (found := baseline_scores(task, labelled, split)):
         return ""
     answer, scores = found

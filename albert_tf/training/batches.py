@@ -33,8 +33,8 @@ def epoch_order(
 ) -> np.ndarray:
     """Returns the row numbers of each batch of an epoch, int64 [batches, batch_size].
 
-    Rows that do not fill a batch are dropped, different ones each epoch; too few rows make one smaller batch. No two
-    rows of a batch have one of their `keys` [rows, n] in common.
+    Rows that do not fill a batch are dropped, different ones each epoch; too few rows make one smaller batch. Rows that
+    have one of their `keys` [rows, keys] in common are in different batches.
     """
     random = np.random.default_rng(int(derive(seed, epoch)))
     order = random.permutation(len(lengths))

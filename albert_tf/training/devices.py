@@ -58,7 +58,7 @@ class Devices:
             )
 
     def sums(self, values: list[float]) -> np.ndarray:
-        """Returns each value's sum over all replicas (under JAX, processes): float64 [n]."""
+        """Returns each value's sum over all replicas (under JAX, over all processes): float64 [values]."""
         if self.strategy is None:
             return _sums_over_jax_processes(values) if self.processes > 1 else np.asarray(values, "float64")
 

@@ -21,7 +21,8 @@ from tfrecords.tokenizers.pruning import pieces_within
 def distil(student: keras.Model, teacher: keras.Model, weight: float, temperature: float) -> None:
     """Makes a compiled `student` minimise (1 - weight) * own loss + weight * distance from `teacher`'s outputs.
 
-    `temperature` divides the logits of both. The teacher is not saved with the student: call this again after loading.
+    `temperature` divides the logits of both models. The teacher is not saved with the student: call this again after
+    loading.
     """
     teacher.trainable = False
     own_loss = student.compute_loss
@@ -44,10 +45,10 @@ def load_teacher(
     max_seq_length: int,
     labels: tuple[str, ...] | None,
 ) -> keras.Model:
-    """Loads a fine-tuned teacher; if its vocabulary contains the student's, it is reduced to that.
+    """Loads a fine-tuned teacher; a vocabulary that contains the student's is reduced to the student's.
 
     Raises:
-        UserError: its outputs or token ids differ from the student's, or it takes only shorter rows.
+        UserError: the teacher's outputs or token ids differ from the student's, or it takes only shorter rows.
     """
     if getattr(student, "multi_label", False):
         raise UserError("--teacher shows probabilities of one label a text; leave it out for --task=multilabel")

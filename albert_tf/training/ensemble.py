@@ -25,7 +25,7 @@ from tfrecords.tokenizers.loading import load_tokenizer
 
 
 def ensemble(settings: EnsembleSettings) -> dict[str, Any]:
-    """Writes combined predictions and ensemble.json; returns its metrics of each model and of the ensemble."""
+    """Writes combined predictions, and returns the metrics of each model and of the ensemble, as in ensemble.json."""
     folders = [find_model(folder) for folder in settings.models.split(",") if folder]
     if not folders:
         raise UserError("--models names no folder; give several, separated by commas")

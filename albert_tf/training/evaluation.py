@@ -54,7 +54,7 @@ def evaluate(
     """Returns the loss and accuracies of a pre-trainer on the records `eval_data`.
 
     The records must be made by `tokenizer`; without one, only the vocabulary's size is checked. A `max_eval_steps` of 0
-    reads all.
+    reads all records.
     """
     config = model.encoder.config
     expected = {"vocab_size": config.vocab_size}

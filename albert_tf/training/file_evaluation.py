@@ -36,7 +36,7 @@ def evaluate_file(
 ) -> dict[str, Any]:
     """Evaluates a model on a file of labelled rows; writes, prints and returns the results.
 
-    Unset `options` and an empty `label_column` default to those of the training.
+    Unset `options` and an empty `label_column` default to the values used in training.
     """
     loaded = load(path, depth=depth)
     task = _task(loaded, path, options, label_column)

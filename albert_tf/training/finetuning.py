@@ -55,7 +55,7 @@ def finetune(
         The model folder; None if the run stopped early and can be resumed.
 
     Raises:
-        UserError: data or settings are unusable, or the folder holds another run.
+        UserError: unusable data or settings, or a folder with another run.
     """
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     if not settings.dryrun:
@@ -236,7 +236,7 @@ class Finetuning(Training):
 def summarize(output_dir: Path, folders: dict[int, Path], main_metric: str) -> dict:
     """Writes `summary.json` and the best seed's model into `output_dir`; returns the summary.
 
-    Each metric has `values` by seed, `median`, `min`, `max` and, of several, `standard_deviation`.
+    Each metric has `values` by seed, `median`, `min`, `max` and, for several seeds, `standard_deviation`.
     """
     tasks = {seed: load_task(folder) for seed, folder in folders.items()}
     metrics = {

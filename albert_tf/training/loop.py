@@ -56,7 +56,7 @@ class Training(abc.ABC):
 
     Attributes:
         free: settings that a resumed run may change.
-        main_metric: metric of the best model (of equal ones the first), which is saved as `model.keras`; if it is not
+        main_metric: the model with the best value (the first among equals) is saved as `model.keras`; if it is not
             measured, the newest model is.
         log_steps: steps between rows of the history; 0: only at checkpoints.
         patience: evaluations without improvement after which training ends; 0: no limit.

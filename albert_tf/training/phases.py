@@ -33,7 +33,7 @@ class RecordsPhase(Phase):
 
     @property
     def least_rows(self) -> int:
-        """The rows per replica in a dry run: the records' number of streams (permutation), or else 2."""
+        """The rows per replica in a dry run: 2 or, for permutation records, their number of streams."""
         return self.manifest.get("streams", 2)
 
     @property

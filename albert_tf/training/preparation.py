@@ -46,7 +46,7 @@ class PreparedRun(NamedTuple):
     """The checked inputs of a fine-tuning run.
 
     Attributes:
-        source: encoder or, with `keep_head`, whole model to take weights from; None from scratch.
+        source: the encoder (with `keep_head`, the model) that training starts from, or None.
         unknown_share: share of training tokens outside the vocabulary, 0 to 1.
     """
 

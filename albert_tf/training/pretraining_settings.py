@@ -207,7 +207,7 @@ class PretrainingSettings(TrainerSettings):
 def shrunk(
     settings: PretrainingSettings, folder: Path, config: AlbertConfig, replicas: int, rows: int = 2
 ) -> PretrainingSettings:
-    """Returns settings of a tiny run with `rows` rows at a time per replica; writes its config to `folder`."""
+    """Returns settings that run a tiny model on `rows` rows per replica; writes its config to `folder`."""
     # Settings of single steps need all the steps.
     of_steps = config.depth_plan or config.depth_lora_rank or config.random_depth_min
     most = config.num_hidden_layers if of_steps else 2

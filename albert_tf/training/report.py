@@ -20,7 +20,7 @@ if keras.backend.backend() == "jax":
 
 
 class TrainingReport:
-    """Shows and writes a run's figures; does neither without a `history`."""
+    """Shows and writes a run's figures; without a `history`, does nothing."""
 
     def __init__(
         self, history: History | None, name: str, num_train_steps: int, first_step: int, utilisation: Utilisation

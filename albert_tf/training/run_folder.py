@@ -37,7 +37,7 @@ def copy_model(source: Path, target: Path) -> None:
 
 
 def check_claim(folder: Path, settings: Any, free: Collection[str], facts: dict[str, Any]) -> None:
-    """Raises UserError if the folder's run began with other `facts`, or other settings outside `free`.
+    """Raises UserError if the folder's run began with other `facts`, or settings that differ outside `free`.
 
     Facts that the run did not record count as equal.
     """
@@ -125,7 +125,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def save_checkpoint(model: keras.Model, folder: Path) -> None:
-    """Writes model and optimizer to `last.keras`, the former file to `previous.keras`; a kill leaves one intact."""
+    """Writes model and optimizer to `last.keras`; the former file becomes `previous.keras`. One survives a kill."""
     with files.replacing(folder / LAST) as temporary:
         model.save(temporary)
         # A run killed before the new one has its name resumes from the previous one.
@@ -139,7 +139,7 @@ def load_checkpoint(folder: Path, is_chief: bool = True) -> keras.Model | None:
     An unreadable one is reported and renamed.
 
     Raises:
-        UserError: there are checkpoints, but none can be read.
+        UserError: none of the checkpoints can be read.
     """
     if is_chief:
         files.remove_unfinished(folder)

@@ -25,7 +25,7 @@ class Start(NamedTuple):
     """The model, configuration and tokenizer that a run starts from.
 
     Attributes:
-        model: the model with the initial weights; None from scratch.
+        model: the model with the initial weights, or None.
         vocabulary: a message on how embeddings were made for another vocabulary, or "".
     """
 
@@ -70,9 +70,9 @@ def load_pretraining_start(
 ) -> Start:
     """Loads the weights that pre-training continues from or, without `init_from`, reads a configuration.
 
-    `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts, sampled depths and
-    memory, and add extensions that leave the initial model unchanged. With `tokenizer`, the model gets the records'
-    vocabulary. `former_tokenizer` is the weights' own, if none is next to them.
+    `records` is the training records' tokenizer. With `init_from`, `config` may change dropouts and some settings of
+    extensions, and add extensions that leave the initial model unchanged. With `tokenizer`, the model gets the records'
+    vocabulary. `former_tokenizer` is the tokenizer of the weights, if none is next to them.
     """
     if tokenizer and (found := difference(read_tokenizer(tokenizer), records)):
         raise UserError(

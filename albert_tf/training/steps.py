@@ -6,7 +6,7 @@ from albert_tf.training.devices import Devices
 class Steps:
     """The base of training and evaluation steps, whose metrics accumulate until `results` is called.
 
-    `surveys`: whether to compute a model's `survey` of the whole batch first, if its loss needs it.
+    `surveys`: whether the values that a loss compares are computed first, for the whole batch.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, parts: int, surveys: bool):

@@ -24,7 +24,7 @@ class TensorFlowSteps(Steps):
     """Compiled steps of a model.
 
     `train` makes one update from the `parts` parts of a batch. Each replica sums their gradients; the replicas' sums
-    are added once an update.
+    are added once per update.
     """
 
     def __init__(self, model: keras.Model, devices: Devices, jit_compile: bool, parts: int = 1):

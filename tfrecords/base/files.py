@@ -153,7 +153,7 @@ _NO_NAME = re.compile("[\0\ud800-\udfff]")
 
 
 def inside(folder: Path, name: Any, listed_by: str | os.PathLike) -> Path:
-    """Returns `folder`/`name`; raises UserError if that is outside. listed_by: file with the name, for the message."""
+    """Returns `folder`/`name`; raises UserError if that is outside. listed_by: file that contains the name."""
     if not isinstance(name, str) or _NO_NAME.search(name) or name.startswith("/") or ".." in name.split("/"):
         raise UserError(f"'{listed_by}' names {name!r}, which is no place in its folder; copy or download it again")
     return folder / name
@@ -193,7 +193,7 @@ def folder_path(path: str | os.PathLike) -> Path:
 
 
 def whole_path(name: str) -> str:
-    """Returns the absolute path of an existing file; other names unchanged."""
+    """Returns the absolute path of an existing file; returns other names unchanged."""
     return str(Path(name).resolve()) if name and Path(name).exists() else name
 
 

@@ -20,8 +20,8 @@ _LAST = "--settings=FILE reads flags from a JSON file. --version prints the vers
 def help_text(settings_class: type, command: str, about: str, full: bool = False, switches: bool = True) -> str:
     """Returns the text of --help, or of --helpfull if `full`.
 
-    --help shows required flags and those in the settings class's `groups`, by title; without `groups`, all. about:
-    docstring of the command's module. switches: whether bool flags are --name and --noname, not --name=true.
+    --help shows required flags and those in the settings class's `groups`, by title; without `groups`, all flags.
+    about: docstring of the command's module. switches: whether bool flags are --name and --noname, not --name=true.
     """
     fields = {flag_name(field): field for field in settings_of(settings_class)}
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]

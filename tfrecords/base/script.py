@@ -170,7 +170,7 @@ def version_line() -> str:
 
 
 def present_versions() -> dict[str, str]:
-    """Returns the versions of the installed packages that make exports."""
+    """Returns the versions of the packages with which exports are made."""
     others = ("tensorflow", "keras", "tensorflow-text")
     return {"albert-tf": VERSION} | {name: metadata.version(name) for name in others}
 
@@ -207,7 +207,7 @@ _OURS = ("albert_tf-", "albert_tf_client-")
 
 
 def find_collisions(folders: Iterable[str] | None = None) -> list[str]:
-    """Returns warnings about this library's packages in `folders` that other distributions installed, too."""
+    """Returns warnings about this library's packages in `folders` that other distributions also installed."""
     owners: dict[str, set[str]] = {name: set() for name in _PACKAGES}
     # Read as bytes: importlib.metadata.packages_distributions() takes 0.3 s where TensorFlow is installed, this 0.03 s.
     for folder in sys.path if folders is None else folders:

@@ -29,7 +29,7 @@ _BATCH = 4096
 
 
 def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
-    """Returns a tokenizer with more words, each one piece after a blank or at the start of a text.
+    """Returns a tokenizer with more words, each a single piece after a blank or at the start of a text.
 
     Former ids stay, but in WordPiece, new words first replace `[unusedN]` pieces. In byte-level BPE, a word is one
     piece only after a blank, and the shorter pieces that merge to it are added too.

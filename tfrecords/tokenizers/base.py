@@ -136,12 +136,12 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def piece_ids(self) -> dict[str, int]:
-        """Maps each piece to its id; equal pieces to the last one's."""
+        """Maps each piece to its id; of equal pieces, the last counts."""
         return {piece: number for number, piece in enumerate(self.pieces)}
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Digest of kind, case and accent rules and vocabulary; tokenizers with equal digests have equal ids."""
+        """Digest of kind, vocabulary, and case and accent rules; tokenizers with equal digests have equal ids."""
         # Digests from before `keep_accents` existed stay valid.
         rules = f"{self.kind} {self.lower_case}{' keep_accents' * self.keep_accents}"
         rules += f"{' lowers_first' * self.lowers_first}\n"
@@ -159,7 +159,7 @@ class Tokenizer(abc.ABC):
 
     @functools.cached_property
     def piece_bytes(self) -> list[bytes]:
-        """Each piece in UTF-8, possibly with partial characters; the name of each non-text token."""
+        """Each piece's UTF-8 bytes, which may split characters; for a non-text token, its name."""
         return [piece.encode() for piece in self.pieces]
 
     @property

@@ -27,7 +27,7 @@ _PIECE = model_pb2.ModelProto.SentencePiece
 class ByteBPEInGraph(tf.Module):
     """Tokenizes strings [batch] by byte-level BPE to ragged int32 [batch, tokens].
 
-    Custom ops: SentencepieceOp, SentencepieceTokenizeOp, and for composed text NormalizeUTF8 (with offsets,
+    Custom ops: SentencepieceOp, SentencepieceTokenizeOp, and, if text is composed, NormalizeUTF8 (with offsets,
     NormalizeUTF8WithOffsetsMap).
     """
 

@@ -1,6 +1,6 @@
 """Byte-level BPE of whole batches, compiled, with a cache of recent words.
 
-As in the `tokenizers` library, the merge of the lowest rank comes first, of equal ones the leftmost.
+As in the `tokenizers` library, the merge of the lowest rank comes first, and the leftmost among equals.
 """
 
 import threading

@@ -40,9 +40,9 @@ class TextReader:
         return codes, np.cumsum([0, *(sum(map(len, row)) for row in rows)], dtype=np.int64)
 
     def read_with_places(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns codes and splits like `read`, then spans in the texts and outer blanks of added tokens.
+        """Returns the results of `read`, each code's span in its text, and how many blanks begin and end it.
 
-        Both are int64 [codes, 2].
+        The last two are int64 [codes, 2]; only added tokens have such blanks.
         """
         rows, splits = [np.zeros(0, np.uint32)], [0]
         places, blanks = [np.zeros((0, 2), np.int64)], [np.zeros((0, 2), np.int64)]

@@ -93,7 +93,7 @@ def character_table(rules: CharacterRules, step: str = "all") -> tuple[np.ndarra
     """Returns a two-level table of each character's replacement: row = rows[pages[code // 256] * 256 + code % 256].
 
     step: "all", "normal" or "split". Returns (pages int32 [0x1100], rows int32, expansions int32 [count, width]):
-    expansions[row] is the replacing text as code points, then zeros. ITSELF stands for the character.
+    expansions[row] is the replacing text as code points, padded with zeros. ITSELF stands for the character.
     """
     rows = np.zeros(0x110000, np.int32)
     expansions = {(ITSELF,): 0}

@@ -24,7 +24,7 @@ def word_of(token: AddedToken) -> str:
 def characters_and_tokens(
     texts: tf.Tensor, tables: Sequence[tuple[tf.Tensor, ...]], first: Sequence[AddedToken], later: Sequence[AddedToken]
 ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-    """Returns the normalized characters of texts, with blanks between words, and each one's span in its text.
+    """Returns the normalized characters of texts, with blanks between words, and each character's span in its text.
 
     Arguments are as in `WordPieceInGraph`. Returns (codes: ragged int32 [batch, None], begins, ends: int32 [codes]).
     """

@@ -176,10 +176,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def lowers_first(folder: Path) -> bool:
-    """Returns whether sentence-transformers lower-cases texts before this folder's tokenizer.
-
-    "do_lower_case" in the first existing file of `other_files.SENTENCE_FILES` decides.
-    """
+    """Returns whether sentence-transformers lower-cases texts before this folder's tokenizer."""
     found = (folder / name for name in other_files.SENTENCE_FILES if (folder / name).is_file())
     return bool(files.read_object(next(found, folder)).get("do_lower_case"))
 

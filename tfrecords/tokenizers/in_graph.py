@@ -214,11 +214,11 @@ class Characters:
         self._visible = tf.where(tf.logical_not(is_in(self.codes.values, _SPACES)))[:, 0]
 
     def places(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Converts byte spans to spans of the characters that they touch; all int64 [n]."""
+        """Converts byte spans to spans of the characters that they touch; all int64 [spans]."""
         return self._in_rows(rows, *self._touched(rows, begins, ends))
 
     def widened(self, rows: tf.Tensor, begins: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Widens byte spans to whole characters; all int64 [n]."""
+        """Widens byte spans to whole characters; all int64 [spans]."""
         limits = tf.concat([self._bytes, [tf.reduce_sum(self._row_sizes)]], axis=0)
         base = tf.gather(self._row_bytes, rows)
         starts, ends = (tf.gather(limits, part) - base for part in self._touched(rows, begins, ends))

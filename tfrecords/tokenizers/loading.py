@@ -40,9 +40,9 @@ def load_tokenizer(
 
     Args:
         path: For byte-level BPE, a tokenizer.json, or a vocab.json next to merges.txt.
-        lower_case: Whether text is lower-cased. None: as stored with the tokenizer; else True, but False for a folder
-            with a cased vocabulary.
-        keep_accents: Whether accents stay. None: as stored; else False.
+        lower_case: Whether text is lower-cased. None: as stored with the tokenizer, or else True unless a folder's
+            vocabulary is cased.
+        keep_accents: Whether accents stay. None: as stored, or else False.
 
     Raises:
         UserError: `path` is no tokenizer, the folder's vocabulary was changed, or case or accents differ from the

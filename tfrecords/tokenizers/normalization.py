@@ -37,7 +37,7 @@ def own_rules(model: bytes) -> tuple[bool, bool] | tuple[None, None]:
 
 
 def library_flags(spec: model_pb2.NormalizerSpec) -> list[str] | None:
-    """Returns the flags in the name of rules that were converted from a tokenizer.json; None for other rules."""
+    """If normalization rules come from a tokenizer.json, returns their flags, such as "lower"; otherwise None."""
     first, *flags = spec.name.split() or [""]
     return flags if first == LIBRARY_RULES else None
 
@@ -66,7 +66,7 @@ def normalization_rules(charsmap: bytes, lower_case: bool, keep_accents: bool = 
 
 
 def with_albert_normalization(model: bytes, lower_case: bool, keep_accents: bool = False) -> bytes:
-    """Returns a serialized model with ALBERT's normalization; unchanged if it has these or a tokenizer.json's rules."""
+    """Adds ALBERT's normalization to a serialized model, unless it has this or a tokenizer.json's normalization."""
     proto = model_pb2.ModelProto.FromString(model)
     name = rule_name(lower_case, keep_accents)
     spec = proto.normalizer_spec

@@ -105,8 +105,8 @@ def wordpiece(
 ) -> Tokenizer:
     """Makes a WordPiece tokenizer with the settings in the files next to its vocabulary.
 
-    If lower_case or keep_accents is None, these files decide; without any, text is lower-cased unless the vocabulary
-    `is_cased`, and lower-cased text loses its accents.
+    None lets these files decide; without any, text is lower-cased unless the vocabulary `is_cased`, and lower-cased
+    text loses its accents.
     """
     near.check("wordpiece")
     rules = _wordpiece_rules(near)

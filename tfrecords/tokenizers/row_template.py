@@ -20,7 +20,7 @@ def usual_pair(cls: str | None) -> dict[str, int]:
 def framing(
     steps: Sequence[dict[str, Any]], ids: dict[str, int], where: str, may_end_with_cls: bool = False
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Reads which special tokens surround texts: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or with [CLS] last.
+    """Reads which special tokens surround texts: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, or these with [CLS] last.
 
     Returns the strings of "cls" and "sep", and the `pair_rules`; empty if no step adds tokens. Raises UnknownTokenizer
     for other rows, or ids that differ from `ids`.

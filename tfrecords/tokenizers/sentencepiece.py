@@ -30,7 +30,8 @@ _ENGLISH = frozenset(string.ascii_lowercase) | _PUNCTUATION
 class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece `Tokenizer`; adds ALBERT's normalization to a published model.
 
-    A model that has it already determines the case, and whether accents stay; accents can also be stripped here.
+    The rules of a model that already has this normalization decide case and accents; `keep_accents=False` still strips
+    accents.
     """
 
     kind = "sentencepiece"

@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """A question's candidates, best first; `null_odds` are the higher, the likelier there is no answer."""
+    """A question's candidates, best first; the higher `null_odds`, the likelier there is no answer."""
 
     candidates: list[Candidate]
     null_odds: float
@@ -60,7 +60,7 @@ def find_answers(
 def null_scores(output: Mapping[str, Any], null_column: int) -> tuple[np.ndarray, bool]:
     """Returns the score of "no answer" in a window, and whether to subtract the best span's score.
 
-    The score is a joint head's logit, or that of the span at [CLS].
+    The score is a joint head's answerability logit, else the log-probability of the span at [CLS].
     """
     if "answerable_logits" in output:
         return np.atleast_1d(output["answerable_logits"]), False

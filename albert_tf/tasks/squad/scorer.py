@@ -65,7 +65,7 @@ def evaluate_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Returns exact, f1 and total, also of questions with (HasAns_) and without an answer (NoAns_).
+    """Returns exact, f1 and total of all questions, and of those with (HasAns_) and without an answer (NoAns_).
 
     `null_odds` adds best_exact, best_f1 and their thresholds. Questions without a prediction do not count; where null
     odds exceed `threshold` (officially 1.0), the prediction counts as "".

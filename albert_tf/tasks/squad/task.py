@@ -31,7 +31,8 @@ _DEFAULTS = {
 class SquadTask(Task):
     """SQuAD, whose answers are spans of a passage; in 2.0 a question may have none.
 
-    `span_head` "" means plain for 1.1, joint for 2.0. `exclude_ids` is a JSON file of question ids not to train on.
+    A `span_head` of "" means "plain" for 1.1 and "joint" for 2.0. `exclude_ids` is a JSON file of question ids not to
+    train on.
     """
 
     kind = "spans"

@@ -50,7 +50,7 @@ def make_rows(
     doc_stride: int = DOC_STRIDE,
     max_query_length: int = MAX_QUERY_LENGTH,
 ) -> SpanRows:
-    """Splits examples into windows, one a row, labelled by the first answer if `training`.
+    """Splits examples into windows, one per row, labelled by the first answer if `training`.
 
     `p_mask` is 1 except at [CLS] and the passage (squad_utils.py:389-435 of google-research/albert); `start_mask` is 1
     where `p_mask` is, at [CLS], and at tokens with more context in another window. A window without the whole answer is
