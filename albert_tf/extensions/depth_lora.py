@@ -31,8 +31,8 @@ class DepthLora(Extension):
     depth_lora_target: str = "both"
 
     def check(self, config: Any) -> None:
-        if self.depth_lora_rank > config.hidden_size:
-            raise UserError(f"depth_lora_rank {self.depth_lora_rank} is over hidden_size {config.hidden_size}")
+        if self.depth_lora_rank > (most := max(config.hidden_size, config.intermediate_size)):
+            raise UserError(f"depth_lora_rank {self.depth_lora_rank} is over the blocks' width {most}")
         for half, targets in _TARGETS.items():
             runs = [getattr(step, half) for step in plan(config)]
             if self.depth_lora_target in targets and len(set(runs)) < len(runs):

@@ -122,7 +122,7 @@ async def infer(
 
 
 def _known(parameters: Mapping | None, **kinds: type) -> Mapping:
-    for name, value in (parameters or {}).items():
+    for name, value in sorted((parameters or {}).items()):
         if name not in kinds:
             raise bad_request(f"the parameter '{name[:50]}' is not known; leave it out")
         if value is not None and type(value) is not kinds[name]:

@@ -169,7 +169,7 @@ def test_any_valid_configuration_round_trips_and_no_other_exists(heads, head_siz
         {"hidden_size": 3221225472}     | hidden_size must be at most 2147483647, not 3221225472
         {"num_hidden_layers": 5000}     | num_hidden_layers 5000 with inner_group_num 1 runs 5000 blocks; at most 4096
         {"hyper_connections": 65}       | hyper_connections must be at most 64, not 65
-        {"depth_lora_rank": 769}        | depth_lora_rank 769 is over hidden_size 768
+        {"depth_lora_rank": 3073}       | depth_lora_rank 3073 is over the blocks' width 3072
         {"depth_plan": "1+x11"}         | depth_plan '1+x11': 'x11' is no part of a plan; write '1+1x10+1'
         {"depth_plan": "2x6", "inner_group_num": 2}  | depth_plan takes the place of num_hidden_groups and inner
         {"depth_plan": "2x6", "sharing": "none"}     | sharing 'none' shares none; leave one out

@@ -71,7 +71,7 @@ def test_what_transformers_does_not_compute_is_refused_or_passed_over(caplog):
     for key, value in (("attention_window", 2), ("position_type", "rotary")):
         with pytest.raises(UserError, match=f"{key} .* and {KEY} 32 exclude each other"):
             tiny(position_offset=0, **{key: value})
-    with pytest.raises(UserError, match=f"{KEY} must be a multiple of 4, not 6"):
+    with pytest.raises(UserError, match=f"{KEY} must be a multiple of 4, .*not 6"):
         tiny(**{KEY: 6})
 
 
