@@ -16,6 +16,8 @@ _OTHERS = (
     r"(_head|classifier|score|start|end|answer)/kernel$",
 )
 NO_MATRICES = (_TABLES, *_OTHERS)
+# Keras's default was 6 before it was 5.
+_STEPS = 5
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -81,7 +83,7 @@ class Muon(AdamWeightDecay):
         self.assign(self._momentums[index], momentum)
         direction = gradient + self.momentum * momentum
         size = 0.2 * max(variable.shape[-2:]) ** 0.5
-        update = size * self._newton_schulz.zeropower_via_newtonschulz5(direction, self._newton_schulz.ns_steps)
+        update = size * self._newton_schulz.zeropower_via_newtonschulz5(direction, _STEPS)
         decay = self.weight_decay_rate if self._decayed[index] else 0.0
         rate = ops.where(counts, ops.cast(learning_rate, variable.dtype), 0.0)
         self.assign_sub(variable, rate * (update + decay * ops.convert_to_tensor(variable)))

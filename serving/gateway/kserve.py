@@ -167,11 +167,19 @@ def _array(name: str, datatype: str, shape: list[int], values: Any) -> np.ndarra
                 flat = np.empty(len(values), object)
                 flat[:] = [one.encode() if isinstance(one, str) else one for one in values]
             else:
+                # Older numpy takes integers that do not fit.
+                if dtype.kind in "iu" and values and not _fit(dtype, min(values), max(values)):
+                    raise OverflowError("a value does not fit")
                 with np.errstate(over="raise"):
                     flat = np.array(values, dtype)
         return flat.reshape(shape)
     except (TypeError, ValueError, ArithmeticError, struct.error) as error:
         raise bad_request(f"the input '{name}' is no {datatype} of shape {list(shape)}: {error}"[:300]) from None
+
+
+def _fit(dtype: np.dtype, least: int, most: int) -> bool:
+    limits = np.iinfo(dtype)
+    return limits.min <= least and most <= limits.max
 
 
 def _strings(packed: bytes) -> np.ndarray:

@@ -59,7 +59,7 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     """
     try:
         value = msgspec.json.decode(body)
-    except (ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         # The body is invalid, or valid only by the rules above; the slower parsers decide, and describe the error.
         value, body = _exactly(body, deadline)
     if type(value) is not dict:

@@ -80,6 +80,7 @@ def test_the_loss_is_the_papers_and_evaluation_says_the_last_steps(kind, exits):
     ones = np.ones(targets.shape, "float32")
     weights = MASK.astype("float32") if ones.ndim == 2 else np.array([1, 0, 2, 1, 0.5, 3], "float32")
     for given in (None, weights):
+        model.reset_metrics()
         found = model.train_on_batch(FEATURES, targets, given, return_dict=True)
         expected = expected_loss(kind, model, every, ones if given is None else given)
         assert float(found["loss"]) == pytest.approx(expected, rel=1e-5)
