@@ -94,12 +94,17 @@ def test_impossible_options_are_refused(options, message):
 
 
 @pytest.fixture(scope="module")
-def version(tmp_path_factory):
+def encoder():
+    return make_keras()
+
+
+@pytest.fixture(scope="module")
+def version(tmp_path_factory, encoder):
     """An export that believes to be loaded by the program in the file beside it."""
     folder = tmp_path_factory.mktemp("compiled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "_COMMAND_LINE", str(folder / "cmdline"))
-        save(make_exportable(make_keras(), ExportOptions(12, inference=OPTIONS)), folder / "1")
+        save(make_exportable(encoder, ExportOptions(12, inference=OPTIONS)), folder / "1")
     return folder / "1"
 
 
@@ -113,13 +118,13 @@ def test_a_server_without_the_flag_refuses_at_load(version, flag):
 @pytest.mark.parametrize(
     "command", ["tensorflow_model_server\0--xla_cpu_compilation_enabled=true\0--port=1\0", "python\0"]
 )
-def test_loading_compiles_each_length_once(version, command, capfd):
+def test_loading_compiles_each_length_once(version, encoder, command, capfd):
     (version.parent / "cmdline").write_text(command)
     loaded = tf.saved_model.load(version)
     assert "XLA compiled 2 graphs" in capfd.readouterr().err
     ids = np.array([[2, 5, 7]], "int32")
     answers = loaded.signatures["serving_default"](input_ids=tf.constant(ids), lengths=tf.constant([3]))
-    expected = tf.function(make_encoder(make_keras()), autograph=False)(ids, np.array([3], "int32"))["pooled_output"]
+    expected = tf.function(make_encoder(encoder), autograph=False)(ids, np.array([3], "int32"))["pooled_output"]
     assert any(value.shape == expected.shape and np.allclose(value, expected, atol=1e-5) for value in answers.values())
 
 
