@@ -104,7 +104,7 @@ def _merged(model: keras.Model) -> keras.Model:
 
 
 def _put(temporary: Path, base: Path, version: int, is_next: bool) -> Path:
-    """Renames a version's folder to its number, or the next if another export took it."""
+    # Renames a version's folder to its number, or the next if another export took it.
     while True:
         target = base / str(version)
         try:

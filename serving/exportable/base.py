@@ -331,7 +331,7 @@ class Exportable(tf.Module, abc.ABC):
         return signature._replace(function=function)
 
     def _counting(self, signature: ExportSignature) -> ExportSignature:
-        """Adds token counts to the outputs, unless there is only one, which REST returns without a name."""
+        # Adds token counts to the outputs, unless there is only one, which REST returns without a name.
         if signature.method != PREDICT:
             return signature
 

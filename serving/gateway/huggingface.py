@@ -27,7 +27,7 @@ async def token_classification(service: Service, body: bodies.EntitiesBody, call
 
 
 def _joined(words: list[dict]) -> list[dict]:
-    """Joins words of one class as transformers' TokenClassificationPipeline.group_entities does."""
+    # Joins words of one class as transformers' TokenClassificationPipeline.group_entities does.
     groups: list[list[dict]] = []
     for word in words:
         begins, name = _class(word["label"])

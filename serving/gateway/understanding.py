@@ -173,7 +173,7 @@ def _span(text: bytes, start: Any, end: Any, score: Any) -> dict[str, Any]:
 
 
 def _limited(score: Any) -> float:
-    """Clips a score: old exports write 1e30 for a missing answer."""
+    # Clips a score: old exports write 1e30 for a missing answer.
     return float(np.clip(score, -_NO_ANSWER, _NO_ANSWER))
 
 

@@ -166,7 +166,7 @@ class BatchingRunner:
                     self._scheduler.remove(queue)
 
     def _kind(self, name: str, value: np.ndarray) -> tuple:
-        """Returns what requests of a batch must share, so that one's bad input cannot fail the others."""
+        # Returns what requests of a batch must share, so that one's bad input cannot fail the others.
         fixed = tuple(value.shape[axis] for axis in self._fixed_axes.get(name, ()) if axis < value.ndim)
         return name, value.dtype, value.ndim, fixed, value.size > 0
 

@@ -38,7 +38,7 @@ def read_text_proto(path: str, message: M) -> M:
 
 
 def _without_quoted_line(complaint: str, text: str) -> str:
-    """Removes the quoted line, which may hold a private key, from a parser's message."""
+    # Removes the quoted line, which may hold a private key, from a parser's message.
     for line in text.split("\n"):
         complaint = complaint.replace(f"'{line}': ", "")
     return complaint
@@ -153,7 +153,7 @@ def server_credentials(path: str) -> grpc.ServerCredentials | None:
 
 
 def _are_usable(credentials: grpc.ServerCredentials) -> bool:
-    """Returns whether gRPC accepts the keys, by opening a port on a server that never starts."""
+    # Returns whether gRPC accepts the keys, by opening a port on a server that never starts.
     server = grpc.server(ThreadPoolExecutor(1))
     try:
         return bool(server.add_secure_port("127.0.0.1:0", credentials))

@@ -30,8 +30,7 @@ _HEALTH_NAMES = ("", "ModelService", "PredictionService")
 
 
 class _Health(health.HealthServicer):
-    """A health service with one entry for all unknown names, since the library keeps every watched name."""
-
+    # A health service with one entry for all unknown names, since the library keeps every watched name.
     def Watch(self, request, context, send_response_callback=None):
         known = request.service in _HEALTH_NAMES
         return super().Watch(request if known else _UNKNOWN_SERVICE, _Deferring(context), send_response_callback)

@@ -150,12 +150,12 @@ def _flattened(name: str, value: Any) -> tuple[tuple[int, ...], list]:
 
 
 def _slices(leaves: list) -> Iterator[list]:
-    """Yields `leaves` in slices that take a few milliseconds of C code, so that other threads can run."""
+    # Yields `leaves` in slices that take a few milliseconds of C code, so that other threads can run.
     return (leaves[begin : begin + _SLICE] for begin in range(0, len(leaves), _SLICE))
 
 
 def _array(leaves: list, dtype: int) -> np.ndarray:
-    """Converts JSON values to an array [n]; refuses strings for numbers, and 1.5 for an integer."""
+    # Converts JSON values to an array [n]; refuses strings for numbers, and 1.5 for an integer.
     if dtype not in _CONVERSIONS:
         raise StatusError(
             StatusCode.UNIMPLEMENTED,

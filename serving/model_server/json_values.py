@@ -100,7 +100,7 @@ def _decoded(text: str, start: int, deadline: float) -> tuple[Any, int]:
 
 
 def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any, int]:
-    """Decodes like JSONDecoder.raw_decode, but without recursion, and lets other threads run."""
+    # Decodes like JSONDecoder.raw_decode, but without recursion, and lets other threads run.
     containers: list[list | dict] = []
     keys: list[str] = []
     check = position

@@ -73,7 +73,7 @@ class Servable:
         return [outputs[name] for name in fetches]
 
     def _fetch_set(self, feeds: frozenset[str], fetches: frozenset[str]) -> frozenset[str]:
-        """Returns `fetches`, or after too many combinations all outputs of their signature."""
+        # Returns `fetches`, or after too many combinations all outputs of their signature.
         if fetches not in self._fetch_sets:
             if len(self._fetch_sets) >= _MAX_FETCH_SETS:
                 return next(filter(fetches.issubset, self._outputs_of(feeds)), fetches)
@@ -141,7 +141,7 @@ class SavedModel:
             ctypes.CDLL(None).malloc_trim(0)
 
     def _guard(self, name: str) -> None:
-        """Fails the run if a string output has too many dimensions for NumPy, which would end the process."""
+        # Fails the run if a string output has too many dimensions for NumPy, which would end the process.
         try:
             tensor = self._graph.get_tensor_by_name(name)
         except (KeyError, ValueError):

@@ -21,7 +21,7 @@ _logged: dict[str, float] = {}
 
 
 def _complain(level: int, message: str) -> None:
-    """Logs a message once a minute: what a poll finds, the next one will find again."""
+    # Logs a message once a minute: what a poll finds, the next one will find again.
     now = time.monotonic()
     for old in [one for one, when in _logged.items() if now - when >= _REPEAT_SECONDS]:
         del _logged[old]

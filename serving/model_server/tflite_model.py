@@ -72,7 +72,7 @@ class TfLiteModel:
             self._idle.put(interpreter)
 
     def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        """Refuses undeclared shapes, which kernels do not check: they could end the process."""
+        # Refuses undeclared shapes, which kernels do not check: they could end the process.
         declared = self._inputs[name]["shape_signature"].tolist()
         limit = max(_MAX_RANK, len(declared))
         fits = len(shape) == len(declared) and all(size in (-1, given) for size, given in zip(declared[1:], shape[1:]))
