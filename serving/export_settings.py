@@ -148,7 +148,7 @@ def settings_of(
 ) -> ExportSettings:
     """Returns the export settings of a model in memory.
 
-    Raises UserError for an option that is unknown, for loading, or of a wrong type.
+    Raises UserError if an option is unknown, is about loading, or has a wrong type.
     """
     fields = {field.name: field for field in dataclasses.fields(ExportSettings) if field.name not in _OF_LOADING}
     for name, value in options.items():

@@ -50,7 +50,8 @@ def export_loaded(loaded: Loaded, folder: str | os.PathLike, **options: Any) -> 
     Args:
         loaded: From `albert_tf.load`, with later changes.
         folder: Base path of the servable.
-        **options: Fields of ExportSettings except those of loading; with a tokenizer `inputs` is "text" by default.
+        **options: Fields of ExportSettings, except those about loading. `inputs` is "text" by default if there is a
+            tokenizer.
 
     Raises:
         UserError: As `export`, and for an unknown option.

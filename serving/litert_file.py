@@ -86,7 +86,7 @@ def real_tokens(input_ids: Tensor, lengths: Tensor) -> Tensor:
 
 
 def convert(model: keras.Model, compute: str = "float32", length: int | None = None, pairs: bool = False) -> bytes:
-    """Returns a file's content: signature inputs int32 input_ids [1, length] and lengths [1], outputs as in exports.
+    """Returns a file; it takes int32 input_ids [1, length] and lengths [1], and returns exports' numeric outputs.
 
     `compute` is "float32" or "int8"; `length` is by default variable; `pairs` adds the input segment_ids.
 
@@ -131,7 +131,7 @@ def run_file(path: Path, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]
 
 
 def load_and_write(settings: "LiteRtSettings") -> dict[str, float]:
-    """Writes a model's file as `serving.litert.write` does, which has checked the paths."""
+    """Writes a file for `serving.litert.write`, which has checked the paths."""
     output, length = Path(settings.output), settings.max_seq_length
     files.make_output_dir(output.parent)
     loaded = load(settings.model)

@@ -38,7 +38,7 @@ def read_grpc(answer: bytes) -> Answer | None:
 
 
 def rest_reader(version: int | None) -> Reader:
-    """Returns a reader of JSON answers, which do not contain their `version`."""
+    """Returns a reader of JSON answers; these lack a version, so it sets `version`."""
 
     def read(answer: bytes) -> Answer | None:
         try:
@@ -90,7 +90,7 @@ def disagreements(served: Sequence[Answer | None], expected: Sequence[Arrays]) -
 
 
 def compared(expected: Arrays, actual: Arrays) -> tuple[bool, float | None]:
-    """Returns whether outputs agree within the tolerance, and the largest difference; None if not comparable."""
+    """Returns whether outputs agree within the tolerance, and the largest difference (None if not comparable)."""
     if expected.keys() != actual.keys():
         return False, None
     agrees, worst = True, 0.0

@@ -116,7 +116,7 @@ def _mean_ms(work: Callable[[], object]) -> float:
 
 
 def parts_of_mean(mean_ms: float | None, costs: dict[str, float], server: dict[str, float | None]) -> dict:
-    """Returns client costs, and the parts of the mean latency, ms; None: unknown.
+    """Returns client costs and the parts of the mean latency, in ms (None if unknown).
 
     wire: network, gRPC or HTTP, and the wait for a server thread. server_compute: the session's run. server_other: the
     rest.

@@ -102,7 +102,7 @@ class Silence:
 
 
 def longest_silence(due: np.ndarray, done: np.ndarray, good: np.ndarray) -> Silence:
-    """Returns the longest time in which requests waited and none was answered."""
+    """Returns the longest silence."""
     if not len(done):
         return Silence(0.0, 0.0)
     order = np.argsort(done, kind="stable")
@@ -130,7 +130,7 @@ def is_stall(silence: Silence, latencies: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Stability:
-    """Whether a run was steady; None with too few samples."""
+    """Whether a run was steady (None: too few samples), and why."""
 
     stable: bool | None
     reason: str

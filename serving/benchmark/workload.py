@@ -27,7 +27,7 @@ _FILLER = "the of and to in a is that for it as was with be by on not he his but
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests to send in turn, as bytes (JSON with a `url`) and as arrays.
+    """Requests to send in turn, as bytes (JSON if `url` is set) and as arrays.
 
     `length`: tokens per row or words per text, None for mixed lengths. `batch`: rows per request.
     """
@@ -73,7 +73,6 @@ class WorkloadMaker:
             self._tokenizer = load_tokenizer(tokenizer)
 
     def of_length(self, length: int, batch: int = 1) -> Workload:
-        """Returns rows of `length` tokens or words."""
         random = np.random.default_rng((self._seed, length, batch))
         stream = self._stream()
         rows = []

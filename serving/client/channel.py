@@ -36,7 +36,7 @@ class Connection:
         root_certificates: PEM file to trust instead of the system's.
         client_certificate, client_key: PEM files for mutual TLS (client_verify).
         server_name: the name in the server's certificate, if not the host in `target`.
-        compression: of requests: None, "gzip" or "deflate".
+        compression: how requests are compressed: None, "gzip" or "deflate".
         attempts: per call, 1 to 5; UNAVAILABLE and RESOURCE_EXHAUSTED are retried. A request that no
             server received is always sent again.
         first_backoff_s: seconds before the first retry; exponential, with jitter.
@@ -127,7 +127,7 @@ class Connection:
 
 
 def _read_pem(path: str) -> bytes:
-    """Returns a PEM file's bytes; raises UserError for others, with which gRPC would never connect."""
+    """Returns a PEM file's bytes; raises UserError for others: gRPC would never connect."""
     content = Path(path).read_bytes()
     if b"-----BEGIN " not in content:
         raise UserError(f"certificate file '{path}' is no PEM file: it has no line '-----BEGIN ...'")

@@ -79,7 +79,7 @@ class Exportable(tf.Module, abc.ABC):
         exit_kind: The `ExitRule.kind` of early exit.
         rows_are_answers: Whether each answer comes from one encoder row, not several windows or choices.
         has_dimensions: Whether an answer is a vector that may be shortened.
-        for_litert: Whether LiteRT supports the kind.
+        for_litert: Whether LiteRT supports this kind of model.
     """
 
     exit_kind: ClassVar[str] = "classification"
@@ -138,7 +138,7 @@ class Exportable(tf.Module, abc.ABC):
         """Returns the model's outputs by name; the batch is their first axis."""
 
     def outputs(self, logits: tf.Tensor, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        """Converts a head's logits, also of early exit, to the outputs of `answer`."""
+        """Converts logits, of the head or of early exit, to the outputs of `answer`."""
         raise NotImplementedError
 
     def answer_early(self, batch: TokenBatch, threshold: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -273,7 +273,7 @@ class Exportable(tf.Module, abc.ABC):
         return {"text": self.decoder(**inputs)}
 
     def answers(self, formats: InputFormats) -> dict[str, ExportSignature]:
-        """Returns signatures that exist both for ids and text."""
+        """Returns the signatures that exports of ids and of texts share."""
         table = {"serving_default": formats.default.to(self.answer)}
         if self.exits_early:
             table["early_exit"] = formats.default.to(self.answer_early, THRESHOLD)

@@ -84,8 +84,8 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
     """Exports an AlbertTokenClassifier.
 
     Over ids: `labels` string [batch, length], `logits` and `probabilities` float32 [batch, length, classes]; "" and 0
-    at padding. Over text: the same by word (`str.split`), with `words` string and `starts`, `ends` int32 [batch,
-    words], in characters. A word beyond the maximum length gets "".
+    at padding. Over text: the same for each word, as split by `str.split`; `words` string and their character positions
+    `starts`, `ends` int32, [batch, words]. A word beyond the maximum length gets the label "".
     """
 
     exit_kind = "tagging"
@@ -160,7 +160,7 @@ class TokenClassifierExportable(DenseHeadExportable, model=AlbertTokenClassifier
 
 
 class Words(NamedTuple):
-    """Texts split into words; `columns`: where each word's first token is in `batch`, -1 for padding."""
+    """Texts split into words; `columns`: the column in `batch` of each word's first token, -1 for padding."""
 
     batch: TokenBatch
     columns: tf.Tensor

@@ -57,7 +57,7 @@ class InputFormat(NamedTuple):
 
 
 class FollowingBatch(NamedTuple):
-    """A TokenBatch of rows that continue earlier rows, whose memory is `features` (`InferenceEncoder.specs`)."""
+    """A TokenBatch whose rows continue earlier rows; their memory is `features`, as in `InferenceEncoder.specs`."""
 
     input_ids: tf.Tensor
     mask: tf.Tensor
@@ -168,7 +168,7 @@ class IdsFormats(NamedTuple):
 
 
 class InputFormats(NamedTuple):
-    """The input formats of both ids and text; `default` is `single` or `pair`, as in training."""
+    """The formats of one kind of input, ids or texts; `default` is `pair` for models of pairs, else `single`."""
 
     default: InputFormat
     single: InputFormat
@@ -177,7 +177,7 @@ class InputFormats(NamedTuple):
 
 
 def ids_formats(last_token: bool) -> IdsFormats:
-    """Returns the formats of token ids; `last_token`: [CLS] is last."""
+    """Returns the formats of token ids; `last_token`: whether [CLS] is last."""
     pair = InputFormat(_LENGTHS | specs("segment_ids", dtype=tf.int32, shape=_MATRIX), batch_of_lengths)
     by_mask = functools.partial(batch_of_mask, padded_in_front=last_token)
     masked, int64 = (InputFormat(specs(*_MASK, dtype=dtype, shape=_MATRIX), by_mask) for dtype in (tf.int32, tf.int64))

@@ -42,7 +42,7 @@ class PretrainerExportable(EncoderExportable, model=AlbertPretrainer):
         return {"sparse": self.sparse}
 
     def sentence_order(self, batch: TokenBatch):
-        """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (NSP: random) sentences."""
+        """Returns `probabilities` float32 [batch, 2]: of the right order, and of swapped (in NSP: random) sentences."""
         return {"probabilities": tf.nn.softmax(self.pair_head(self.pool(batch)))}
 
     def fill_positions(self, batch: TokenBatch, masked_lm_positions: tf.Tensor):

@@ -12,10 +12,10 @@ from tfrecords.framing import TokenBatch
 class SpanExportable(Exportable, model=AlbertSpanPredictor):
     """Exports an AlbertSpanPredictor, with a joint or plain head.
 
-    Over ids: `start_log_probs` and, with the plain head, `end_log_probs`, float32 [batch, length], -1e30 where no
-    answer may be; the best spans as `starts`, `ends` int32 (both included) and `scores` float32 [batch, spans], of
-    which the first `num_spans` int32 [batch] are spans; `no_answer_score` float32 [batch], above 0 for no answer (joint
-    head: a logit; plain head: log odds against the best span). Over texts: see `by_context`.
+    Over texts: see `by_context`. Over ids: `start_log_probs` and, with the plain head, `end_log_probs`, float32 [batch,
+    length], -1e30 where no answer may be. Best spans: `starts`, `ends` int32 (both included) and `scores` float32
+    [batch, spans], of which the first `num_spans` int32 [batch] are valid. `no_answer_score` float32 [batch] is above 0
+    for no answer (joint head: a logit; plain head: log odds against the best span).
     """
 
     rows_are_answers = False
@@ -52,10 +52,10 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         """Answers questions from contexts of any length.
 
         Returns:
-            `answer` string [batch], stripped of white space and controls, "" if `no_answer_score` is above
-            fine-tuning's threshold; `start`, `end` int32 [batch], in characters, 0 for none; `score`, `no_answer_score`
-            float32 [batch]. Independent of the threshold, the best spans: `answers`, `starts`, `ends`, `scores` and
-            `probabilities`, [batch, top_k], filled up with "" of probability 0.
+            `answer` string [batch], stripped of white space and controls; "" if `no_answer_score` is above
+            fine-tuning's threshold. `start`, `end` int32 [batch], in characters, 0 without an answer; `score`,
+            `no_answer_score` float32 [batch]. Whatever the threshold, the best spans: `answers`, `starts`, `ends`,
+            `scores`, `probabilities`, [batch, top_k]; missing ones are "" with probability 0.
         """
         ids, starts, ends = self.framer.in_graph.with_offsets(context)
         of_windows = self.options.doc_stride, self.options.max_query_length
@@ -94,7 +94,6 @@ class SpanExportable(Exportable, model=AlbertSpanPredictor):
         return outputs | found | {"null_score": null_score}
 
     def _is_summary(self, rows: TokenBatch) -> tf.Tensor:
-        """Marks [CLS], whose score stands for no answer: bool [batch, length]."""
         return tf.range(tf.shape(rows.mask)[1]) == self.summaries(rows)[:, tf.newaxis]
 
     def _no_answer(self, null_score: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

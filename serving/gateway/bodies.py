@@ -225,7 +225,7 @@ class CohereEmbedBody(Body, kw_only=True):
 
     Attributes:
         input_type: the prompt before each text; the default prompt if none has that name.
-        truncate: NONE refuses too long texts; START or END is cut.
+        truncate: NONE refuses too long texts; START or END says which end to cut.
     """
 
     texts: list[str]

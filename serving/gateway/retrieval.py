@@ -125,7 +125,7 @@ async def rerank(service: Service, body: bodies.RerankBody, call: Call) -> Answe
 
 
 def vectors_in(work: QueuedRequest, task: RowsTask, size: int | None = None) -> np.ndarray:
-    """Returns an embedding task's vectors, of each the first `size` numbers, or all."""
+    """Returns an embedding task's vectors, cut to their first `size` numbers (None: all)."""
     vectors = work.output(task.outputs[0])
     if size is not None and size > vectors.shape[1]:
         raise Refusal(400, f"dimensions is {size}; the model's vectors have {vectors.shape[1]}")

@@ -21,9 +21,9 @@ OPEN_PART = 0.8
 
 
 class State(NamedTuple):
-    """The loop state: the rows still in the batch, open (undecided) or decided.
+    """The loop state of rows still in the batch; a row is open until decided.
 
-    Answers are of rows or, for tagging, of tokens.
+    There is an answer per row or, for tagging, per token.
     """
 
     depth: Any  # the encoder's, whose tensors are [tokens, ...]
@@ -41,7 +41,7 @@ class State(NamedTuple):
 
 
 class Gate(tf.Module):
-    """A float32 ExitGate: scores from vectors of two successive steps whether a row may leave."""
+    """A float32 ExitGate: scores whether a row may leave, from its vectors of two successive steps."""
 
     def __init__(self, gate):
         super().__init__()

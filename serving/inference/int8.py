@@ -42,7 +42,7 @@ class QuantizedDense(tf.Module):
         self.bias = bias if lowest is None else bias + lowest * self.sums
 
     def __call__(self, inputs, largest, dtype, *, residual=None, function=None, output_range=None) -> Tensor:
-        """Multiplies quint8 [tokens, inputs], where 255 represents `largest`.
+        """Multiplies quint8 [tokens, inputs], where 255 represents `largest` (plus `lowest`, if given).
 
         A result of tf.quint8 needs `output_range`: the numbers that its 0 and 255 represent.
         """
@@ -52,7 +52,7 @@ class QuantizedDense(tf.Module):
         return onednn.quantized_matmul(inputs, kernel, bias, bounds, dtype, function, residual, is_const)
 
     def of_inputs(self, largest: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the bias and the value of 255, both for inputs read without their shift by 128, if any."""
+        """Returns a bias and a largest value for a product that reads the input n as n / 255 of that value."""
         if not self.is_shifted:
             return tf.constant(self.bias), largest
         return self.bias - (128 / 127) * largest * self.sums, (255 / 127) * largest
@@ -73,7 +73,7 @@ class QuantizedProjection(tf.Module):
 class Int8Kernels(FloatKernels):
     """Kernels with 8-bit products; attention, norms and low-rank products stay float32.
 
-    Results of the activation function become unsigned numbers, or signed with a gate or a low-rank product.
+    Results of the activation function become unsigned 8-bit numbers; with a gate or a low-rank product, signed ones.
     """
 
     # What "intermediate" has read, and the gate after it reads.
@@ -167,7 +167,7 @@ _ACTIVATIONS = {fused: name for name, fused in onednn.FUSED_ACTIVATIONS.items()}
 
 
 class ExactDense:
-    """Computes a QuantizedDense in float32, exactly for sums up to 2**24."""
+    """Computes a QuantizedDense in float32; its sums of integers are exact up to 2**24."""
 
     def __init__(self, layer: QuantizedDense):
         self.layer = layer
@@ -189,7 +189,7 @@ class ExactDense:
 
 @contextlib.contextmanager
 def exact_products(encoder: Any) -> Iterator[None]:
-    """Context in which ExactDense replaces an InferenceEncoder's 8-bit layers, for tracing."""
+    """Replaces an encoder's 8-bit products by float32 ones of the same integers, for tracing; restores them on exit."""
     halves = [encoder.embeddings.projection, *encoder.attentions, *encoder.feed_forwards]
     layers = [
         (half, name, layer)

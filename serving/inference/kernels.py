@@ -188,7 +188,8 @@ def _low_rank(extensions: Sequence[ExportedExtension], owner: tuple[str, int], h
 class LowRank(tf.Module):
     """Low-rank terms of a half's products: inputs @ a[step] @ b[step].
 
-    `products` maps names to a [visits, inputs, rank] and b [visits, rank, units]; a visit is a step that runs the half.
+    `products` maps a name to the pair a [visits, inputs, rank], b [visits, rank, units]; a visit is a step
+    that runs the half.
     """
 
     def __init__(self, products: dict[str, tuple[np.ndarray, np.ndarray]], half: Any, dtype: tf.DType):

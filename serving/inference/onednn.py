@@ -62,8 +62,8 @@ def quantized_matmul(
 ) -> Tensor:
     """Computes the same as `matmul` from quint8 inputs and a qint8 kernel.
 
-    `bounds` are the smallest and largest numbers that can be represented: of inputs, each unit's weights and, if
-    quint8, results.
+    `bounds` lists the smallest and largest representable number of the inputs, of each unit's weights and, if
+    results are quint8, of the results.
     """
     quantized = dtype == tf.quint8
     fused = ["BiasAdd", function or ("Add" if residual is not None else None)]

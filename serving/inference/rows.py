@@ -13,16 +13,16 @@ from serving.inference.tables import MASKED_SCORE, Tables, beyond, make_tables, 
 
 
 class FlatBatch:
-    """Selects the tokens of a batch to compute, by a mask bool [batch, length].
+    """Selects which tokens of a batch to compute, from a mask bool [batch, length].
 
-    If padding is skipped and the last token represents a row, its real tokens must be contiguous.
+    If padding is skipped and the last token represents a row, the row's real tokens must be contiguous.
 
     Attributes:
         masked: The mask if padding is computed, else None.
         order: int32 [batch], row numbers; by ascending length if padding is skipped.
         lengths: int32 [batch], computed tokens of each row, in `order`.
         cells: int32 [tokens], the tokens' indices in the flattened batch.
-        computed: `cells`; if padding is skipped, zeros follow up to a size in SIZES.
+        computed: `cells`; if padding is skipped, followed by zeros up to a size in SIZES.
     """
 
     lengths: Tensor
@@ -62,7 +62,7 @@ class FlatBatch:
 
 
 def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
-    """Marks tokens to compute even if masked: each row's first, or with `last_token` each empty row's."""
+    """Marks tokens to compute even if masked: each row's first; with `last_token`, that of empty rows only."""
     is_first = tf.range(tf.shape(mask)[1]) == 0
     return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if last_token else is_first
 
@@ -256,7 +256,7 @@ class FlatRows(BatchRows):
 class RowPairs(TokenPairs):
     """The token pairs of an export's rows.
 
-    `bias` returns float32 [rows, 1, 1, keys]; `is_masked`: whether any of it is not 0 (None: unknown).
+    `bias` returns float32 [rows, 1, 1, keys] to add to scores; `is_masked`: whether any is not 0 (None: unknown).
     """
 
     def __init__(

@@ -19,7 +19,7 @@ SIZES = np.array([*range(0, 32, 4), *range(32, 128, 8), *_BY_OCTAVE], np.int32)
 class Tables(NamedTuple):
     """The index tables of rows, sorted by ascending length.
 
-    A block is the rows that attention pads to one length. Fields of blocks are [blocks + 1]: the last block is empty.
+    A block is all rows that attention pads to one length. Fields block_* are [blocks + 1]: the last block is empty.
     """
 
     lengths: Tensor  # [rows]

@@ -81,7 +81,7 @@ def check_fields(pieces: Sequence[Piece], fields: Sequence[str]) -> None:
 
 
 def read(piece: Piece, fields: Sequence[str], keep: Sequence[str] = ()) -> Iterator[InputRow]:
-    """Reads the rows of a piece; `fields` of JSON rows are the model's texts, `keep` goes to the output."""
+    """Reads the rows of a piece; in JSON rows, `fields` name the model's texts and `keep` what to copy."""
     parse = _parse_json if is_json_lines(piece.path) else _parse_text
     for line in _lines(piece):
         try:

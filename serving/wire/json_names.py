@@ -32,7 +32,7 @@ def repeated_name(text: bytes, value: Any) -> str | None:
 
 
 def _count_names(value: Any, most: int | None) -> int:
-    """Counts the names of all objects; lists whose first `most` values are no lists or objects are passed over."""
+    """Counts the names of all objects; skips lists whose first `most` values are neither lists nor objects."""
     names, level = 0, [[value]]
     while level:
         inner: list[Any] = []

@@ -9,7 +9,7 @@ from serving.inference.kernels import ExportedExtension
 
 
 class ExportedHalting(ExportedExtension):
-    """Computes halting probabilities by sums, which round equally for any number of tokens."""
+    """Computes halting probabilities without matrix products, whose rounding depends on the number of tokens."""
 
     def around(self, runner: Runner) -> Runner:
         return _Halted(runner, self.extension, self.weights)

@@ -18,7 +18,7 @@ _TOGETHER = 4
 class ExportedHyperConnections(ExportedExtension):
     """Hyper-connections over states [tokens, streams, hidden_size]; the gates differ by step.
 
-    The kernel is multiplied by the gates' `scale` weights and the square root of streams * hidden_size.
+    The stored kernel has the factors `scale`, the gates' weights, and the square root of streams * hidden_size.
     """
 
     def __init__(self, extension: Any, encoder: Any, settings: KernelSettings):
@@ -85,8 +85,8 @@ class _ExportedConnections(Runner):
 class Sums:
     """Computes weighted sums of each token's vectors; weights are linear functions of the token's gates.
 
-    One matrix product serves `together` tokens. `parts` holds the coefficients, float32 [steps, gates, sums, vectors of
-    a token], an array per kind of vectors.
+    One matrix product serves `together` tokens. `parts` has an array for each of the `vectors` in a call: coefficients
+    float32 [steps, gates, sums, vectors of a token].
     """
 
     def __init__(self, parts: Sequence[np.ndarray], dtype: tf.DType, together: int):

@@ -1,6 +1,7 @@
 """The export version of XLNet's attention scores by distance and segments.
 
-The position keys W_r R are stored instead of W_r. Terms that are equal for all keys are left out.
+Exports store the position keys (encoded distances times a kernel), not the kernel. Terms that are equal for all keys
+are left out.
 """
 
 import dataclasses
@@ -131,7 +132,7 @@ class RelativeScores(tf.Module):
         self.visits = [half.steps.index(step) if step in half.steps else 0 for step in range(config.num_steps)]
 
     def of_length(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Returns W_r R for all distances between `queries` and `keys` tokens: [heads, distances, head_size]."""
+        """Returns the position keys of distances between `queries` and `keys` tokens: [heads, distances, head_size]."""
         heads, distances, size = self.position_keys.shape
         first = self.longest - keys
         # "uni" attention has no negative ones.
