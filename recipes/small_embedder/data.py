@@ -92,8 +92,8 @@ def articles(data: Path) -> Iterator[tuple[str, list[str]]]:
         yield article["title"], [one for one in article["text"].split("\n") if len(one) > 100]
 
 
-def with_rare_words(sentences: list[str], skip: int, draw: random.Random) -> list[str]:
-    """Returns the sentences from `skip` on with a quarter of their words replaced by words of all sentences.
+def with_rare_words(texts: list[str], sentences: list[str], draw: random.Random) -> list[str]:
+    """Returns the texts with a quarter of their words replaced by words of the sentences.
 
     Each different word that occurs three times or more is drawn as often as any other, so a model sees rare words of
     technical texts too. The teacher's vectors of such texts say what each word adds.
@@ -102,7 +102,7 @@ def with_rare_words(sentences: list[str], skip: int, draw: random.Random) -> lis
     words = sorted(word for word, count in counts.items() if count >= 3)
     return [
         re.sub(r"\b[A-Za-z]+\b", lambda word: draw.choice(words) if draw.random() < 0.25 else word[0], one)
-        for one in sentences[skip:]
+        for one in texts
     ]
 
 
@@ -112,11 +112,11 @@ def cells(data: Path, pattern: str, *columns: int, skip: int = 1) -> list[tuple[
     return [tuple(row[one] for one in columns) for row in table(path)[skip:] if len(row) > max(columns)]
 
 
-def beginning(paragraph: str) -> str:
-    """Returns a paragraph's first sentences, of about 300 characters together."""
+def beginning(paragraph: str, length: int = 300) -> str:
+    """Returns a paragraph's first sentences, of at most `length` characters together if the first one is no longer."""
     sentences = re.split(r"(?<=[.!?]) +", paragraph)
     ends = list(itertools.accumulate(len(one) + 1 for one in sentences))
-    return " ".join(one for one, end in zip(sentences, ends) if end < 300 or end == ends[0])
+    return " ".join(one for one, end in zip(sentences, ends) if end <= length + 1 or end == ends[0])
 
 
 def of_training(data: Path) -> dict[str, list[tuple[str, ...]]]:
@@ -141,7 +141,7 @@ def main(data: Path, out: Path) -> None:
     glue = {"CoLA": (3,), "SST-2": (0,), "MRPC": (3, 4), "RTE": (1, 2)}
     texts = {
         "wiki_sentences": sentences[:260_000],
-        "wiki_rare_words": with_rare_words(sentences, 260_000, draw),
+        "wiki_rare_words": with_rare_words(sentences[260_000:], sentences, draw),
         "wiki_paragraphs": draw.sample(paragraphs, 12_000),
         "wiki_titles": [title for title, _ in wiki],
     }
@@ -156,9 +156,14 @@ def main(data: Path, out: Path) -> None:
         rows = taken.rows(f"text: {name}", ((one.strip(),) for one in kept if one.strip()), 1)
         (out / "text" / f"{name}.txt").write_text("".join(f"{row[0]}\n" for row in rows), encoding="utf-8")
     neighbours = [pair for _, texts in wiki for pair in itertools.pairwise(texts[:7])]
+    passages = [beginning(one, 1_000) for one in draw.sample([one for one in paragraphs if len(one) > 400], 14_000)]
+    passages[::2] = with_rare_words(passages[::2], sentences, draw)
     pairs = {
         "Wikipedia: title, first paragraph": [(title, beginning(texts[0])) for title, texts in wiki if texts],
         "Wikipedia: neighbouring paragraphs": [tuple(map(beginning, pair)) for pair in draw.sample(neighbours, 4_000)],
+        "Wikipedia: sentence of a passage, the passage": [
+            (draw.choice(list(filter(None, re.split(r"(?<=[.!?]) +", one)))), one) for one in passages
+        ],
     }
     rows = [row for name, some in (pairs | labelled).items() for row in taken.rows(f"pairs: {name}", some, 2)]
     with (out / "pairs.csv").open("w", newline="", encoding="utf-8") as file:

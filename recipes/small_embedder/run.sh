@@ -24,11 +24,13 @@ compress tiny --layers=3 --plan=1x3 --embedding_size=80 --lora_rank=8 --vocab_si
     --learning_rate=6e-4
 
 # Pairs, with the large model's vectors as targets: distances between unrelated texts stay the large model's.
-for name in three six; do
-    python -m albert_tf.run_finetuning --task=pairs --data_file="$out/data/pairs.csv" --init_from="$out/$name" \
-        --teacher="$model" --output_dir="$out/${name}_pairs" --max_seq_length=96 --train_batch_size=32 \
-        --num_train_steps=200 --learning_rate=1e-4 --dev_fraction=0.02 --dtype_policy=$policy
-done
+train_on_pairs() {  # NAME STEPS
+    python -m albert_tf.run_finetuning --task=pairs --data_file="$out/data/pairs.csv" --init_from="$out/$1" \
+        --teacher="$model" --output_dir="$out/$1_pairs" --max_seq_length=256 --train_batch_size=32 \
+        --num_train_steps=$2 --learning_rate=2e-4 --dev_fraction=0.01 --dtype_policy=$policy
+}
+train_on_pairs three 600
+train_on_pairs six 400
 
 python -m benchmarks.embedding_quality --data_dir="$sets" --output_dir="$out/quality" \
     --models="$model,$out/three,$out/three_pairs,$out/six,$out/six_pairs,$out/tiny"
