@@ -1,4 +1,4 @@
-"""Layers that hold the weights of extensions (see `albert_tf.extension`)."""
+"""Layers that hold the weights of encoder extensions (see `albert_tf.extension`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from albert_tf.base.model import Untracked, put
 
 
 class ExtensionLayer(keras.layers.Layer):
-    """Holds weights of an extension as attributes.
+    """Holds weights of an encoder extension as attributes.
 
     Attributes:
-        steps: numbers of the depth steps that use the weights, in an attention or feed-forward half.
+        steps: numbers of the depth steps that use the weights, if the layer is in an attention or feed-forward half.
         means: the extension's metrics.
     """
 
@@ -41,7 +41,7 @@ class ExtensionOwner:
     dtype_policy: Any
 
     def add_extension_layers(self, config: Any, owner: str, steps: tuple[int, ...] = ()) -> None:
-        """Creates the extensions' layers; arguments as in `Extension.weight_layers`."""
+        """Creates the extensions' layers for this owner; arguments are as in `Extension.weight_layers`."""
         self._extension_layers = Untracked([])
         for extension in config.extensions:
             for spec in extension.weight_layers(config, owner, steps):
@@ -67,14 +67,14 @@ class ExtensionOwner:
         return [layer for _, _, layer in self._extension_layers.value if layer is not None]
 
     def own_extension_weights(self) -> list[tuple[Any, Any, dict[str, Any]]]:
-        """Returns (extension, layer description, weights by name) for each extension."""
+        """Returns (extension, WeightLayer, weights by name) for each WeightLayer of this owner."""
         return [
             (extension, spec, {name: getattr(layer or self, name) for name in spec.weights})
             for extension, spec, layer in self._extension_layers.value
         ]
 
     def weights_of(self, extension: str) -> dict[str, Any]:
-        """Returns an extension's weights by name; in an attention or feed-forward half by "layer/name"."""
+        """Returns an extension's weights, by name or, in an attention or feed-forward half, by "layer/name"."""
         is_half = not isinstance(self, keras.Model)
         return {
             f"{spec.layer}/{name}" if spec.disk and is_half else name: weight
@@ -85,7 +85,7 @@ class ExtensionOwner:
 
 
 class ExtendedEncoder(ExtensionOwner):
-    """A mixin for encoders with extensions; `unmeasured` holds the last call's metric values until `measure`."""
+    """A mixin for encoders with extensions; `unmeasured` has the last call's metric values until `measure`."""
 
     unmeasured: Mapping[str, Any] = {}
     halves: dict[tuple[str, int], Any]
@@ -97,7 +97,7 @@ class ExtendedEncoder(ExtensionOwner):
     def measure(self) -> None:
         """Updates the extensions' metrics with the last call's values.
 
-        A model of your own shows these metrics if its `compute_loss` calls this first.
+        Your own model shows these metrics if its `compute_loss` calls this first.
         """
         values, self.unmeasured = self.unmeasured, {}
         for mean in self.means:
@@ -105,7 +105,7 @@ class ExtendedEncoder(ExtensionOwner):
                 mean.update_state(values[mean.name])
 
     def extension_layers(self) -> dict[str, ExtensionLayer]:
-        """Returns the extensions' layers by their names in `checkpoints`."""
+        """Returns the layers of extensions that published models lack, by their names in `checkpoints`."""
         layers = {layer.name: layer for layer in self.own_extension_layers() if not layer.extension.published}
         for (kind, i), half in sorted(self.halves.items()):
             for layer in half.own_extension_layers():

@@ -15,10 +15,10 @@ def check_value(
     choices: Mapping[str, tuple] = {},
     limits: Mapping[str, tuple[str, Callable[[Any], bool]]] = {},
 ) -> None:
-    """Raises UserError unless a value fits its field: a str, a bool, or a number that is not negative.
+    """Raises UserError unless a value is valid for its field: a str, a bool, or a number that is not negative.
 
-    An int fits 32 bits; one whose default is above 0 must be at least 1; a name ending in "_prob" is a probability.
-    `choices` and `limits` are by field name; a limit is (its text, condition).
+    An int must fit 32 bits, and be at least 1 if its default is above 0. A name ending in "_prob" requires a value
+    below 1. `choices` maps field names to the allowed values, `limits` to (description, condition).
     """
     name = field.name
     if field.type in (str, bool):

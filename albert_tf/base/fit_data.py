@@ -14,7 +14,10 @@ _TO_NUMBERS = "give numbers from 0, such as np.array([names.index(label) for lab
 
 
 def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) -> None:
-    """Raises UserError for data of a type that the models cannot read."""
+    """Raises UserError for features or labels of a type that the models cannot read.
+
+    `check_values` checks the values of arrays.
+    """
     if is_text(features):
         raise UserError(f"features: {NO_TEXTS}")
     spec = getattr(features, "element_spec", None)
@@ -35,7 +38,7 @@ def check_data(features: Any, labels: Any, check_values: Callable[[Any], None]) 
 
 
 def check_classes(labels: Any, classes: int, sample_weight: Any = None) -> None:
-    """Raises UserError for a label of nonzero weight that is not a class."""
+    """Raises UserError for a label of nonzero weight that is not a whole number from 0 to `classes` - 1."""
     values, weights = known(labels), known(sample_weight)
     if values is None or values.dtype.kind not in "iuf" or not values.size:
         return

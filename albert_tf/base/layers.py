@@ -28,7 +28,7 @@ _ON = contextvars.ContextVar("fused", default=False)
 
 @contextlib.contextmanager
 def fusing() -> Iterator[None]:
-    """A context in which functions decorated with `fuse` are compiled, in TensorFlow graphs only."""
+    """A context in which XLA compiles functions decorated with `fuse`, if the backend is TensorFlow."""
     before = _ON.set(keras.backend.backend() == "tensorflow")
     try:
         yield
@@ -37,7 +37,7 @@ def fusing() -> Iterator[None]:
 
 
 def fuse(function: Callable) -> Callable:
-    """Decorates a stateless function of tensors; within `fusing`, XLA compiles it.
+    """Decorates a stateless function of tensors; within `fusing`, XLA compiles it for large inputs.
 
     The backward pass recomputes the function from its inputs.
     """
@@ -92,7 +92,7 @@ _ACTIVATIONS = {"gelu": gelu_tanh, "gelu_erf": gelu_erf}
 
 
 def activation(name: str) -> Callable:
-    """Returns the activation function for a `hidden_act`."""
+    """Returns the activation function for a configuration's `hidden_act`."""
     return _ACTIVATIONS.get(name) or keras.activations.get(name)
 
 
@@ -146,6 +146,7 @@ def _normalizer(epsilon: float, shifts: bool) -> Callable:
     @fuse
     def normalize(gamma, *others):
         beta, values = (others[0], others[1:]) if shifts else (None, others)
+        # In float32: ALBERT's epsilon of 1e-12 (modeling.py:429) is 0 in float16.
         exact = _sum(*values)
         mean, variance = ops.moments(exact, axes=-1, keepdims=True)
         scale = ops.rsqrt(variance + epsilon) * ops.cast(gamma, "float32")
@@ -172,6 +173,7 @@ def _sum(inputs, residual=None):
 
 
 def _epsilon(layer: keras.layers.Layer, inputs: Tensor) -> float:
+    # Gradients of constant rows must fit float16.
     return layer.epsilon if inputs.dtype == "float32" else max(layer.epsilon, 1e-7)
 
 
@@ -179,9 +181,8 @@ def _epsilon(layer: keras.layers.Layer, inputs: Tensor) -> float:
 class LayerNorm(keras.layers.Layer):
     """Normalizes the last axis to mean 0 and variance 1, then scales and shifts.
 
-    Mean and variance are float32 under every dtype policy, since ALBERT's epsilon of 1e-12 (modeling.py:429) is 0 in
-    float16. In half precision epsilon is at least 1e-7, so that gradients of constant rows fit float16. Without
-    `shifts` there is no beta.
+    Mean and variance are float32 under every dtype policy. In half precision, epsilon is at least 1e-7. Without
+    `shifts`, there is no beta.
     """
 
     def __init__(self, epsilon: float = 1e-12, shifts: bool = True, **kwargs: Any):
@@ -227,17 +228,15 @@ class _Given(keras.random.SeedGenerator):
 
 
 def site_seed(seed: Tensor, site: Tensor) -> Tensor:
-    """Returns the seed of dropout number `site`: uint32 [2], or None if `seed` is None.
-
-    The site changes the first of the seed's two numbers, so that seeds never collide.
-    """
+    """Returns a seed, uint32 [2], that differs for each dropout number `site`; None if `seed` is None."""
     if seed is None:
         return None
+    # Only the first of the two numbers changes, so that seeds never collide.
     return seed + ops.cast(ops.stack([ops.cast(site, "int32") + 1, 0]), seed.dtype)
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Zeroes elements with probability `rate` and scales the rest by 1 / (1 - rate), unless `seed` is None."""
+    """Zeroes elements with probability `rate` and scales the others by 1 / (1 - rate), unless `seed` is None."""
     if rate == 0 or seed is None:
         return inputs
     return keras.random.dropout(inputs, rate, seed=_Given(seed))
@@ -270,10 +269,10 @@ def plain(error: UserError) -> UserError:
 
 
 def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor:
-    """Looks up rows [..., width] of a table [n, width] by int indices [...], to each of which `first` is added.
+    """Looks up rows of a table [n, width] at int indices [...], after adding `first` to each: returns [..., width].
 
-    An index out of range raises UserError if its value is known, and a TensorFlow error in graphs on a CPU. On XLA and
-    GPUs the row is NaN.
+    An index out of range raises UserError if its value is known, and a TensorFlow error in graphs on a CPU. With XLA
+    and on GPUs, its row is NaN.
     """
     table, size = ops.convert_to_tensor(table), ops.shape(table)[0]
     check_range(indices, size - first, name, least=-first)
@@ -288,7 +287,7 @@ def rows_at(table: Tensor, indices: Tensor, name: str, first: int = 0) -> Tensor
 
 
 def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "masked_lm_positions") -> Tensor:
-    """Returns the vectors at `positions`, int [batch, n]: [batch, n, hidden]; errors as in `rows_at`."""
+    """Returns the vectors at `positions`, int [batch, n], as [batch, n, hidden]; raises errors as `rows_at` does."""
     batch, length, width = ops.shape(sequence_output)
     check_range(positions, length, name)
     positions = ops.cast(positions, "int32")
@@ -299,7 +298,7 @@ def gather_positions(sequence_output: Tensor, positions: Tensor, name: str = "ma
 
 
 def or_nan(values: Tensor, indices: Tensor, size: Any) -> Tensor:
-    """Returns values [...], with NaN where the index is not from 0 to size - 1."""
+    """Returns `values`, replaced by NaN wherever the index in `indices` is not from 0 to `size` - 1."""
     return values * ops.cast(ops.where(in_range(indices, size), 1.0, np.nan), values.dtype)
 
 
@@ -309,7 +308,7 @@ def in_range(indices: Tensor, size: Any) -> Tensor:
 
 
 def check_range(indices: Any, most: Any, name: str, least: int = 0) -> None:
-    """Raises UserError if an index is known and not from `least` to most - 1."""
+    """Raises UserError if the value of an index is known and not from `least` to `most` - 1."""
     values = known(indices)
     if values is None or not isinstance(most, int) or not values.size:
         return

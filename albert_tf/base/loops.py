@@ -18,8 +18,9 @@ def repeat(
         cycle: i is an int or a scalar tensor.
         times: number of iterations.
         state: tensors of constant shapes, alone or in tuples.
-        drawn: int32 scalar that replaces `times`; at most `times`.
-        goes_on: takes the state and returns whether to continue. The loop then has no gradients.
+        drawn: int32 scalar to use instead of `times`; at most `times`.
+        goes_on: takes the state and returns whether to continue. The loop then has no gradients. Under JAX, it is
+            ignored.
     """
     if times == 1:
         return cycle(0, state)
@@ -39,5 +40,5 @@ def repeat(
 
 
 def run_if(condition: Tensor, step: Callable, state: Any) -> Any:
-    """Returns step(state) if the condition holds, else the state."""
+    """Returns step(state) if the condition holds, else `state`."""
     return ops.cond(condition, lambda: step(state), lambda: state)

@@ -26,12 +26,12 @@ _HDF5 = (".h5", ".hdf5")
 
 
 class BaseModel(keras.Model):
-    """A Keras model that saves adapters and frozen layers, and has `input` and `output` before any call.
+    """A Keras model that also saves LoRA adapters and frozen layers; `input` and `output` exist before any call.
 
     Attributes:
         feature_names: names of an export's int32 inputs.
         input_rank: number of axes of each feature.
-        graph_arguments: arguments of `call` in functional models, so that outputs are the same in training.
+        graph_arguments: arguments that functional models pass to `call`, so that training has the same outputs.
         is_exported: whether `export` is running; outputs must then be tensors.
     """
 
@@ -68,7 +68,10 @@ class BaseModel(keras.Model):
 
     @property
     def output(self) -> Any:
-        """Returns symbolic outputs for `input`, or in a functional model those of its call with the most outputs."""
+        """Returns symbolic outputs for `input`.
+
+        If functional models call the model, these are the outputs of the call with the most outputs.
+        """
         return self.compute_output_spec(self.input) if self._graph_output is None else self._graph_output()
 
     def compute_output_shape(self, input_shape: Any = None) -> Any:
@@ -82,7 +85,7 @@ class BaseModel(keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Exports as keras.Model does, also before any call; the default signature is `input`."""
+        """Exports as keras.Model does, also before any call; by default, the signature has the features of `input`."""
         features = {
             name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
             for name, tensor in self.input.items()
@@ -106,7 +109,7 @@ class BaseModel(keras.Model):
             self.is_exported = False
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """Trains as keras.Model does; UserError for unreadable data."""
+        """Trains as keras.Model does; raises UserError for unreadable data."""
         self._check_data(x, y, kwargs.get("sample_weight"))
         with explained():
             return super().fit(x, y, *args, **kwargs)
@@ -145,7 +148,7 @@ class BaseModel(keras.Model):
         """Raises UserError for unusable data."""
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
-        """Saves a .keras file; UserError for HDF5, which cannot hold these models."""
+        """Saves a .keras file; raises UserError for HDF5, which cannot hold these models."""
         if str(filepath).endswith(_HDF5):
             raise UserError(f"'{filepath}': an HDF5 file cannot hold this model; save it as {_renamed(filepath)}")
         super().save(filepath, *args, **kwargs)
@@ -203,20 +206,20 @@ def is_text(data: Any) -> bool:
 
 
 class Folder(keras.layers.Layer):
-    """A layer that is only a path component in `.keras` files."""
+    """A layer that is only a folder in `.keras` files."""
 
     is_folder = True
 
 
 class Untracked:
-    """Holds layers or variables that Keras must not track a second time."""
+    """Wraps layers or variables, so that Keras does not track them a second time."""
 
     def __init__(self, value: Any):
         self.value = value
 
 
 def put(owner: keras.layers.Layer, path: str, layer: keras.layers.Layer) -> None:
-    """Sets `layer` as an attribute of `owner`; `path` is its path in `.keras` files."""
+    """Stores `layer` in `owner`, so that `path` is its path below `owner` in `.keras` files."""
     *folders, last = path.split("/")
     for name in folders:
         if not isinstance(getattr(owner, name, None), Folder):
@@ -254,7 +257,7 @@ def _whole(name: str, feature: Tensor) -> Tensor:
 
 
 def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
-    """Freezes a model and adds trainable low-rank adapters to the given layers (arXiv:2106.09685)."""
+    """Freezes a model and adds trainable LoRA adapters to the given layers (arXiv:2106.09685)."""
     if not isinstance(rank, int) or rank < 1:
         raise UserError(f"enable_lora(rank={rank!r}): a rank is a whole number of 1 or more, such as 4")
     if has_adapters(model):
@@ -266,7 +269,7 @@ def enable_adapters(model: keras.Model, layers: list[Any], rank: int) -> None:
 
 
 def merge_adapters(model: keras.Model) -> None:
-    """Adds the adapters to their kernels, removes them and makes all weights trainable."""
+    """Adds each LoRA adapter to its kernel, removes the adapters and makes all weights trainable."""
     for layer in _with_adapters(model):
         scale = layer.lora_alpha / layer.lora_rank
         added = scale * ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)

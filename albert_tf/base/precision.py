@@ -17,7 +17,7 @@ _FAST = ("avx512_bf16", "amx_bf16")
 
 @functools.cache
 def warn_of_bfloat16(cpu_info: Path = OWN_CPU_INFO) -> None:
-    """Warns once about bfloat16 on an x86 CPU without bfloat16 instructions, if there is no GPU."""
+    """Warns once that bfloat16 is slow, on an x86 CPU without bfloat16 instructions and without a GPU."""
     flags = cpu_flags(cpu_info)
     if flags and not flags & set(_FAST) and not _has_accelerator():
         logging.warning(

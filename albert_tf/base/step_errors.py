@@ -14,7 +14,7 @@ _SAID = (
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Replaces TensorFlow's error for a value out of range by a one-line UserError."""
+    """Replaces TensorFlow's error for an id or label out of range by a one-line UserError."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Saves frozen layers, frozen weights and LoRA adapters, which Keras's configurations lack."""
+"""Saves and restores LoRA adapters and frozen layers and weights, which Keras's configurations lack."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,17 +7,17 @@ import keras
 
 
 def freeze_all_below(model: keras.layers.Layer) -> None:
-    """Freezes every inner layer, which Keras does not do for `trainable=False` in a constructor."""
+    """Freezes every inner layer; Keras does not if `trainable=False` is a constructor argument."""
     for layer in model._flatten_layers(include_self=False, recursive=False):
         layer.trainable = True  # TensorFlow ignores a value that the layer has already, although inner layers may not.
         layer.trainable = False
 
 
 def training_state(model: keras.Model) -> dict[str, Any]:
-    """Returns a model's adapters and frozen layers, for `restore`.
+    """Returns a model's LoRA adapters and frozen parts, for `restore`.
 
-    "adapters" maps layer paths to rank and alpha; "frozen" lists paths of "layers" and "weights". The model's path is
-    "".
+    "adapters" maps layer paths to rank and alpha; "frozen" has the paths of frozen "layers" and "weights". The model's
+    own path is "".
     """
     adapters, layers, weights = {}, [], []
     for path, layer in layers_by_path(model):
@@ -31,7 +31,7 @@ def training_state(model: keras.Model) -> dict[str, Any]:
 
 
 def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, list[str]]) -> None:
-    """Applies the result of `training_state` to a model whose weights all train; layers that it lacks are ignored."""
+    """Applies the result of `training_state` to a model whose weights all train, ignoring layers that it lacks."""
     for path, layer in layers_by_path(model):
         if path in adapters and not layer.lora_enabled:  # An inner model makes its own.
             layer.enable_lora(adapters[path]["rank"], lora_alpha=adapters[path]["alpha"])
@@ -45,7 +45,7 @@ def restore(model: keras.Model, adapters: dict[str, dict], frozen: dict[str, lis
 
 
 def layers_by_path(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yields every layer once with its path; the model first, as ""."""
+    """Yields (path, layer) once for every layer; the first is the model, with the path ""."""
     seen = set()
 
     def below(path: str, layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:

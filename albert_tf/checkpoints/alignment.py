@@ -1,5 +1,3 @@
-"""Aligns the hidden units of blocks before averaging."""
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,13 +11,12 @@ from tfrecords.base.errors import UserError
 def align_blocks(model: Model, groups: Sequence[Sequence[int]]) -> Model:
     """Returns an equivalent, uncompiled model whose blocks in each group are as similar as possible.
 
-    Later blocks of a group are matched to the first. Feed-forward units and heads are permuted by assignment; inside a
-    head, queries and keys, and values and the output, are rotated by orthogonal Procrustes (weight matching of Git
-    Re-Basin, arXiv:2209.04836).
+    Later blocks of a group are matched to its first: feed-forward units and heads are permuted, and vectors within
+    heads are rotated (weight matching of Git Re-Basin, arXiv:2209.04836).
 
     Args:
         model: any model or AlbertEncoder.
-        groups: block numbers.
+        groups: the block numbers of each group.
 
     Raises:
         UserError: the model has shared blocks.
@@ -63,8 +60,8 @@ def _align_attention(values: dict[str, np.ndarray], first: int, block: int, head
 
 
 class _Heads:
-    """Holds an attention layer's matrices by head, [heads, inputs + 1, width]; the last row is the bias."""
-
+    # An attention layer's matrices by head: [heads, inputs, width]. Those of queries, keys and values have the bias as
+    # an additional last row.
     def __init__(self, values: dict[str, np.ndarray], half: str, heads: int):
         self.half = half
         self.parts = {}

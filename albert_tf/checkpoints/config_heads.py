@@ -10,7 +10,7 @@ from tfrecords.base.errors import UserError
 
 
 def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
-    """Sets a model's class names and activation from config.json; UserError for unsupported settings."""
+    """Sets class names and activation from `values`, read from config.json; raises UserError for unsupported ones."""
     problem = values.get("problem_type")
     if isinstance(model, ClassesModel):
         names = class_names(values, folder / "config.json", model.num_classes)
@@ -46,7 +46,7 @@ def describe(model: keras.Model, values: dict[str, Any], folder: Path) -> None:
 
 
 def class_names(values: dict[str, Any], where: Path, num_classes: int) -> list[str]:
-    """Returns the unique class names, by default LABEL_0 and so on; UserError unless there are `num_classes`."""
+    """Returns unique class names, by default LABEL_0, LABEL_1, ...; raises UserError unless there are `num_classes`."""
     named = values.get("id2label")
     if not named:
         count = values.get("num_labels", num_classes)

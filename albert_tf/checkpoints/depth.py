@@ -53,7 +53,7 @@ def at_depth(model: Model, depth: int) -> Model:
 
 
 def _by_step(model: keras.Model) -> dict[tuple[str, int], tuple[keras.Variable, Any]]:
-    """Returns the (variable, row) of every weight that belongs to one step, by (name, step)."""
+    # (variable, row) of every weight that belongs to a single step, by (name, step).
     encoder, found = encoder_of(model), dict[tuple[str, int], tuple[keras.Variable, Any]]()
     for step, head in enumerate(getattr(model, "exit_heads", [])):
         found |= {(f"exit/{variable.name}", step): (variable, ...) for variable in head.variables}

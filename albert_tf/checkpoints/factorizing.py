@@ -13,14 +13,13 @@ from tfrecords.base.errors import UserError
 def factorize_embeddings(model: Model, size: int, counts: Sequence[float] | None = None) -> Model:
     """Returns a new uncompiled model whose word embeddings are a table of `size` columns and a projection.
 
-    The table without its mean row is approximated by its truncated singular value decomposition. The mean is added to
-    the segment embeddings. Positions and segments keep hidden_size (`factorization` "word").
+    The mean row of the old table is moved to the segment (or position) embeddings. The rest is approximated by its
+    truncated singular value decomposition. Positions and segments keep hidden_size columns (`factorization` "word").
 
     Args:
         model: any model or AlbertEncoder. If its table has `size` columns already, the model itself is returned.
         size: below the present width.
-        counts: [vocab_size], how often each vocabulary entry occurs. A row is weighted by the square root of its count
-            + 1.
+        counts: [vocab_size], how often each vocabulary entry occurs. A row is weighted by sqrt(count + 1).
 
     Raises:
         UserError: the words are factorized already, or the size is too large.

@@ -35,7 +35,7 @@ def load(path: str | os.PathLike, form: str | None = None) -> keras.Model:
 
 
 def save(model: keras.Model, path: str | os.PathLike, form: str) -> None:
-    """Writes a folder, or for "keras" a .keras file; UserError if the format cannot hold the model."""
+    """Writes a folder, or a .keras file for `form` "keras"; raises UserError if the format cannot hold the model."""
     savers: dict[str, Callable] = {
         "official": save_official,
         "huggingface": save_huggingface,
@@ -70,9 +70,9 @@ _REMOVED = {
 
 
 def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
-    """Loads a model from a .keras file or a folder with model.keras; UserError if it is not of this package.
+    """Loads a model of this package from a .keras file or a folder with model.keras.
 
-    Unless `compile`, the optimizer is not restored, and LoRA adapters are merged.
+    Without `compile`, the optimizer is not restored, and LoRA adapters are merged. Raises UserError for other files.
     """
     file = Path(path) / MODEL_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -96,7 +96,7 @@ def load_keras(path: str | os.PathLike, compile: bool = False) -> keras.Model:
 def save_keras(model: keras.Model, path: str | os.PathLike, optimizer: bool = True) -> None:
     """Writes a .keras file atomically.
 
-    The optimizer triples the size. Without it, frozen weights train again after loading.
+    The optimizer triples the size. Without it, frozen weights are trainable after loading, unless there are adapters.
     """
     if not optimizer:
         bare = model.__class__.from_config(model.get_config())
@@ -118,7 +118,7 @@ _SPECIAL = {"cls": "cls_id", "bos": "cls_id", "sep": "sep_id", "eos": "sep_id"} 
 
 
 def check_tokenizer_fits(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> bool:
-    """Returns whether the tokenizer is already saved beside `path`; UserError if another is there."""
+    """Returns whether the model's folder already has this tokenizer; raises UserError if it has another."""
     folder = Path(path).parent if form == "keras" else Path(path)
     present = tokenizer_in(folder) if folder.is_dir() else None
     if present is not None and present.sha256 != tokenizer.sha256:
@@ -127,7 +127,7 @@ def check_tokenizer_fits(tokenizer: Tokenizer, path: str | os.PathLike, form: st
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: str | os.PathLike, form: str) -> None:
-    """Writes a tokenizer for the model at `path`, in the files of `form`."""
+    """Writes a tokenizer for the model at `path`, in the files of the format `form`."""
     folder = make_output_dir(Path(path).parent if form == "keras" else path)
     if check_tokenizer_fits(tokenizer, path, form):
         return

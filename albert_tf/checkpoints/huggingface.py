@@ -56,10 +56,10 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
     """Loads an ALBERT, BERT, RoBERTa (XLM-RoBERTa, CamemBERT), MPNet or XLNet saved by transformers.
 
     Args:
-        path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin` (needs PyTorch), or that file,
-            or its index.
-        model: the model or AlbertEncoder to fill. None builds the one that the tensors belong to: an AlbertPretrainer,
-            a fine-tuned model with its class names, or an AlbertEncoder.
+        path: a folder with `config.json` and `model.safetensors` or `pytorch_model.bin` (needs PyTorch), or such a
+            file, or a shard index.
+        model: the model or AlbertEncoder to fill. None builds one for the tensors: an AlbertPretrainer, a fine-tuned
+            model with its class names, or an AlbertEncoder.
 
     Raises:
         UserError: files cannot be read, or tensors do not fit (then the model is unchanged).
@@ -97,12 +97,9 @@ def load_huggingface(path: str | os.PathLike, model: keras.Model | None = None) 
 def save_huggingface(model: keras.Model, directory: str | os.PathLike) -> Path:
     """Writes `config.json` and `model.safetensors` for transformers.
 
-    An unshared model without projection becomes a BERT; with a position offset a RoBERTa, with distance buckets an
-    MPNet, with relative positions an XLNet. All others become an ALBERT, which needs a projection: an identity is added
-    if the model has none.
-
-    Returns:
-        The folder.
+    A model without shared blocks or projection becomes an XLNet if it has relative positions, an MPNet if it has
+    distance buckets, a RoBERTa if it has a position offset, and otherwise a BERT. All others become an ALBERT, which
+    needs a projection: an identity is added if the model has none.
 
     Raises:
         UserError: transformers cannot hold the model (partly shared blocks, factorization "word", the joint span head,

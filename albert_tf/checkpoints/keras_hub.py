@@ -1,5 +1,3 @@
-"""Weights of keras-hub's ALBERT, BERT and RoBERTa backbones."""
-
 import functools
 import os
 from pathlib import Path
@@ -18,12 +16,12 @@ from tfrecords.base.files import make_output_dir, read_json, read_object
 
 
 def load_keras_hub(preset: Any, model: keras.Model | None = None) -> keras.Model:
-    """Loads a keras-hub ALBERT, BERT or RoBERTa, with a TextClassifier's head; warns about other heads.
+    """Loads an ALBERT, BERT or RoBERTa of keras-hub, and a TextClassifier's head; warns about other heads.
 
     Args:
         preset: a backbone, a task model, or an argument of `from_preset` (a folder or preset name).
-        model: the model or AlbertEncoder to fill. None builds an AlbertEncoder, or for a TextClassifier an
-            AlbertClassifier (one output: an AlbertRegressor).
+        model: the model or AlbertEncoder to fill. None builds an AlbertEncoder or, from a TextClassifier, an
+            AlbertClassifier (from one output, an AlbertRegressor).
 
     Raises:
         UserError: the preset cannot be loaded or does not fit.
@@ -77,7 +75,7 @@ def save_keras_hub(model: keras.Model, directory: str | os.PathLike) -> None:
 
 
 def library() -> Any:
-    """Returns keras-hub, which takes seconds to import."""
+    """Imports and returns keras-hub, which takes seconds."""
     import keras_hub
 
     return keras_hub

@@ -1,5 +1,3 @@
-"""Converts keras-hub's models with their preprocessors."""
-
 import contextlib
 import os
 import tempfile
@@ -37,7 +35,7 @@ _OTHERS = {
 
 
 def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any]]:
-    """Converts a keras-hub model; returns it, its tokenizer or None, and its `max_seq_length` as a dict, if known.
+    """Converts a keras-hub model; returns it, its tokenizer or None, and a dict with `max_seq_length`, if known.
 
     `preset` is a task, a backbone, or a kaggle:// or hf:// name to download.
     """
@@ -52,7 +50,7 @@ def read_task(preset: Any) -> tuple[keras.Model, Tokenizer | None, dict[str, Any
 
 
 def read_preprocessor(preprocessor: Any) -> tuple[Tokenizer | None, dict[str, Any]]:
-    """Converts keras-hub's preprocessor or tokenizer to our tokenizer and task settings; UserError if ids differ."""
+    """Converts a keras-hub preprocessor or tokenizer to a tokenizer and task settings; UserError if ids differ."""
     if preprocessor is None:
         return None, {}
     if getattr(preprocessor, "truncate", _TRUNCATE) != _TRUNCATE:

@@ -10,7 +10,7 @@ from tfrecords.base.errors import UserError
 def narrow_blocks(model: Model, size: int) -> Model:
     """Returns a new uncompiled model that keeps `size` feed-forward units in each block.
 
-    The units kept have the largest product of the norms of their input and output kernels.
+    These are the units whose input and output weights have the largest product of norms.
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder
     >>> sizes = dict(vocab_size=20, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)

@@ -1,4 +1,4 @@
-"""TensorFlow 1 checkpoints of google-research/albert and /bert, brightmart/albert_zh and zihangdai/xlnet."""
+"""TensorFlow 1 checkpoints of google-research/albert, google-research/bert, brightmart/albert_zh, zihangdai/xlnet."""
 
 import os
 import re
@@ -33,10 +33,10 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
     """Loads a TensorFlow 1 checkpoint of an ALBERT, BERT or XLNet.
 
     Args:
-        path: a checkpoint's prefix (`.../model.ckpt-best`) or folder, with `albert_config.json`, `bert_config.json` or
-            `xlnet_config.json` in the same folder.
-        model: the model or AlbertEncoder to fill. None builds the one that the tensors belong to: an AlbertPretrainer,
-            a fine-tuned model, or an AlbertEncoder.
+        path: a checkpoint's prefix (`.../model.ckpt-best`) or folder. The folder has `albert_config.json`,
+            `bert_config.json` or `xlnet_config.json`.
+        model: the model or AlbertEncoder to fill. None builds one for the tensors: an AlbertPretrainer, a fine-tuned
+            model, or an AlbertEncoder.
 
     Raises:
         UserError: files cannot be read, or tensors do not fit (then the model is unchanged).
@@ -56,14 +56,15 @@ def load_official(path: str | os.PathLike, model: keras.Model | None = None) -> 
 def save_official(model: keras.Model, directory: str | os.PathLike, name: str = "model.ckpt-best") -> str:
     """Writes `directory/name.index` and `.data-00000-of-00001` with the configuration.
 
-    The form is google-research/albert's; BERT's for an unshared model without projection; brightmart's for
-    factorization "word"; XLNet's for relative positions. Files are bit-equal to those of that code.
+    The format is XLNet's for relative positions, brightmart's for factorization "word", BERT's for a model without
+    shared blocks or projection, and otherwise google-research/albert's. Files are bit-equal to those of the original
+    code.
 
     Returns:
         The checkpoint's prefix.
 
     Raises:
-        UserError: none of these forms can hold the model.
+        UserError: none of these formats can hold the model.
     """
     config = encoder_of(model).config
     sources = sources_for(config)
@@ -118,7 +119,7 @@ _BERT_FEED_FORWARD = {"intermediate": "intermediate/dense", "output": "output/de
 
 
 def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Source]:
-    """Maps our variable names to those of a checkpoint with these `tensors`.
+    """Maps this package's variable names to those of a checkpoint with these `tensors`.
 
     Missing layer groups are read from the first, as in modeling.py:352-408.
     """
@@ -138,7 +139,7 @@ def sources_of(config: AlbertConfig, tensors: Collection[str]) -> dict[str, Sour
 
 
 def sources_for(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our variable names to their sources in an official checkpoint; UserError if none can hold the model."""
+    """Maps this package's variable names to those of an official checkpoint; UserError if none can hold the model."""
     if config.position_type == "relative":
         xlnet.check_form(config, "XLNet's code")
         return xlnet.official_sources(config)
@@ -197,7 +198,7 @@ _SLOT = re.compile(r"/(adam_[mv]|Adam(_1)?|lamb_[mv])$|^(global_step|beta[12]_po
 
 
 def checkpoint_prefix(path: str | os.PathLike) -> str:
-    """Returns the prefix `path`, or that of the latest checkpoint in this folder."""
+    """Returns a checkpoint's prefix; `path` is the prefix or a folder, whose latest checkpoint counts."""
     path = Path(path)
     if path.suffix == ".index":
         path = path.with_suffix("")
@@ -219,7 +220,7 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
 
 
 def read_tensors(prefix: str) -> dict[str, np.ndarray]:
-    """Returns tensors by name, without optimizer slots and step counters."""
+    """Returns a checkpoint's tensors by name, without optimizer slots and step counters."""
     try:
         reader = tf.train.load_checkpoint(prefix)
         names = sorted(name for name in reader.get_variable_to_shape_map() if not _SLOT.search(name))

@@ -77,7 +77,7 @@ READ = {
 
 
 def read_modules(folder: Path) -> list[dict[str, Any]]:
-    """Returns the modules, the transformer first; [] for other libraries."""
+    """Returns a folder's modules, the transformer first; [] if another library wrote the folder."""
     path = folder / MODULES
     modules = hub.read_modules(path) if path.is_file() else []
     if modules and _kind(modules[0]) != "Transformer":
@@ -86,10 +86,10 @@ def read_modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
-    """Returns the settings of a folder and of its transformer's folder, `inside`.
+    """Returns the settings in a folder and in the folder of its transformer, `inside`.
 
     Keys, if set: `max_seq_length` (tokens), `prompts` (by name), `default_prompt_name`, `similarity_fn_name` (unless
-    cosine). UserError for unsupported settings.
+    cosine). Raises UserError for unsupported settings.
     """
     found: dict[str, Any] = {}
     path = next((inside / name for name in TRANSFORMER_FILES if (inside / name).is_file()), None)
@@ -115,14 +115,14 @@ def read_settings(folder: Path, inside: Path) -> dict[str, Any]:
 
 
 def tokenizer_limit(folder: Path) -> float:
-    """Returns the tokenizer's longest row in tokens; 0 for no limit."""
+    """Returns the tokenizer's limit for rows, in tokens; 0 for no limit."""
     values = files.read_object(folder / "tokenizer_config.json")
     length = values.get("model_max_length", values.get("max_len"))
     return length if isinstance(length, (int, float)) and length > 0 else 0
 
 
 def default_prompt(task: Mapping[str, Any]) -> str:
-    """Returns the prompt before every text; "" for none."""
+    """Returns the prompt that precedes every text; "" for none."""
     return task.get("prompts", {}).get(task.get("default_prompt_name"), "")
 
 
@@ -131,14 +131,14 @@ _PROMPT_NAMES = {"query": ("query",), "document": ("document", "passage", "corpu
 
 
 def prompt_name_of(prompts: Mapping[str, str], role: str) -> str:
-    """Returns the name of the prompt for "query" or "document"; "" for none."""
+    """Returns the name of the prompt for `role`, "query" or "document"; "" for none."""
     return next((name for name in _PROMPT_NAMES[role] if name in prompts), "")
 
 
 def make_embedder(
     encoder: AlbertEncoder, folder: Path, modules: Sequence[Mapping[str, Any]], task: dict[str, Any]
 ) -> AlbertSentenceEmbedder:
-    """Builds a sentence embedder from its modules; removes unsupported prompts from `task`."""
+    """Builds a sentence embedder from the encoder and further modules; removes unsupported prompts from `task`."""
     pooling, normalize = "", False
     projections, tensors = list[dict[str, Any]](), list[dict[str, Any]]()
     for module in modules[1:]:
@@ -182,8 +182,8 @@ def make_embedder(
 def score_activation(values: Mapping[str, Any], folder: Path, classes: int) -> str | None:
     """Returns a cross-encoder's activation ("linear", "sigmoid", ...); None for other models.
 
-    Like `get_default_activation_fn` in sentence-transformers/cross_encoder/model.py, prefers the folder's settings to
-    `values` from config.json.
+    The folder's settings take precedence over `values` from config.json, as in
+    sentence-transformers/cross_encoder/model.py.
     """
     newer = values.get("sentence_transformers") or {}
     if not isinstance(newer, dict):

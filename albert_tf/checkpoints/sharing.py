@@ -20,11 +20,11 @@ _FREE = (
 
 
 def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | None = None) -> Model:
-    """Returns a new uncompiled model with shared blocks that approximates another model.
+    """Returns a new uncompiled model with shared blocks that approximates `model`.
 
-    A shared weight is the mean over its steps, or the weight of one step. Step i's difference from it is approximated
-    by an adapter a_i b_i: its truncated singular value decomposition, a_i with orthonormal columns (arXiv:2410.20672).
-    Differences of biases and norms are lost.
+    A shared weight is the mean over its steps, or the weight of one step. An adapter a_i b_i approximates the
+    difference of step i's kernel from it, by a truncated singular value decomposition; a_i has orthonormal columns
+    (arXiv:2410.20672). Differences of biases and norms are lost.
 
     Args:
         model: any model or AlbertEncoder, of any sharing.
@@ -32,8 +32,8 @@ def share_blocks(model: Model, config: AlbertConfig, taken: Mapping[int, int] | 
         taken: maps a new block's number to the step whose weights it gets instead of the mean.
 
     Raises:
-        UserError: `config` differs in more than sharing and extensions that begin without effect, or a step of `taken`
-            does not run its block.
+        UserError: `config` differs in more than sharing and extensions that begin without effect, or `taken` names a
+            step that does not run the block.
 
     >>> sizes = dict(vocab_size=9, embedding_size=8, hidden_size=8, num_attention_heads=2, intermediate_size=12)
     >>> bert = AlbertEncoder(AlbertConfig(**sizes, num_hidden_layers=3, sharing="none"))

@@ -13,7 +13,7 @@ from tfrecords.base.files import check_content
 
 
 def read_tensors(file: Path) -> dict[str, np.ndarray]:
-    """Reads all tensors of a file or shard index, by name as float32; UserError if it cannot."""
+    """Returns all tensors of a file or shard index by name, as float32; raises UserError if it is unreadable."""
     if not file.is_file():
         raise UserError(f"no '{file}'; copy or download it again")
     with file.open("rb") as opened:

@@ -1,4 +1,4 @@
-"""Variable names common to all checkpoint formats, and their assignment."""
+"""Variable names common to all checkpoint formats, and the assignment of values."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class Source(NamedTuple):
 
 
 def layer_sources(layers: Mapping[str, str], form: str = "{layer}/{part}", **parts: str) -> dict[str, Source]:
-    """Maps our variable names to a checkpoint's; `layers` does so for layer names.
+    """Maps this package's variable names to a checkpoint's; `layers` maps the layer names.
 
     Layers with names ending in "norm" have gamma and beta, others kernel and bias. `form` joins layer and part; `parts`
     renames kernel, bias, gamma and beta. A renamed kernel is transposed.
@@ -73,7 +73,7 @@ def with_config(model: Model, config: AlbertConfig) -> Model:
 
 
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables of an encoder and its heads by our names; UserError for LoRA adapters."""
+    """Returns the variables of a model by this package's names; raises UserError for LoRA adapters."""
     encoder = encoder_of(model)
     if has_adapters(model):
         raise UserError("the model has LoRA adapters; call merge_lora() of its encoder first")
@@ -107,7 +107,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def check_published(
     config: AlbertConfig, where: str, has_roberta: bool = False, extensions: tuple[str, ...] = ("random_depth",)
 ) -> None:
-    """Raises UserError if the format `where` cannot hold a configuration; of extensions it holds `extensions`."""
+    """Raises UserError if the format `where`, which can hold `extensions`, cannot hold a configuration."""
     names = list(config.unpublished)
     names += [REGISTRY[one.name].keys[0] for one in config.extensions if one.published and one.name not in extensions]
     if config.position_offset and not has_roberta:
@@ -118,10 +118,10 @@ def check_published(
 
 
 def fill(model: keras.Model, sources: Mapping[str, Source], tensors: Mapping[str, np.ndarray], where: str) -> None:
-    """Sets all of `named_variables(model)` from a checkpoint.
+    """Sets all of `named_variables(model)` from a checkpoint's `tensors`.
 
-    UserError, and no change, if tensors are missing, unknown or of another shape. `sources` maps our names to the
-    checkpoint's. A head that only the model or the checkpoint has causes a warning.
+    If any are missing, unknown or of another shape, raises UserError and changes nothing. `sources` maps this package's
+    names to the checkpoint's. A head that only the model or the checkpoint has causes a warning.
     """
     variables = named_variables(model)
     fresh = [name for name in variables if name.startswith(FRESH)]
@@ -195,9 +195,9 @@ def build_model(
     architecture: str = "",
     where: str | os.PathLike = "checkpoint",
 ) -> keras.Model:
-    """Builds a checkpoint's model: an encoder, with the head whose tensors exist.
+    """Builds a model for a checkpoint: an encoder, with the head whose tensors exist.
 
-    `architecture`, HuggingFace's class name, decides the task of a `classifier`.
+    `architecture`, the class name in transformers, decides the task of the head `classifier`.
     """
 
     def has(name: str) -> bool:

@@ -10,11 +10,11 @@ _BY_PIECE = ("embeddings/word_embeddings", "masked_lm/output_bias")
 
 
 def keep_pieces(model: Model, kept: Sequence[int], row_splits: Sequence[int] | None = None) -> Model:
-    """Returns a new uncompiled model for a new vocabulary, whose entries get the weights of former ones.
+    """Returns a new uncompiled model for a new vocabulary, whose entries get the weights of old ones.
 
     Args:
         model: any model or AlbertEncoder.
-        kept: former ids, in the order of the new entries.
+        kept: old ids, in the order of the new entries.
         row_splits: [new entries + 1]; new entry i is the mean of the ids kept[row_splits[i]:row_splits[i + 1]].
 
     >>> from albert_tf import AlbertConfig, AlbertEncoder

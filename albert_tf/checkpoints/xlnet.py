@@ -1,6 +1,6 @@
 """XLNet's names and shapes in transformers (modeling_xlnet.py) and in zihangdai/xlnet (modeling.py).
 
-Attention kernels are [d_model, heads, head_size], also the output's.
+Attention kernels, even the output's, are [d_model, heads, head_size].
 """
 
 import re
@@ -36,7 +36,7 @@ def check_form(config: AlbertConfig, where: str) -> None:
 
 
 def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> dict[str, Source]:
-    """Maps our variable names to transformers'."""
+    """Maps this package's variable names to transformers'."""
     layers = {"pooler": "sequence_summary.summary", "span": "qa_outputs", **_JOINT}
     layers["classifier"] = "classifier" if is_tagger else "logits_proj"
     own = {
@@ -53,7 +53,7 @@ def huggingface_sources(config: AlbertConfig, prefix: str, is_tagger: bool) -> d
 
 
 def official_sources(config: AlbertConfig) -> dict[str, Source]:
-    """Maps our variable names to those of zihangdai/xlnet, after `unstacked`."""
+    """Maps this package's variable names to those that `unstacked` gives tensors of zihangdai/xlnet."""
     # The misspelling is XLNet's.
     layers = {"pooler": "model/sequnece_summary/summary"}
     own = {
@@ -83,7 +83,7 @@ def _attention(i: int, scope: str, end: str) -> dict[str, Source]:
 
 
 def flattened(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Reshapes kernels to two axes, and drops the copy of tied word embeddings."""
+    """Returns tensors with two-axis kernels, and without a copy of tied word embeddings."""
     result = dict(tensors)
     for name, tensor in tensors.items():
         if _KERNEL.search(name) and tensor.ndim == 3:
@@ -105,7 +105,7 @@ def unflattened(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[st
 
 
 def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Splits zihangdai/xlnet's tensors of all layers; biases that layers share are copied to each."""
+    """Splits tensors in which zihangdai/xlnet stacks all layers; biases that layers share are copied to each."""
     result, segments = dict(tensors), tensors.get(f"{_TF1}/seg_embed")
     for name in _STACKED.values():
         tensor = result.pop(f"{_TF1}/{name}", None)
@@ -117,7 +117,7 @@ def unstacked(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def stacked(tensors: dict[str, np.ndarray], config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Undoes `unstacked`; layers keep their own biases."""
+    """Undoes `unstacked`, except that each layer keeps its own biases."""
     result = dict(tensors)
     for name in _STACKED.values():
         layers = [result.pop(f"{_TF1}/{name}/{i}") for i in range(config.num_steps)]
@@ -131,7 +131,7 @@ def is_official(names: Any) -> bool:
 
 
 def config_values(config: AlbertConfig, where: str) -> dict[str, Any]:
-    """Returns the configuration with the keys of transformers or, for `where` "official", of XLNet's code."""
+    """Returns the configuration under the keys of transformers or, if `where` is "official", of XLNet's code."""
     if where == "official":
         if config.hidden_act not in ("gelu", "relu"):
             raise UserError(f"XLNet's code has no hidden_act '{config.hidden_act}'; its gelu is the tanh form, 'gelu'")

@@ -28,7 +28,7 @@ def check_folder(settings: CompressSettings) -> None:
 
 
 def check_same_task(settings: CompressSettings, trained: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raises UserError if the data are for another task than the model's."""
+    """Raises UserError if the task of the data, `asked`, differs from the model's, `trained`."""
     # Columns may have other names, so only their number is compared.
     trained, asked = (one | {"texts a row": len(one.get("inputs", asked["inputs"]))} for one in (trained, asked))
     for name in ("kind", "labels", "texts a row"):
@@ -41,7 +41,7 @@ def check_same_task(settings: CompressSettings, trained: dict[str, Any], asked: 
 
 
 def check_no_task_phase(settings: CompressSettings) -> None:
-    """Raises UserError if flags of a task phase are given."""
+    """Raises UserError if flags of the task phase (--task_...) are given."""
     names = (field.name for field in dataclasses.fields(settings) if field.name.startswith("task_"))
     if given := settings.given(names):
         raise UserError(

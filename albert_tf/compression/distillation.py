@@ -1,5 +1,3 @@
-"""Distillation into a compressed model, on plain text."""
-
 import dataclasses
 import hashlib
 from collections.abc import Callable
@@ -35,7 +33,7 @@ class Lesson(NamedTuple):
 
     Attributes:
         student: a function that makes the model to train.
-        layers: numbers of the teacher's layers that the student was made from.
+        layers: numbers of the teacher's layers from which the student was made.
     """
 
     teacher: keras.Model
@@ -48,7 +46,7 @@ class Lesson(NamedTuple):
 
 
 def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, float]:
-    """Returns the weights of the loss terms; raises UserError if the teacher does not support them."""
+    """Returns the nonzero weights of loss terms by name; raises UserError if the teacher does not support one."""
     config = encoder_of(teacher).config
     is_read_as_it_is = config.norm_position == "post" and not any(one.changes_input for one in config.extensions)
     if settings.relations_weight and not is_read_as_it_is:
@@ -70,7 +68,7 @@ def lessons_of(settings: CompressSettings, teacher: keras.Model) -> dict[str, fl
 
 
 def resolved(settings: CompressSettings, teacher: keras.Model) -> CompressSettings:
-    """Returns the settings; automatic ones are replaced by values that depend on the teacher and other settings."""
+    """Returns the settings, with automatic values replaced by those for the teacher and other settings."""
     # The vectors of a fine-tuned model are not used. They separate the classes, and a small model memorizes the class
     # of each training text: on held-out pairs of MRPC the error of the states was 0.64 after 200 steps with these loss
     # terms, 0.35 without.
@@ -166,7 +164,7 @@ class TextDistillation(Training):
 
 
 def digest_of(model: keras.Model) -> str:
-    """Returns the SHA-256 of an encoder's weights, without dropout's state."""
+    """Returns the SHA-256 of a model's encoder weights, without dropout's state."""
     state = hashlib.sha256()
     for variable in encoder_of(model).weights:
         state.update(ops.convert_to_numpy(variable).tobytes())

@@ -24,8 +24,8 @@ _RIDGE = 0.1
 class Quality:
     """Scores models on a task's evaluation examples, and by the cosine of their vectors with a teacher's.
 
-    A model fine-tuned for the task (`is_trained`) predicts with its own head. For others, the cosines of pairs are
-    correlated with their numbers, or a linear probe predicts labels. `likeness` compares vectors of held-out `texts`.
+    A model fine-tuned for the task (`is_trained`) predicts with its own head. For others, the cosines of text pairs are
+    correlated with numeric labels, or a linear probe predicts labels. `likeness` compares vectors of held-out `texts`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Quality:
 
     @property
     def metric(self) -> str:
-        """The key of the main score."""
+        """The name of the main score."""
         if self.task is None:
             return "likeness"
         return "spearman" if self.is_cosine and not self.is_trained else self.task.main_metric
@@ -139,7 +139,7 @@ class Quality:
 
 
 def embedder_of(model: keras.Model) -> AlbertSentenceEmbedder:
-    """Returns an embedder of the model, with vectors of length 1."""
+    """Returns a sentence embedder with the model's encoder; its vectors have length 1."""
     if isinstance(model, AlbertSentenceEmbedder) and model.normalize:
         return model
     pooling = model.pooling if isinstance(model, AlbertSentenceEmbedder) else "mean"

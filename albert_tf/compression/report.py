@@ -49,8 +49,8 @@ def write_report(
 ) -> None:  # fmt: skip
     """Writes compress.json and compress.html into a model folder, and prints a summary.
 
-    `rows` describe untrained models: the original, each change alone, all changes. `done` has the compressed model's
-    row after each phase; `kept` is the phase of the folder's model.
+    `rows` describe models before training: the original, each change alone, all changes. `done` maps each finished
+    phase to the compressed model's row; `kept` is the phase whose model is in the folder.
     """
     first, last = rows[0], done[kept]
     report = {

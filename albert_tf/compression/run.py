@@ -39,7 +39,7 @@ class CompressionInput(NamedTuple):
 
     Attributes:
         teacher: the original model, perhaps with a smaller vocabulary.
-        counts: occurrences of each token in the text, [vocab_size].
+        counts: how often each token occurs in the text, [vocab_size].
         is_trained: whether the model was fine-tuned on the task.
     """
 
@@ -60,7 +60,7 @@ class CompressionInput(NamedTuple):
 
 
 def run(settings: CompressSettings, devices: Devices | None = None) -> Path | None:
-    """Compresses a model into a folder, or resumes a run; returns the folder, or None if it stopped early."""
+    """Compresses a model into a folder, or resumes a run; returns the folder, or None if the run stopped early."""
     started, devices = time.monotonic(), devices or make_devices(settings.strategy)
     work, folder = prepare(settings), Path(settings.output_dir)
     make = functools.partial(_student, settings, work)

@@ -189,5 +189,5 @@ class CompressSettings(TrainerSettings):
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight of each loss term; -1 if the model determines it."""
+        """The weight of each loss term by name; -1 if the model determines it."""
         return {name: getattr(self, f"{name}_weight") for name in LESSONS}

@@ -1,5 +1,3 @@
-"""The compressed model before training."""
-
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -31,10 +29,10 @@ class CompressionPlan(NamedTuple):
     Attributes:
         layers: numbers of layers to keep, ascending.
         lora_rank: rank of the matrices by which a shared block differs between steps.
-        lora_target: "attention", "ffn" or "both".
-        block: a shared block's initial weights: the layers' "mean", or the "best" layer's.
+        lora_target: where these matrices are: "attention", "ffn" or "both".
+        block: initial weights of a shared block: the "mean" of its layers, or the "best" layer.
         aligned: whether the layers' units and heads are matched before sharing.
-        intermediate_size: units of feed-forward layers.
+        intermediate_size: number of feed-forward units to keep.
     """
 
     layers: tuple[int, ...]
@@ -69,7 +67,7 @@ Score = Callable[[keras.Model], dict[str, float]]
 
 
 def cut_of(settings: CompressSettings, model: keras.Model, counts: np.ndarray | None = None) -> CompressionPlan:
-    """Returns the plan that the settings describe; raises UserError if it does not fit the model."""
+    """Returns the compression plan that settings describe; raises UserError if it does not fit the model."""
     config = encoder_of(model).config
     if getattr(model, "dimensions", config.hidden_size) != config.hidden_size or getattr(model, "projections", []):
         raise UserError("an embedder is compressed without dense layers and with one pooling; this one has more")
@@ -108,9 +106,9 @@ def compress(
     likeness: Callable[[Any], float] | None = None,
     counts: np.ndarray | None = None,
 ) -> Any:
-    """Returns a new, uncompiled model, compressed by a plan.
+    """Returns a new, uncompiled model, compressed by the plan `cut`.
 
-    `likeness` scores the candidates for "best" blocks. `counts`, the occurrences of each token [vocab_size], weight the
+    `likeness` scores the candidates for "best" blocks. `counts`, how often each token occurs, weight the rows of the
     embeddings.
     """
     model = _without_unread_pooler(keep_layers(model, cut.layers))
@@ -145,7 +143,8 @@ def table(
 ) -> Iterator[Callable[[], TableRow]]:
     """Yields functions, each of which compresses a model, measures it, and returns a row of the report.
 
-    Fewer layers, embedding sizes and depth plans are measured alone, then the whole `cut`.
+    Fewer layers, each embedding size and each depth plan are measured alone; the last function measures the whole
+    `cut`.
     """
     whole = CompressionPlan(tuple(range(encoder_of(model).config.num_hidden_layers)))
     if cut.layers != whole.layers:
@@ -173,7 +172,7 @@ def cut_config(config: AlbertConfig, cut: CompressionPlan) -> AlbertConfig:
 
 
 def keep_layers(model: Any, layers: tuple[int, ...]) -> Any:
-    """Returns a model of these layers only; raises UserError if they share weights or depend on depth."""
+    """Returns a model with only these layers; raises UserError if layers share weights or depend on depth."""
     config = encoder_of(model).config
     if layers == tuple(range(config.num_hidden_layers)):
         return model

@@ -22,7 +22,7 @@ _FREE_ON_RESUME = (*finetuning.FREE_ON_RESUME, "init_from", "teacher")
 
 
 class TaskPhase:
-    """Fine-tunes the text phase's model with its head; the original model, `whole`, is the teacher."""
+    """Fine-tunes the model of the text phase on the task; the original model, `whole`, is the teacher."""
 
     def __init__(self, settings: CompressSettings, whole: Loaded, folder: Path, devices: Devices, started: float):
         self.settings, self.whole, self.devices, self.started = settings, whole.model, devices, started
@@ -30,7 +30,7 @@ class TaskPhase:
 
     @property
     def is_done(self) -> bool:
-        """Whether predictions, the phase's last output, are written."""
+        """Whether the phase has written its last output, the predictions."""
         return bool(self.devices.of_chief((self.folder / finetuning.PREDICTIONS).is_dir()))
 
     def tuning(self) -> FinetuningSettings:
@@ -67,7 +67,7 @@ class TaskPhase:
             self.devices.check_batch(size, 1, "--task_train_batch_size")
 
     def run(self, task: dict[str, Any]) -> bool:
-        """Runs the phase; returns False if it stopped early."""
+        """Runs the phase; returns False if the run stopped early."""
         hours, limit = (time.monotonic() - self.started) / 3600, self.settings.max_hours
         if not self.is_done and self.devices.of_chief(0 < limit <= hours):
             if self.devices.is_chief:

@@ -1,5 +1,3 @@
-"""A teacher's outputs for rows, stored on disk."""
-
 import contextlib
 import dataclasses
 import hashlib
@@ -38,13 +36,13 @@ class _Teacher(keras.Model):
 
 
 def gigabytes(rows: FeatureRows, lessons: list[str], steps: list[int], width: int) -> float:
-    """Returns the disk space of the files of `taught`, in 1e9 bytes."""
+    """Returns the disk space that `taught` needs, in GB."""
     of_states = 2 * len(steps) * width * int(rows.lengths.sum()) if "states" in lessons else 0
     return 1e-9 * (of_states + (4 * width * len(rows) if OF_VECTORS & set(lessons) else 0))
 
 
 def can_be_kept(lessons: list[str]) -> bool:
-    """Returns whether the teacher's outputs are small enough to store."""
+    """Returns whether the teacher's outputs for the loss terms `lessons` are small enough to store."""
     return not {"relations", "words"} & set(lessons)
 
 
@@ -72,7 +70,7 @@ def taught(
 
 
 def remove_taught(folder: Path) -> None:
-    """Removes the files of `taught`."""
+    """Removes the files that `taught` wrote."""
     for path in folder.glob("taught.*"):
         path.unlink()
 

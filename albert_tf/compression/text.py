@@ -1,5 +1,3 @@
-"""Rows of text for training and measuring."""
-
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +44,7 @@ def finetuning_settings(settings: CompressSettings, **others: Any) -> Finetuning
 def read_texts(
     settings: CompressSettings, patterns: str, task: Task | None, pairs: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """Yields the texts of each row, from the files `patterns` or else from the task's training examples.
+    """Yields the texts of each row, from files that match `patterns` or, if "", from the task's training examples.
 
     If `pairs`, an example's texts share a row.
     """
@@ -89,7 +87,7 @@ def split_texts(texts: Iterable[tuple[str, ...]], settings: CompressSettings) ->
 def make_rows(
     texts: Sequence[tuple[str, ...]], tokenizer: Tokenizer, max_seq_length: int, masks: bool = False, seed: int = 0
 ) -> FeatureRows:
-    """Makes rows of one or two texts each; `masks` masks random words."""
+    """Makes a row from each item of `texts` (one text or two); if `masks`, random words are masked."""
 
     def rows() -> Iterator[FeatureRows]:
         for start in range(0, len(texts), _CHUNK):

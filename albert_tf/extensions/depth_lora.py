@@ -18,11 +18,11 @@ _TARGETS = {"attention": ("attention", "both"), "feed_forward": ("ffn", "both")}
 
 @dataclasses.dataclass(frozen=True)
 class DepthLora(Extension):
-    """Adds inputs @ a[i] @ b[i] at the i-th step of a shared dense layer; b begins at 0.
+    """Adds inputs @ a[i] @ b[i] to a shared dense layer's output at its i-th step; b begins at 0.
 
     Attributes:
         depth_lora_rank: the rank; 0 for none.
-        depth_lora_target: part of blocks that has it: "attention", "ffn" or "both".
+        depth_lora_target: part of blocks that gets low-rank terms: "attention", "ffn" or "both".
     """
 
     name, begins_plain, for_litert, for_xla = "depth_lora", True, True, True

@@ -1,4 +1,4 @@
-"""Distance buckets: adds a bias to the score of a query and a key, by the key's distance and side.
+"""Distance buckets: each attention score gets a bias for how far the key is from the query, and on which side.
 
 Source: T5 (arXiv:1910.10683, section 2.1), MPNet (arXiv:2004.09297); transformers modeling_mpnet.py,
 relative_position_bucket.
@@ -22,10 +22,10 @@ MOST = 128
 
 @dataclasses.dataclass(frozen=True)
 class DistanceBuckets(Extension):
-    """Adds table[bucket of the distance, head] to the scores; MPNet's only difference from BERT.
+    """Adds table[bucket of the distance, head] to attention scores, as MPNet does.
 
-    All steps share the table, [buckets, heads]. Distances are between columns of a row; position_ids and segment_ids
-    have no effect.
+    All steps share the table, [buckets, heads]. Distances are between columns of a row, whatever position_ids are.
+    There are no segment embeddings.
 
     Attributes:
         relative_attention_num_buckets: number of buckets, half of them for keys after their query; 0 for none.
@@ -80,14 +80,14 @@ class DistanceBuckets(Extension):
 
 
 def buckets(count: int) -> np.ndarray:
-    """Returns the bucket of every distance from -MOST to MOST, int32 [2 * MOST + 1].
+    """Returns the bucket of each distance from -MOST to MOST, int32 [2 * MOST + 1].
 
-    On each side half of the buckets hold one distance each, the others wider ranges up to MOST. NumPy computes them, so
-    that all backends round alike.
+    Half of the buckets on each side hold one distance each; the others hold wider ranges, up to MOST.
 
     >>> buckets(32)[[MOST, MOST - 1, MOST + 1, MOST + 7, MOST + 8, MOST + 12, MOST + 128]].tolist()
     [0, 1, 17, 23, 24, 25, 31]
     """
+    # In NumPy, so that all backends round alike.
     half = count // 2
     exact, away = half // 2, np.arange(-MOST, MOST + 1)
     size = np.abs(away)

@@ -1,8 +1,8 @@
 """Runs the repeated blocks of a plan to their fixed point instead of a fixed number of times.
 
-Source: arXiv:1909.01377. The repeated blocks compute f(z) = blocks(z + gate * x), where x is their input and the
-initial z. With gate 0, tolerance 0 and as many steps as repeats, this equals the depth plan. All steps share one
-dropout mask.
+Source: arXiv:1909.01377. The repeated blocks compute f(z) = blocks(z + gate * x), where x is their input and also the
+initial z. With gate 0, tolerance 0 and as many steps as repeats, the result equals that of the depth plan. All steps
+share one dropout mask.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from tfrecords.base.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Equilibrium(Extension):
-    """Runs blocks to a fixed point. A gate [hidden_size] weights their input at every step.
+    """Runs blocks to a fixed point. Every step adds their input, weighted by a gate [hidden_size].
 
     Attributes:
         equilibrium_solver: "none", "fixed_point" or "anderson".
@@ -169,7 +169,7 @@ class SolvedRunner(Runner):
 
 
 def repeated_segment(config: Any) -> int:
-    """Returns the index in `depth.segments` of the only segment that repeats; UserError unless there is one."""
+    """Returns the index of the only repeated segment in `depth.segments`; raises UserError for none or several."""
     runs = segments(config)
     repeated = [place for place, run in enumerate(runs) if run.repeats > 1]
     if len(runs) == 1:
@@ -196,7 +196,7 @@ def recurrence(encoder: Any, features: Any) -> tuple[Function, Tensor, RowSums]:
 
 
 def radius(encoder: Any, features: dict[str, Tensor]) -> float:
-    """Estimates the spectral radius of the repeated blocks at their fixed point: the largest over all rows."""
+    """Estimates the largest spectral radius, over all rows, of the repeated blocks' Jacobian at the fixed point."""
     function, start, rows = recurrence(encoder, features)
     state = solve(function, start, rows, encoder.config.extension("equilibrium").solver).state
     return float(ops.convert_to_numpy(ops.max(spectral_radius(function, state, rows))))

@@ -1,4 +1,4 @@
-"""The fixed point z = f(z) of a function of states [tokens, width] (arXiv:1909.01377).
+"""Finds fixed points z = f(z) of functions of states [tokens, width] (arXiv:1909.01377).
 
 Each row, such as one text's tokens, is solved by itself and keeps its solution once converged, so that it does not
 depend on other rows.
@@ -20,10 +20,10 @@ _TINY = 1e-30
 
 
 class RowSums(Protocol):
-    """The assignment of tokens to rows."""
+    """Defines which tokens form a row."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sums [..., tokens] over each row's tokens: [..., rows]."""
+        """Sums [..., tokens] over the tokens of each row: [..., rows]."""
 
     def spread(self, values: Tensor) -> Tensor:
         """Copies each row's value to its tokens: [rows] to [tokens]."""
@@ -47,10 +47,10 @@ class Solution(NamedTuple):
     """The result of a solver.
 
     Attributes:
-        state: float32 [tokens, width]: each row's iterate with the least residual; with tolerance 0 the last one.
-        residual: float32 [rows]: |f(z) - z| / |z| of that iterate, with tolerance 0 of the one before; infinite
-            if never finite.
-        steps: int32 [rows]: evaluations until the row converged, or `max_steps`.
+        state: float32 [tokens, width]: each row's iterate with the least residual; with tolerance 0, the last iterate.
+        residual: float32 [rows]: |f(z) - z| / |z| of that iterate (with tolerance 0, of the last but one); infinite if
+            never finite.
+        steps: int32 [rows]: number of evaluations until the row converged, or `max_steps`.
     """
 
     state: Tensor
@@ -59,7 +59,7 @@ class Solution(NamedTuple):
 
 
 def solve(function: Function, start: Tensor, rows: RowSums, solver: Solver) -> Solution:
-    """Solves z = f(z) from `start`, [tokens, width], without gradient, which `implicit` and `phantom` add.
+    """Solves z = f(z) from the initial z `start`, [tokens, width]; `implicit` or `phantom` adds a gradient.
 
     `function` must not mix rows.
 
@@ -112,18 +112,15 @@ def _better(before: Solution, state: Tensor, residual: Tensor, is_open: Tensor, 
 
 
 class _History:
-    """Anderson acceleration."""
-
+    # Anderson acceleration.
     def __init__(self, start: Tensor):
         nothing = ops.zeros((MEMORY, 1, 1)) * start
         self.start = (nothing, nothing)
 
     def mix(self, step: Tensor, state: Tensor, move: Tensor, past: tuple, rows: RowSums) -> tuple[Tensor, tuple]:
-        """Returns the next state, sum_i alpha_i (z_i + BETA (f(z_i) - z_i)), and history.
-
-        In each row alpha, whose sum is 1, minimizes |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2
-        |alpha|^2 (Walker and Ni 2011, eq. 2.2; the ridge's scale is Scieur et al. 2016's).
-        """
+        # The next state is sum_i alpha_i (z_i + BETA (f(z_i) - z_i)). In each row the alpha_i sum to 1 and minimize
+        # |sum_i alpha_i (f(z_i) - z_i)|^2 + RIDGE mean_i |f(z_i) - z_i|^2 |alpha|^2 (Walker and Ni 2011, eq. 2.2; the
+        # scale of the ridge is that of Scieur et al. 2016).
         states, moves = (ops.concatenate([kept[1:], new[None]]) for kept, new in zip(past, (state, move)))
         is_made = ops.arange(MEMORY) >= MEMORY - 1 - step
         alpha = self._weights(rows.sum(ops.einsum("itw,jtw->ijt", moves, moves)), ops.cast(is_made, "float32"))
@@ -147,10 +144,9 @@ def norm(state: Tensor, rows: RowSums) -> Tensor:
 
 
 def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0) -> Tensor:
-    """Returns `state` with the gradient of `steps` further updates z + damping (f(z) - z) (Geng et al. 2021).
-
-    With damping 1 this gradient is the first terms of (I + J + J^2 + ...) df, whose full sum is the implicit gradient.
-    """
+    """Returns `state` with the gradient of `steps` further updates z + damping (f(z) - z) (Geng et al. 2021)."""
+    # With damping 1, the gradient is the first terms of (I + J + J^2 + ...) df, where J = df/dz. The full sum is the
+    # implicit gradient.
     moved = state
     for _ in range(steps):
         moved = moved + damping * (ops.cast(function(moved), "float32") - moved)
@@ -158,11 +154,9 @@ def phantom(function: Function, state: Tensor, steps: int, damping: float = 1.0)
 
 
 def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -> Tensor:
-    """Returns the fixed point `state` with its exact gradient, by the implicit function theorem.
-
-    For an upstream gradient v the same solver solves g = J^T g + v, J = df/dz; g is backpropagated through one
-    evaluation of f.
-    """
+    """Returns the fixed point `state` with its exact gradient, by the implicit function theorem."""
+    # For an upstream gradient v, the solver solves g = J^T g + v, where J = df/dz; g is then backpropagated through one
+    # evaluation of f.
     after = ops.cast(function(state), "float32")
 
     def solved(backward: Function, upstream: Tensor) -> Tensor:
@@ -172,11 +166,9 @@ def implicit(function: Function, state: Tensor, rows: RowSums, solver: Solver) -
 
 
 def spectral_radius(function: Function, state: Tensor, rows: RowSums, iterations: int = 40, seed: int = 0) -> Tensor:
-    """Estimates each row's largest eigenvalue modulus of df/dz, float32 [rows]; below 1, f contracts.
-
-    Power iteration with J^T: the geometric mean of the growth over the second half of the steps, since complex
-    eigenvalues oscillate.
-    """
+    """Estimates the largest eigenvalue modulus of df/dz in each row, float32 [rows]; below 1, f contracts."""
+    # Power iteration with J^T: the geometric mean of the growth over the second half of the steps, since complex
+    # eigenvalues oscillate.
     state = ops.stop_gradient(ops.cast(state, "float32"))
     backward = pullback(function, state)
     vector = keras.random.normal(ops.shape(state), seed=seed)

@@ -1,14 +1,14 @@
 """Adaptive computation time: every token takes as many steps as it needs (Graves 2016, arXiv:1603.08983).
 
-At each step a token halts with probability p = gate * sigmoid(state @ kernel + bias). It has halted once its
-probabilities add up to 1 - threshold, or at the last step; this step has the weight R = 1 - the sum before, earlier
-steps p.
+At each step, a token has the halting probability p = gate * sigmoid(state @ kernel + bias). It halts when the sum of p
+reaches 1 - threshold, or at the last step. This step has the weight R = 1 - the sum of earlier p; earlier steps have
+the weight p.
 
 "act" (Graves, section 2.1): p is computed from the state after the step; the result is the sum over t of weight_t *
 state_t. "act_t2t" (tensor2tensor research/universal_transformer_util.py, act_type "basic"): p is computed from the
 step's input; result = state * weight + result * (1 - weight), starting at 0.
 
-Halted tokens are still attended to. With gate 0 the result is the last state: plain ALBERT.
+Halted tokens are still attended to. With gate 0, the result is the last state: plain ALBERT.
 """
 
 import dataclasses
@@ -28,7 +28,8 @@ from albert_tf.registry import Weights
 class HaltingState(NamedTuple):
     """Sums over the steps so far, float32: `result` is [tokens, hidden_size], the others are [tokens].
 
-    `total` adds p before the token halts, `running` is 1 until then, and `remainder` is R afterwards.
+    `total` sums the halting probabilities before the token halts. Then `running` changes from 1 to 0, and `remainder`
+    from 0 to 1 - `total`.
     """
 
     result: Tensor
@@ -52,7 +53,7 @@ class Halting(Extension):
     Attributes:
         halting: "none", "act" (Graves) or "act_t2t" (tensor2tensor).
         halting_threshold: a token halts when its probabilities add up to 1 minus this.
-        ponder_cost: addition to the loss per token and step.
+        ponder_cost: factor of a loss term: the mean over tokens of steps plus remainder.
         gate_init: the gate's initial value; at 0 the model equals one without this extension.
     """
 
@@ -116,7 +117,7 @@ def first_sums(hidden: Tensor) -> HaltingState:
 
 
 class HaltedRunner(Runner):
-    """Wraps a runner, and adds a HaltingState to its state."""
+    """Wraps a runner; its state is the tuple (inner state, HaltingState)."""
 
     def __init__(self, inner: Runner, extension: Halting, weights: Weights):
         super().__init__(inner)

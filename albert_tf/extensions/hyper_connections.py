@@ -6,8 +6,8 @@ Source: Hyperloop Transformers (arXiv:2604.21254), with diagonal mixing. For eac
     pre = sigmoid(a1 W1 z + b1), post = 2 sigmoid(a2 W2 z + b2), res = gate sigmoid(a3 W3 z + b3)
     x = sum over s of pre_s stream_s, then stream_s = res_s stream_s + post_s (F(x) + e)
 
-The streams begin as the embeddings; the result is the mean of the last ones. `e` is learned for each step. `gate` is
-not in the paper. With gate, W, e and b2 0, and b1 such that pre is 1 / streams, all streams become F(x): plain ALBERT.
+The streams begin as the embeddings; the result is the mean of the final streams. `e` is learned for each step. `gate`
+is not in the paper. If gate, W, e and b2 are 0 and b1 makes pre 1 / streams, all streams become F(x): plain ALBERT.
 """
 
 import dataclasses
@@ -103,7 +103,7 @@ class _Connected(Runner):
 
 
 def start_bias(streams: int) -> np.ndarray:
-    """Returns the initial b1, b2 and b3 in one row, float32 [3 * streams]."""
+    """Returns the initial biases of pre, post and res in one row, float32 [3 * streams]."""
     pre = np.full(streams, -math.log(streams - 1))
     return np.concatenate([pre, np.zeros(streams), np.linspace(-_SPREAD, _SPREAD, streams)]).astype("float32")
 

@@ -17,7 +17,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def detached(function: Function, state: Tensor) -> Function:
-    """Returns the function, under JAX with no gradients to the values in its closure."""
+    """Returns `function` such that no gradients reach the values in its closure, as they would under JAX."""
     if keras.backend.backend() != "jax":
         return function  # TensorFlow stops at stop_gradient.
     # In JAX a loop's closure would carry tangents, and a while loop has no reverse gradient.
@@ -38,7 +38,7 @@ def pullback(function: Function, state: Tensor) -> Function:
 
 
 def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
-    """Returns `value`, and passes its upstream gradient to `other` only."""
+    """Returns `value`, whose gradient goes to `other` alone in the backward pass."""
     if keras.backend.backend() == "jax":
         swapped = jax.custom_vjp(lambda value, other: value)
         swapped.defvjp(lambda value, other: (value, None), lambda _, upstream: (None, upstream))
@@ -54,7 +54,7 @@ def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
 def with_changed_gradient(
     after: Tensor, function: Function, state: Tensor, change: Callable[[Function, Tensor], Tensor]
 ) -> Tensor:
-    """Returns `after`; its upstream gradient v becomes change(pullback(function, state), v)."""
+    """Returns `after`; in the backward pass, change(pullback(function, state), v) replaces its gradient v."""
     if keras.backend.backend() == "jax":
         return _with_changed_gradient_jax(after, function, state, change)
 

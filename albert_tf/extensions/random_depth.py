@@ -23,11 +23,11 @@ _DEPTH_SITE = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class RandomDepth(Extension):
-    """Randomizes how often the repeated blocks run.
+    """Randomizes how often the repeated blocks run in training.
 
     Attributes:
         random_depth_min: every batch draws its number of layers uniformly from this to num_hidden_layers; 0: all
-            batches have num_hidden_layers.
+            batches run num_hidden_layers.
     """
 
     name, order, draws, for_litert = "random_depth", 8, True, True
@@ -60,7 +60,7 @@ class RandomDepth(Extension):
 
 
 class DepthDraw(NamedTuple):
-    """The range of random depths: a batch runs the plan's segment number `place` from `least` to `most` times."""
+    """The range of random depths: a batch runs Segment number `place` of `runs_of` from `least` to `most` times."""
 
     place: int
     least: int
@@ -79,10 +79,8 @@ class DepthDraw(NamedTuple):
 
 
 def whole_number(low: int, high: int, seed: Tensor) -> Tensor:
-    """Draws an int32 scalar uniformly from low to high, both included; the same on every backend.
-
-    It is a hash of the seed: MurmurHash3's last step, twice.
-    """
+    """Returns a random int32 scalar from `low` to `high`, both included; the same on every backend."""
+    # A hash of the seed: MurmurHash3's last step, twice.
     first, second = (ops.cast(seed, "uint32")[i] for i in (0, 1))
     bits = _mixed(ops.bitwise_xor(_mixed(first), second))
     # The bits of a float32's mantissa.
@@ -102,7 +100,7 @@ def _uint32(number: int) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def depth_draw(config: Any) -> DepthDraw | None:
-    """Returns how training draws depths; None if `random_depth_min` is 0 or leaves no choice.
+    """Returns the range of random depths; None if `random_depth_min` is 0 or leaves no choice.
 
     >>> from albert_tf import AlbertConfig
     >>> tuple(depth_draw(AlbertConfig(depth_plan="1+2x5+1", random_depth_min=5)))

@@ -1,4 +1,4 @@
-"""Residual scaling by depth: scales down a residual branch by how often it is added.
+"""Residual scaling: scales down residual branches by the number of times that they are added.
 
 Source: arXiv:2606.18524. If N steps share weights, their outputs add up in the same direction, so each is multiplied by
 1 / N. The outputs of L separate blocks are independent, so each is multiplied by 1 / sqrt(L).

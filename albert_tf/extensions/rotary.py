@@ -18,12 +18,12 @@ _TYPES = [value for entry in REGISTRY.values() if entry.keys[0] == "position_typ
 class Rotary(Extension):
     """Rotates the heads of queries and keys by their tokens' positions (arXiv:2104.09864, section 3.2.2).
 
-    Elements i and i + head_size / 2 of a head are a pair, rotated by position * theta**(-2i / head_size), as in
-    GPT-NeoX, Llama and ModernBERT. Rows may have any length.
+    Elements i and i + head_size / 2 of a head are a pair, which is rotated by position * theta**(-2i / head_size), as
+    in GPT-NeoX, Llama and ModernBERT. Rows may have any length.
 
     Attributes:
         position_type: "rotary".
-        rotary_theta: base of the wavelengths, 2 pi theta**(2i / head_size) tokens for pair i.
+        rotary_theta: base theta; pair i has a wavelength of 2 pi theta**(2i / head_size) tokens.
     """
 
     name, for_litert, for_xla = "rotary", True, True
@@ -47,7 +47,7 @@ class Rotary(Extension):
         return rows
 
     def rotation(self, positions: Tensor, head_size: int) -> Tensor:
-        """Returns the cosines and signed sines of positions [...]: float32 [..., 2, head_size]."""
+        """Returns cosines and signed sines for positions [...], which `rotate` uses: float32 [..., 2, head_size]."""
         half = head_size // 2
         frequencies = self.rotary_theta ** (-ops.arange(half, dtype="float32") / half)
         angles = ops.cast(positions, "float32")[..., None] * frequencies
@@ -61,7 +61,7 @@ class Rotary(Extension):
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Rotates heads [rows, heads, tokens, head_size] by [rows or 1, tokens, 2, head_size], in float32 inside."""
+    """Rotates heads [rows, heads, tokens, head_size] by `Rotary.rotation`, [rows or 1, tokens, 2, head_size]."""
     exact = ops.cast(heads, "float32")
     first, second = ops.split(exact, 2, axis=-1)
     cosines, sines = rotation[:, None, :, 0], rotation[:, None, :, 1]

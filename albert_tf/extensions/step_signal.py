@@ -16,9 +16,10 @@ from albert_tf.registry import Weights
 
 @dataclasses.dataclass(frozen=True)
 class StepSignal(Extension):
-    """Adds a step's vector to every token before each step.
+    """Before each step, adds the step's vector to every token.
 
-    "learned": a table [steps, hidden_size] that begins at 0. "sinusoid": a fixed table times a learned gate.
+    "learned": the vectors are a table [steps, hidden_size] that begins at 0. "sinusoid": a fixed table times a learned
+    gate.
 
     Attributes:
         step_signal: "none", "learned" or "sinusoid".

@@ -1,7 +1,7 @@
-"""Attention for long rows: to nearby tokens and the first one, or to all tokens, computed for some queries at a time.
+"""Attention for long rows: either local, or to all tokens and computed for some queries at a time.
 
-Nearby tokens and a global first one are Longformer's pattern (arXiv:2004.05150); every few steps may attend to all
-tokens, as in ModernBERT (arXiv:2412.13663).
+Local attention is to nearby tokens and the first one, as in Longformer (arXiv:2004.05150); every few steps may attend
+to all tokens, as in ModernBERT (arXiv:2412.13663).
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ PART = 512
 
 @dataclasses.dataclass(frozen=True)
 class Window(Extension):
-    """Restricts attention to nearby tokens and the first one, which attends to all.
+    """Restricts attention to nearby tokens and the first one; the first token attends to all.
 
     Attributes:
-        attention_window: positions on each side; 0 for full attention. Rows of up to this many tokens plus one are
-            unaffected.
+        attention_window: number of positions on each side; 0 for full attention. Rows of at most this many tokens plus
+            one are unaffected.
         global_attention_every: attention is full at one step in this many, beginning with the first; 0 for never.
     """
 
@@ -78,7 +78,7 @@ class Window(Extension):
 
 
 def pairs(length: int, window: int) -> int:
-    """Counts the query-key pairs whose score is computed for a row; `window` 0: all.
+    """Returns the number of query-key pairs in a row whose score is computed; `window` 0: all.
 
     >>> pairs(4096, 128) / pairs(4096, 0)
     0.094...
@@ -98,11 +98,11 @@ def attend_nearby(
     window: int,
     masked: float,
 ) -> Tensor:
-    """Lets tokens attend to those at most `window` positions away and to the first, and the first token to all.
+    """Computes attention to tokens at most `window` positions away and the first token, which itself attends to all.
 
     `query`, `key`, `value` and the result are [batch, heads, length, head_size]. `bias`, [batch, 1, 1, length], is
-    added to scores, `masked` to those of pairs that must not attend. `score` returns scores [..., queries, keys];
-    `weigh(scores, number of the call)` returns their probabilities.
+    added to all scores, and `masked` to those of pairs that must not attend. `score` returns scores [..., queries,
+    keys]; `weigh(scores, number of the call)` returns their probabilities.
     """
     batch, heads, length, size = ops.shape(query)
     count = (length + window - 1) // window
@@ -142,7 +142,7 @@ def attend_nearby(
 def attend_by_parts(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, score: Callable, weigh: Callable
 ) -> Tensor:
-    """Attends to all tokens, PART queries at a time; the backward pass computes each part again."""
+    """Computes attention to all tokens, PART queries at a time; the backward pass recomputes each part."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, part: Tensor) -> Tensor:
         scores = score(query, key)

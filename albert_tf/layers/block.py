@@ -1,7 +1,7 @@
-"""The function `block`, which computes one depth step in training and in exports.
+"""The function `block`, which applies a transformer block once, in training and in exports.
 
-A block has two halves, "attention" and "feed_forward". `Kernels` has Keras layers in training and constants in an
-export; `Rows` has padding in training only.
+A block has two halves, "attention" and "feed_forward". `Kernels` uses Keras layers in training and constants in an
+export. `Rows` has padding in training only.
 """
 
 import contextvars
@@ -18,7 +18,7 @@ MASKED_SCORE = -10000.0
 
 
 class Step(NamedTuple):
-    """One depth step: its number, and the indices of its block's halves, which several steps may share."""
+    """A depth step, the application of a block: its number and the block's two halves, which other steps may share."""
 
     attention: int  # index of its attention half
     feed_forward: int  # index of its feed-forward half
@@ -28,14 +28,17 @@ class Step(NamedTuple):
 
 
 class Kernels(Protocol):
-    """Multiplies by weights. Results may have any type that `add_to_residual` and Rows can read."""
+    """Multiplies by a block's weights.
+
+    Products may have any type that `add_to_residual` and Rows accept.
+    """
 
     scale: tuple[float, float]  # the factor already applied to queries, and the factor still to be applied to scores
     is_pre: bool  # whether norms come before a half
     is_gated: bool  # whether the feed-forward network has a gate
 
     def half(self, kind: str, step: Step) -> Any:
-        """Returns the `kind` half of a step's block."""
+        """Returns the "attention" or "feed_forward" half of a step's block."""
 
     def half_input(self, half: str, step: Step, hidden: Tensor) -> Tensor:
         return self.half(half, step).layer_norm(hidden) if self.is_pre else hidden
@@ -44,28 +47,28 @@ class Kernels(Protocol):
         """Returns the queries of `inputs`, and the keys and values of `attended`."""
 
     def dense(self, name: str, step: Step, inputs: Tensor) -> Any:
-        """Returns the feed-forward product "intermediate", after the activation function, or "gate"."""
+        """Returns the output of the feed-forward layer "intermediate", with its activation function, or "gate"."""
 
     def add_to_residual(self, half: str, step: Step, inside: Any, residual: Tensor) -> Tensor:
-        """Computes the end of a half: output layer, dropout, residual sum and, if post-norm, normalization."""
+        """Ends a half: applies output layer, dropout, residual sum and, with post-norm, normalization."""
 
     def softmax(self, scores: Tensor, step: Step, part: Tensor = None) -> Tensor:
-        """Returns probabilities, with dropout in training; `part` numbers the parts of a long row."""
+        """Returns attention probabilities, with dropout in training; `part` is the part's number in a long row."""
 
 
 class Rows(Protocol):
-    """Assigns tokens to rows, and calls attention with tensors [rows, heads, tokens, head_size]."""
+    """Defines which tokens form a row, and calls attention with tensors [rows, heads, tokens, head_size]."""
 
     attention: "Attention"
 
     def attend(self, projected: Any, step: Step) -> Tensor:
-        """Returns attention's output [tokens, hidden_size], or [rows, hidden_size] for summary tokens alone."""
+        """Returns attention's output: [tokens, hidden_size], or [rows, hidden_size] if the step has `only_summary`."""
 
     def attended(self, step: Step, inputs: Tensor) -> Tensor:
         return inputs
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
-        """Returns the token that represents each row: [tokens, ...] to [rows, ...]."""
+        """Selects the token that represents each row, such as [CLS]: [tokens, ...] to [rows, ...]."""
 
     def token_positions(self) -> Tensor:
         """Returns the tokens' positions, int32 [..., tokens]."""
@@ -74,10 +77,10 @@ class Rows(Protocol):
         return self.token_positions()
 
     def add_feature(self, name: str, values: Tensor) -> None:
-        """Passes a feature of queries and keys, [..., tokens, ...], to attention."""
+        """Passes a tensor with a value for each query and key, [..., tokens, ...], to attention."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sums [..., tokens] over each row's tokens without padding: [..., rows]."""
+        """Sums [..., tokens] over the tokens of each row, without padding: [..., rows]."""
 
     def spread(self, values: Tensor) -> Tensor:
         """Copies each row's value to its tokens: [rows] to [tokens]."""
@@ -90,7 +93,7 @@ class Rows(Protocol):
 
 
 def block(kernels: Kernels, rows: Rows, step: Step, hidden: Tensor) -> Tensor:
-    """Runs attention, then the feed-forward network (modeling.py:934-1015), on [tokens, hidden_size].
+    """Applies a step's block, attention and then feed-forward (modeling.py:934-1015), to [tokens, hidden_size].
 
     A step with `only_summary` returns [rows, hidden_size].
     """
@@ -144,7 +147,7 @@ def _multiply(first: Tensor, second: Tensor, transpose_b: bool = False) -> Tenso
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """The functions that compute attention; extensions replace them."""
+    """The functions that compute attention; extensions replace some of them."""
 
     softmax: Callable  # of the kernels
     query_scale: float  # the factor that queries have already; anything added to them needs it, too

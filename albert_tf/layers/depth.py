@@ -24,7 +24,10 @@ class Segment(NamedTuple):
 
 
 def cycles_of(config: AlbertConfig) -> list[tuple[Step, ...]]:
-    """Returns the steps by cycle: a cycle is a layer or, with a depth plan, one pass through a part of it."""
+    """Returns the steps of each cycle.
+
+    A cycle is a layer or, with a depth plan, one pass through a part of the plan.
+    """
     count, sharing = itertools.count(), config.sharing
     shares_attention, shares_ffn = sharing in ("all", "attention"), sharing in ("all", "ffn")
     # For each step: the number of a half that steps share, and of a half that only this step has.
@@ -49,13 +52,13 @@ def _period(config: AlbertConfig) -> int:
 
 
 def plan(config: AlbertConfig) -> list[Step]:
-    """Lists all `config.num_steps` steps in order."""
+    """Lists all `config.num_steps` depth steps in order."""
     steps, period = itertools.chain(*cycles_of(config)), _period(config)
     return [step._replace(phase=number % period) for number, step in enumerate(steps)]
 
 
 def segments(config: AlbertConfig) -> list[Segment]:
-    """Groups the plan into Segments of equal steps, each run as one loop."""
+    """Groups the steps of the plan into Segments, each of which one loop can run."""
     steps, result, done = plan(config), list[Segment](), 0
     for run in runs_of(config):
         # Joins cycles until the phases repeat.
@@ -69,7 +72,7 @@ def segments(config: AlbertConfig) -> list[Segment]:
 
 
 def runs_of(config: AlbertConfig) -> list[Segment]:
-    """Joins consecutive equal cycles into Segments, which could repeat more or less often.
+    """Groups consecutive equal cycles of `cycles_of` into Segments; unlike `segments`, ignores `Step.phase`.
 
     >>> [(len(run.steps), run.repeats) for run in runs_of(AlbertConfig(depth_plan="1+2x5+1"))]
     [(1, 1), (2, 5), (1, 1)]
@@ -91,10 +94,10 @@ def visit_of(config: AlbertConfig, steps: Sequence[int], step: Any) -> Any:
 
 
 class Runner:
-    """Wraps another runner, whose methods it has unless it overrides them; `BlockRunner` lists all.
+    """Runs depth steps on a state; methods that a subclass lacks are those of `inner`, another runner.
 
-    A state is a tensor, or tensors in tuples, with tokens on axis 0. Use weights only within `step`: with
-    recomputation, TensorFlow computes no gradients of weights used elsewhere.
+    `BlockRunner` lists all methods. A state is a tensor, or tensors in tuples, with tokens on axis 0. Use weights only
+    within `step`: with recomputation, TensorFlow computes no gradients of weights used elsewhere.
     """
 
     inner: Any = None
@@ -107,7 +110,7 @@ class Runner:
 
 
 class BlockRunner(Runner):
-    """Runs plain blocks: the state is [tokens, hidden_size]."""
+    """The innermost runner: applies blocks to the state [tokens, hidden_size]."""
 
     def __init__(self, config: AlbertConfig, kernels: Kernels, rows: Rows):
         self.config, self.kernels, self.rows = config, kernels, rows
@@ -120,7 +123,7 @@ class BlockRunner(Runner):
         return block(self.kernels, self.rows, step, state), state
 
     def carried(self, state: Any) -> Tensor:
-        """Returns the output [tokens, hidden_size] if this state is the last; early stops are ignored."""
+        """Returns the output [tokens, hidden_size] as if this state were the last and no token had halted early."""
         return state
 
     def result(self, state: Any) -> Tensor:
@@ -131,7 +134,7 @@ class BlockRunner(Runner):
         return True
 
     def repeat(self, place: int, segment: Segment, cycle: Callable, state: Any, loop: "DepthLoop") -> Any:
-        """Runs segment number `place` as often as it repeats; cycle(i, state) runs it for the i-th time.
+        """Runs all repeats of segment number `place`; cycle(i, state) runs repeat i.
 
         Only the outermost runner may override this.
         """
@@ -142,12 +145,12 @@ class BlockRunner(Runner):
         return state
 
     def report(self, state: Any) -> tuple[dict[str, Tensor], list[Tensor], dict[str, Tensor]]:
-        """Returns outputs, losses, and metric values by name, from the last state."""
+        """Returns further outputs, losses, and metric values by name, from the last state."""
         return {}, [], {}
 
 
 def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dict[str, Weights]) -> Runner:
-    """Returns the block runner, wrapped by the extensions' runners."""
+    """Returns a BlockRunner, wrapped by the extensions' runners."""
     runner: Runner = BlockRunner(config, kernels, rows)
     for extension in sorted(config.extensions, key=lambda one: one.order):
         runner = extension.around(runner, weights[extension.name])
@@ -157,8 +160,8 @@ def make_runner(config: AlbertConfig, kernels: Kernels, rows: Rows, weights: dic
 class DepthLoop:
     """Runs all steps of the plan; `kind` is AlbertEncoder's `walk`.
 
-    `stops`: whether a graph loop ends early, without gradients, once `is_open` is false. `observe` is called with the
-    state before each step, except in graph loops.
+    If `stops`, a graph loop ends once the runner's `is_open` is false, and has no gradients. `observe` is called with
+    the state before each step, except in graph loops.
     """
 
     def __init__(self, kind: str = "unrolled", stops: bool = False, observe: Callable[[Any], None] | None = None):
@@ -170,7 +173,7 @@ class DepthLoop:
         return state
 
     def cycles(self, runner: Runner) -> list[tuple[Segment, Callable]]:
-        """Returns the plan's segments, each with a function (i, state) that runs it for the i-th time."""
+        """Returns the plan's segments, each with a function (i, state) that runs its repeat i."""
         self.runner, done, found = runner, 0, []
         for segment in self.segments(runner.config):
 

@@ -36,10 +36,10 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
             equal layers; "recompute" stores only each block's input for the backward pass; "equilibrium" adds the
             extension of that name, which changes the outputs.
         pooler: whether there is a pooler; models that read every token need none.
-        seed: of the dropout masks; random if None.
+        seed: seed of the dropout masks; None for a random one.
 
     Raises:
-        UserError: an unknown walk, or one that the configuration does not allow.
+        UserError: the walk is unknown, or the configuration does not allow it.
 
     >>> import numpy as np
     >>> encoder = AlbertEncoder(AlbertConfig.named("albert_tiny"))
@@ -122,31 +122,32 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
 
         Args:
             features: input_ids [batch, sequence] alone, or a dict of int32 tensors. transformers' names attention_mask
-                and token_type_ids are accepted; features of other models are ignored.
+                and token_type_ids are accepted; features for heads are ignored.
                 input_mask, 1 for tokens and 0 for padding (default: all 1);
                 segment_ids (default: all 0);
                 sequence_ids, the number of each token's sequence in a packed row: tokens attend within their sequence
                 only, and positions restart;
-                position_ids, from 0 whatever position_offset is (default: 0, 1, ... within each sequence; with an
-                offset, padding is not counted);
-                sequence_starts [batch, n], where the packed sequences start, for the pooler (default: 0).
+                position_ids, counted from 0 whatever position_offset is (default: 0, 1, ... within each sequence; with
+                an offset, padding is not counted);
+                sequence_starts [batch, n], the columns where packed sequences start, for the pooler (default: 0).
             training: enables dropout and the random draws of extensions.
-            output_hidden_states: None means True, unless `walk` is "loop" or the depth is random. True unrolls the
-                loop, at full depth.
-            output_attentions: adds the attention probabilities and unrolls the loop.
+            output_hidden_states: None returns them if `walk` is "unrolled" or "recompute". True unrolls the loop and
+                runs all steps, even with random depth.
+            output_attentions: adds the attention probabilities, and unrolls the loop likewise.
 
         Returns:
             dict of
-                embedding_output [batch, sequence, embedding_size]: after layer norm, before the projection;
+                embedding_output [batch, sequence, embedding_size], after layer norm and before the projection;
                 sequence_output [batch, sequence, hidden_size];
-                pooled_output [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts, with a pooler;
-                hidden_states: list of [batch, sequence, hidden_size], the blocks' input, then each step's output as if
-                it were the last; a skipped step repeats the one before;
-                attentions: list of [batch, heads, sequence, sequence], one per block;
+                pooled_output, if there is a pooler: [batch, hidden_size], or [batch, n, hidden_size] with
+                sequence_starts;
+                hidden_states: list of [batch, sequence, hidden_size], the first block's input, then each step's output
+                as if it were the last; a skipped step repeats the previous one;
+                attentions: list of [batch, heads, sequence, sequence], one per step;
                 and the outputs of extensions.
 
         Raises:
-            UserError: unknown feature names, or hidden states or attentions that the encoder cannot return.
+            UserError: a feature name is unknown, or the encoder cannot return hidden states or attentions.
         """
         seed = self.seed_generator.next() if training and self.seed_generator is not None else None
         hidden_states, attentions = list[Tensor](), list[Tensor]() if output_attentions else None
@@ -187,7 +188,10 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     def begin(
         self, features: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None, is_drawn: bool = False
     ) -> tuple[Tensor, Runner, Any]:
-        """Returns a batch's embeddings [batch, sequence, embedding_size], its Runner, and the runner's first state."""
+        """Returns a batch's embeddings [batch, sequence, embedding_size], its Runner, and the runner's first state.
+
+        `probabilities` collects attention probabilities; `is_drawn` enables random depth.
+        """
         features, weights = by_name(features), self._weights.value
         check_features(features, self.config)
         kernels = LayerKernels(self, seed, probabilities)
@@ -231,15 +235,15 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
     def enable_lora(self, rank: int, target_layer_names: Sequence[str] = ("query", "value")) -> None:
         """Freezes the encoder and adds low-rank adapters to attention projections, as keras-hub's backbones do.
 
-        A head on the encoder still trains. Call it before `compile`. Saved files hold the adapters, and the kernels
-        with the adapters added.
+        Heads on the encoder still train. Call it before `compile`. Saved files hold the adapters and the merged
+        kernels.
 
         Args:
-            rank: width of each adapter: rank * 2 * hidden_size weights a projection.
+            rank: rank of each adapter, which has rank * 2 * hidden_size weights.
             target_layer_names: some of "query", "key", "value", "output".
 
         Raises:
-            UserError: an impossible rank or name, or there are adapters already.
+            UserError: the rank or a name is invalid, or there are adapters already.
         """
         unknown = [name for name in target_layer_names if name not in PROJECTIONS]
         if unknown:
@@ -248,7 +252,7 @@ class AlbertEncoder(SeedInFiles, BaseModel, ExtendedEncoder):
         enable_adapters(self, layers, rank)
 
     def merge_lora(self) -> None:
-        """Adds the adapters to their kernels, removes them and unfreezes all weights; compile again afterwards."""
+        """Adds each adapter to its kernel, removes the adapters and unfreezes all weights; compile again afterwards."""
         merge_adapters(self)
 
     def get_config(self) -> dict[str, Any]:

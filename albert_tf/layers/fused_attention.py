@@ -19,7 +19,7 @@ _LARGEST_HEAD, _HEAD_MULTIPLE = 256, 8
 
 @contextlib.contextmanager
 def fused_attention(on: bool = True) -> Iterator[None]:
-    """A context: attention traced in it uses the fused kernel, where it exists, which returns no probabilities."""
+    """A context: attention traced in it uses the fused kernel where possible, and then returns no probabilities."""
     before = ATTEND.set(_attend if on else attend_to_all)
     try:
         yield
@@ -49,7 +49,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale
 
 
 def check(config: AlbertConfig, dtype_policy: str) -> None:
-    """Raises UserError if a run of --fused_attention cannot use the kernel."""
+    """Raises UserError if a run with --fused_attention cannot use cuDNN's kernel."""
     has = {
         f"KERAS_BACKEND=jax (it is {keras.backend.backend()})": keras.backend.backend() == "jax",
         f"--dtype_policy=mixed_bfloat16 (it is {dtype_policy})": dtype_policy == "mixed_bfloat16",

@@ -1,4 +1,4 @@
-"""Training over padded batches, and checks of features."""
+"""Kernels and Rows for padded batches, and checks of features."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _PART_SITE, _INSIDE_SITE = 1 << 22, 1 << 17
 
 
 class LayerKernels(Kernels):
-    """Kernels over an AlbertEncoder's Keras layers, for one call."""
+    """Multiplies by the Keras layers of an AlbertEncoder, for one call."""
 
     def __init__(self, encoder: Any, seed: Tensor = None, probabilities: list[Tensor] | None = None):
         self.config = config = encoder.config
@@ -83,7 +83,7 @@ def _bias(input_mask: Tensor, sequence_ids: Tensor, dtype: str) -> Tensor:
 
 
 class PaddedRows(Rows):
-    """The rows of a batch, padded to one length; `keys` is that length plus the length of an extension's memory."""
+    """The rows of a batch, padded to one length; each has `keys` keys, which include those of an extension's memory."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class PaddedRows(Rows):
         return ops.transpose(split, (0, 2, 1, 3))
 
     def words(self, words: Tensor) -> Tensor:
-        """Returns word embeddings [batch, length, width] and any that an extension adds."""
+        """Returns word embeddings [batch, length, width], to which an extension may append tokens."""
         return words
 
     def summary_tokens(self, hidden: Tensor) -> Tensor:
@@ -166,7 +166,7 @@ NAMES = (*_OF_ENCODER, *_OF_EXTENSIONS, *_OF_PRETRAINING, *_OF_SPANS)
 
 
 def by_name(features: Any) -> dict[str, Any]:
-    """Returns features by this package's names, from a dict or input_ids alone; UserError for unknown names."""
+    """Returns a dict of features by this package's names; raises UserError for unknown names."""
     if not isinstance(features, dict):
         return {"input_ids": features}
     named = {_ALIASES.get(name, name): value for name, value in features.items()}
@@ -193,7 +193,7 @@ def check_features(features: dict[str, Any], config: AlbertConfig) -> None:
 
 
 def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | None:
-    """Returns tokens' positions without position_offset, [batch, sequence]; None if they are 0, 1, ... in all rows."""
+    """Returns positions [batch, sequence] before position_offset is added; None if they are 0, 1, ... in all rows."""
     if features.get("position_ids") is not None:
         return features["position_ids"]
     if "sequence_ids" in features:
@@ -210,7 +210,7 @@ def token_positions(features: dict[str, Any], config: AlbertConfig) -> Tensor | 
 
 
 def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Returns the column of each row's [CLS], int32 [batch]: the first, or XLNet's last before padding."""
+    """Returns the column of each row's [CLS], int32 [batch]: the first or, in XLNet, the last before padding."""
     ids = features["input_ids"]
     if not config.spec.last_token:
         return ops.zeros_like(ops.cast(ids[:, 0], "int32"))
@@ -219,7 +219,7 @@ def summary_columns(features: dict[str, Any], config: AlbertConfig) -> Tensor:
 
 
 def summary_tokens(sequence_output: Tensor, features: dict[str, Any], config: AlbertConfig) -> Tensor:
-    """Returns the vectors of [CLS]: [batch, hidden_size]; with sequence_starts [batch, n, hidden_size]."""
+    """Returns the vector of each [CLS]: [batch, hidden_size], or [batch, n, hidden_size] with sequence_starts."""
     if (starts := features.get("sequence_starts")) is not None:
         length = ops.shape(sequence_output)[1]
         check_range(starts, length, "sequence_starts")

@@ -21,12 +21,12 @@ def initializer(config: AlbertConfig, scale: float = 1.0) -> keras.initializers.
 
 
 def dense(config: AlbertConfig, units: int, scale: float = 1.0, **kwargs: Any) -> keras.layers.Dense:
-    """Makes a Dense layer with ALBERT's initial kernel times `scale`."""
+    """Makes a Dense layer whose initial kernel is ALBERT's times `scale`."""
     return Dense(units, kernel_initializer=initializer(config, scale), **kwargs)
 
 
 def residual_scale(config: AlbertConfig) -> float:
-    """Returns the initial scale of dense layers that add to the residual stream (GPT-2 paper, section 2.3)."""
+    """Returns a factor for the initial kernels of layers that add to the residual stream (GPT-2 paper, section 2.3)."""
     # With pre-norm nothing normalizes the sum of the 2 * num_steps results.
     return (2 * config.num_steps) ** -0.5 if config.norm_position == "pre" else 1.0
 
@@ -39,7 +39,7 @@ def norm(config: AlbertConfig, **kwargs: Any) -> LayerNorm | RMSNorm:
 
 
 def product_sizes(config: AlbertConfig, kind: str) -> dict[str, tuple[int, int]]:
-    """Returns (inputs, units) by name of the dense layers in a block's half of this `kind`."""
+    """Returns (inputs, units) of the dense layers in a block's attention or feed-forward half, by layer name."""
     hidden, inside = config.hidden_size, config.intermediate_size
     if kind == "attention":
         return dict.fromkeys(("query", "key", "value", "output"), (hidden, hidden))
@@ -147,11 +147,11 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
         seed: Tensor = None,
         rows: Any = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embeds int32 ids [batch, sequence]; errors as in `rows_at`.
+        """Embeds int32 ids [batch, sequence]; raises errors as `rows_at` does.
 
         Returns:
-            The normalized sum [batch, sequence, embedding_size] (hidden_size where only words are factorized), and the
-            encoder's input [batch, sequence, hidden_size].
+            The normalized sum [batch, sequence, embedding_size] (hidden_size with `factorization` "word"), and the
+            first block's input [batch, sequence, hidden_size].
         """
         words = ops.cast(rows_at(self.word_embeddings, input_ids, "input_ids"), self.compute_dtype)
         words = words if rows is None else rows.words(words)
@@ -182,7 +182,7 @@ class Embeddings(keras.layers.Layer, ExtensionOwner):
 
 
 def check_length(length: Any, config: AlbertConfig) -> None:
-    """Raises UserError if `length` is static and exceeds the positions."""
+    """Raises UserError if `length` is an int above the number of positions."""
     if isinstance(length, int) and length > config.max_seq_length:
         limit, offset = config.max_position_embeddings, config.position_offset
         less = f" - {offset}" if offset else ""

@@ -1,9 +1,11 @@
-"""Relative attention: scores of content, distance and segments, as in XLNet and Transformer-XL.
+"""Relative attention: scores depend on content, distance and segments, as in XLNet.
 
 Source: zihangdai/xlnet modeling.py:128-160, 319-382. The score of query i and key j, before division by
 sqrt(head_size), is
 
     (q_i + content_bias) k_j + (q_i + position_bias) W_r R[i - j] + (q_i + segment_bias) s[segments differ]
+
+where R[d] encodes the distance d as sinusoids.
 """
 
 import dataclasses
@@ -32,15 +34,15 @@ OWN_WEIGHTS = (*BIASES, "segment_embeddings")
 
 @dataclasses.dataclass(frozen=True)
 class Relative(Extension):
-    """Adds scores of distances and segments to attention (XLNet), which may include tokens of previous rows.
+    """Adds scores for distances and segments to attention, which may include tokens of previous rows (XLNet).
 
-    There is no position table, so that rows may have any length. Embeddings have no layer norm, attention's dense
+    There is no position table, so that rows may have any length. Embeddings have no layer norm, and attention's dense
     layers no biases.
 
     Attributes:
         position_type: "relative".
-        attention_type: "bi": tokens attend to all tokens, "uni": to no later token.
-        clamp_length: largest distance that is distinguished; 0 for no limit.
+        attention_type: "bi": tokens attend to all tokens; "uni": to no later token.
+        clamp_length: larger distances count as this one; 0 for no limit.
         memory_length: number of positions of previous rows that tokens attend to; 0: none. Above 0, the encoder returns
             the memory for the next rows.
         reuse_length: number of a row's first tokens that are remembered; 0 for all.
@@ -140,7 +142,7 @@ class Relative(Extension):
 
 
 def position_keys(kernel: Tensor, distances: Tensor, config: Any) -> Tensor:
-    """Multiplies encoded distances [..., distances, hidden_size] by W_r: [..., heads, distances, head_size]."""
+    """Projects sinusoids of distances, [n, distances, hidden_size], to keys [n, heads, distances, head_size]."""
     projected = ops.matmul(distances, ops.cast(ops.convert_to_tensor(kernel), distances.dtype))
     shape = (-1, ops.shape(distances)[1], config.num_attention_heads, config.head_size)
     return ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))
@@ -188,7 +190,7 @@ class RelatedPairs(TokenPairs):
 
 
 class RelatedRows(PaddedRows):
-    """Padded rows, with optional memory before and prediction targets after their tokens."""
+    """Padded rows that may have a memory before their tokens and prediction targets after them."""
 
     def __init__(self, rows: PaddedRows, relations: Relations, mask_embedding: Any):
         super().__init__(rows.config, rows.features, rows.attention, rows.dtype, rows.seed, rows.draw_seed)
@@ -235,7 +237,7 @@ class RelatedRows(PaddedRows):
 
 
 class RememberingRunner(Runner):
-    """Wraps a runner, and keeps each step's input, [tokens, hidden_size]."""
+    """Wraps a runner, and keeps each step's input, [tokens, hidden_size], as memory."""
 
     def begin(self, hidden: Tensor) -> tuple[Any, tuple]:
         return self.inner.begin(hidden), ()

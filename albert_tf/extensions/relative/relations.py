@@ -29,7 +29,7 @@ def sinusoids(distances: Tensor, width: int) -> Tensor:
 
 
 def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor:
-    """Returns sinusoids of the distances keys, keys - 1, ...: float32 [distances, width] (modeling.py:222-243)."""
+    """Returns sinusoids of the distances `keys`, `keys` - 1, ...: float32 [distances, width] (modeling.py:222-243)."""
     count = keys + length if extension.attention_type == "bi" else keys + 1
     distances = keys - ops.arange(count)
     if extension.clamp_length:
@@ -40,8 +40,7 @@ def distance_table(extension: Any, width: int, length: Any, keys: Any) -> Tensor
 def shifted(scores: Tensor, keys: Any) -> Tensor:
     """Converts scores by distance [batch, heads, queries, distances] to scores by key [batch, heads, queries, keys].
 
-    For query i, key j comes from distance column j + queries - i: Transformer-XL's relative shift
-    (modeling.py:163-172).
+    The score of query i and key j is in column j + queries - i: Transformer-XL's relative shift (modeling.py:163-172).
     """
     batch, heads, queries, count = ops.shape(scores)
     flat = ops.reshape(scores, (batch * heads, queries * count))
@@ -70,16 +69,16 @@ class Relations:
     Args:
         features: input_ids, input_mask and segment_ids as for every encoder, and optionally
             perm_mask [batch, length, length], 1 where token i must not attend to j;
-            query_positions int32 [batch, queries], the targets' positions; or target_mapping [batch, queries, length],
-            one-hot, zeros for no target;
-            memory [steps, batch, n, hidden_size], each step's input in the previous rows, of segment 0;
+            the targets' positions, as query_positions, int32 [batch, queries], or as one-hot target_mapping [batch,
+            queries, length], where a row of zeros means no target;
+            memory [steps, batch, n, hidden_size], each step's input in the previous rows; its segment is 0;
             is_reversed [batch], 1 for rows of reversed text: their distances are negated.
 
     Attributes:
         keys: number of content and memory tokens.
         bias: [batch or 1, 1, length + queries, keys], added to scores; None if all may attend.
-        differs: [batch, 1, length + queries, keys], 1 for pairs of different segments; or None.
-        distances: [1, distances, hidden_size], or [2, ...] with those of reversed rows.
+        differs: [batch, 1, length + queries, keys], 1 for pairs of different segments; None without segment_ids.
+        distances: sinusoids [1, distances, hidden_size]; with is_reversed [2, ...].
     """
 
     def __init__(self, extension: Any, config: Any, features: dict[str, Any], dtype: str, seed: Tensor):
