@@ -1,15 +1,15 @@
-"""A loaded model's predictions for texts, by the kind of the model.
+"""Predictions of loaded models for texts, by class of model.
 
 | model | prediction for each text |
 |---|---|
-| AlbertClassifier | {"label": name, "probabilities": {name: float}}; with `multi_label` "labels": [name] |
+| AlbertClassifier | {"label": name, or "labels": [name] if `multi_label`, "probabilities": {name: float}} |
 | AlbertRegressor | float |
-| AlbertTokenClassifier | [(word, label)]; truncated words have None |
-| AlbertSpanPredictor | {"answer": text, "" for none; "score": float; "null_odds": float} |
-| AlbertSentenceEmbedder, AlbertEncoder | a row of a float32 array [texts, hidden_size] |
-| AlbertPretrainer | for each [MASK] (RoBERTa: <mask>) the likeliest tokens, [(token, probability)] |
+| AlbertTokenClassifier | [(word, label)]; label is None for truncated words |
+| AlbertSpanPredictor | {"answer": text or "", "score": float, "null_odds": float, high if there is no answer} |
+| AlbertSentenceEmbedder, AlbertEncoder | a row of a float32 array [texts, dimensions] |
+| AlbertPretrainer | for each [MASK] (RoBERTa: <mask>), the likeliest tokens: [(token, probability)] |
 
-Classes without names are called by their numbers, as strings.
+Unnamed classes are called by their numbers, as strings.
 """
 
 import re
@@ -60,7 +60,7 @@ def predict(loaded: "Loaded", texts: Sequence, seconds: Sequence[str] | None, ba
 def embed(
     loaded: "Loaded", texts: Any, batch_size: int, show_progress: bool = False, prompt_name: str = ""
 ) -> np.ndarray:
-    """Implements `Loaded.encode` without `normalize`: float32 [texts, dimensions]."""
+    """Implements `Loaded.encode` without `normalize`; returns float32 [texts, dimensions]."""
     model = loaded.embedder
     if not isinstance(model, AlbertSentenceEmbedder):
         raise UserError(f"an {type(model).__name__} makes no vectors; call predict, or load an encoder or embedder")
@@ -84,7 +84,7 @@ _SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Returns the similarities, float32 [n, m], of two arrays' vectors."""
+    """Returns the similarities of n and m vectors by the measure `name`: float32 [n, m]."""
     if name not in _SIMILARITIES:
         raise UserError(f"similarity '{name}' is not known; known are {', '.join(_SIMILARITIES)}")
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
@@ -93,7 +93,7 @@ def similarity(name: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scales vectors to length 1; zero vectors stay zero."""
+    """Returns vectors scaled to length 1; zero vectors stay zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
@@ -131,7 +131,7 @@ def _classes(loaded, preprocess, texts, seconds, batch_size) -> list[dict]:
 
 
 def class_names(model: keras.Model) -> Sequence[str]:
-    """Returns the names of a model's classes, or else their numbers."""
+    """Returns the names of a model's classes; unnamed classes get their numbers."""
     return model.labels or [str(number) for number in range(model.num_classes)]
 
 

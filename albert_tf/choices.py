@@ -21,11 +21,11 @@ LONGEST_PERIOD = 12
 
 
 class PairRule(NamedTuple):
-    """The settings and texts of a loss on pairs.
+    """The settings and texts that a loss on pairs needs.
 
     Attributes:
-        options: settings that change the loss.
-        documents: minimal number of texts in a row besides its anchor (the query).
+        options: names of settings that change the loss.
+        documents: minimal number of texts in a row, besides the anchor (the query).
         most: maximal number of these texts; 0: no limit.
         compares: whether the loss compares a batch's rows with each other.
     """

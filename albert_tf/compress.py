@@ -1,7 +1,7 @@
 """Compresses a model, and trains the small model to reproduce the answers of the large one.
 
-It narrows the word embeddings, shares blocks between layers, and removes unused pieces of the vocabulary. The small
-model then learns by distillation, on text and on a task.
+The command narrows the word embeddings, shares blocks between layers, and removes unused pieces of the vocabulary. The
+small model then learns by distillation, on text and on a task.
 
 python -m albert_tf.compress --model=sentence-transformers/all-MiniLM-L6-v2 --text='corpus/*.txt' --output_dir=small
 python -m albert_tf.compress --model=sst2 --task=sst2 --data_dir=glue/SST-2 --output_dir=sst2_small
@@ -15,7 +15,7 @@ from tfrecords.corpus import find_files
 
 
 def main(settings: CompressSettings) -> None:
-    """Compresses as the flags specify."""
+    """Compresses a model."""
     check_model(settings.model, settings.allow_pickle)
     if settings.text:
         find_files(settings.text)

@@ -19,28 +19,29 @@ class AlbertConfig:
     """The configuration of an encoder; fields are named as in the published `albert_config.json`.
 
     Args:
-        **values: fields, and keys of extensions, such as `halting="act"`. A file is one flat JSON object of them.
+        **values: fields, and keys of extensions, such as `halting="act"`. A file is a flat JSON object with these
+            keys.
 
     Attributes:
-        hidden_act: "gelu" is ALBERT's tanh approximation (modeling.py:299), "gelu_erf" HuggingFace's exact "gelu".
+        hidden_act: "gelu" is ALBERT's tanh approximation (modeling.py:299); "gelu_erf" is exact, like
+            HuggingFace's "gelu".
         sharing: the part of a block that layers share: "all" (ALBERT), "attention", "ffn", or "none" (BERT).
         num_hidden_groups: number of groups; layers of a group share weights.
-        inner_group_num: blocks with their own weights that make one layer.
+        inner_group_num: number of different blocks in a layer.
         factorization: "all" normalizes the summed embeddings and projects them with a bias (google-research/albert);
-            "word" projects only word embeddings, without a bias (brightmart/albert_zh). Ignored if sizes are equal.
+            "word" projects only word embeddings, without a bias (brightmart/albert_zh). Ignored without a projection.
         always_project: project even if `embedding_size` is `hidden_size`, as HuggingFace and keras-hub do.
         position_offset: the first token's position: 0, or 2 for RoBERTa (transformers modeling_roberta.py:142).
-        depth_plan: the order in which blocks run, instead of groups; see `read_depth_plan`. "1+1x10+1" is a first
-            block, one that runs ten times, and a last one; num_hidden_layers is their sum, 12. It applies to the part
-            of blocks that `sharing` names; each step has its own weights for the rest.
-        norm_position: "post" normalizes after attention and after the feed-forward layers, when their input has been
-            added (ALBERT, BERT); "pre" normalizes their inputs, and the last step's output (Xiong et al. 2020, section
-            3).
-        norm: "layer_norm", or "rms_norm", which neither subtracts a mean nor shifts (Zhang and Sennrich 2019).
-        feed_forward: "mlp" is output(hidden_act(intermediate(x))), "glu" output(hidden_act(intermediate(x)) * gate(x)):
-            with "gelu" GeGLU, with "silu" SwiGLU (Shazeer 2020).
-        use_bias: whether dense layers and norms of embeddings and blocks have biases; pooler and heads always do.
-        unused: keys and values of extensions that are off.
+        depth_plan: the order in which blocks run, in place of groups; see `read_depth_plan`. "1+1x10+1" is a first
+            block, one that runs ten times, and a last one; num_hidden_layers must be the sum, 12. It applies to the
+            part of a block that `sharing` names; each step has its own weights for the other part.
+        norm_position: "post" normalizes the outputs of attention and feed-forward layers after adding their inputs
+            (ALBERT, BERT); "pre" normalizes the inputs, and the last step's output (Xiong et al. 2020, section 3).
+        norm: "layer_norm", or "rms_norm", which subtracts no mean and has no bias (Zhang and Sennrich 2019).
+        feed_forward: "mlp" computes output(hidden_act(intermediate(x))); "glu" computes
+            output(hidden_act(intermediate(x)) * gate(x)): GeGLU for "gelu", SwiGLU for "silu" (Shazeer 2020).
+        use_bias: whether dense layers and norms in embeddings and blocks have biases; pooler and heads always do.
+        unused: (key, value) pairs for extensions that are off.
 
     Raises:
         UserError: a value is impossible, or two conflict.
@@ -99,7 +100,7 @@ class AlbertConfig:
         return default_of(name)
 
     def extension(self, name: str) -> Any:
-        """Returns the extension of that name, or None."""
+        """Returns the extension called `name`, or None."""
         return next((one for one in self.extensions if one.name == name), None)
 
     @functools.cached_property
@@ -126,7 +127,7 @@ class AlbertConfig:
 
     @property
     def unpublished(self) -> list[str]:
-        """The keys that are set here, and in no published model."""
+        """The keys that are set here but that no published model has."""
         names = [name for name in _LATER if name != "position_offset" and getattr(self, name) != _CORE[name].default]
         published = {key for one in self.extensions for key in one.published}
         return names + [key for key in self._of_extensions() if key not in published]
@@ -147,7 +148,7 @@ class AlbertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Reads a dictionary with the keys of this library's, official or HuggingFace's files.
+        """Reads the content of a configuration file of this library, the official code or HuggingFace.
 
         >>> AlbertConfig.from_dict({"model_type": "albert", "hidden_size": 96, "hidden_act": "gelu"}).hidden_act
         'gelu_erf'
@@ -159,9 +160,9 @@ class AlbertConfig:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike, model_type: str | None = None) -> Self:
-        """Reads a configuration file like `from_dict`; a missing size is an error.
+        """Reads a configuration file like `from_dict`; a missing size, such as hidden_size, is an error.
 
-        `model_type` ("albert", "bert", "roberta") applies to a HuggingFace file that names none.
+        `model_type` ("albert", "bert" or "roberta") is for a HuggingFace file that names none.
         """
         return _reading().read_file(cls, path, model_type)
 
@@ -178,7 +179,7 @@ class AlbertConfig:
         return {key: values[key] for key in KEYS if key in values}
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
-        """Returns the JSON text that `from_json` reads; also writes it to `path`."""
+        """Returns the configuration as JSON; if `path` is given, also writes it there."""
         if path is not None:
             write_json(Path(path), self.to_dict())
         return json.dumps(self.to_dict(), indent=2) + "\n"
@@ -194,7 +195,7 @@ class AlbertConfig:
 
 
 def read_config(name: str) -> AlbertConfig:
-    """Reads the configuration of a .json file, a model's folder, or a published or Hugging Face model's name.
+    """Reads the configuration called `name`: a .json file, a model's folder, or a published or Hugging Face model.
 
     >>> read_config("albert_base_v2").hidden_size
     768

@@ -56,7 +56,7 @@ def read_name(make: Callable[..., Config], name: str) -> Config:
 
 
 def find_config(name: str) -> Path | None:
-    """Returns the configuration file of a path or hub model; None for other names."""
+    """Returns the configuration file for the path or hub model `name`; None for other names."""
     found = find(name, _PART)
     if name.endswith(".json") or not found.is_dir():
         return found if name.endswith(".json") else None

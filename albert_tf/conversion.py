@@ -21,10 +21,11 @@ from tfrecords.tokenizers.loading import tokenizer_in
 def convert(
     source: str | os.PathLike, target: str | os.PathLike, to: str, form: str | None = None, **rows: int
 ) -> keras.Model:
-    """Reads a model and writes it in another format, with class names, tokenizer and task; returns the model.
+    """Writes a model in the format `to`, with its class names and tokenizer; returns the model.
 
-    A sentence-transformers folder becomes an AlbertSentenceEmbedder. Only Keras's format keeps all of it; others keep
-    its encoder. `rows` are arguments of `long_rows.for_long_rows`.
+    A sentence-transformers folder becomes an AlbertSentenceEmbedder. Only the format "keras" keeps its pooling, and
+    tasks; other formats keep its encoder. `form` is the format of `source`. `rows` are arguments of
+    `long_rows.for_long_rows`.
     """
     source = source if form == "keras_hub" else find_model(source)
     folder = Path(source) if Path(source).is_dir() else Path(source).parent

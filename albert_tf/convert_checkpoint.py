@@ -41,7 +41,7 @@ class ConvertSettings(CheckedSettings):
 
 
 def main(settings: ConvertSettings) -> None:
-    """Converts as the flags specify."""
+    """Converts a model."""
     if Path(settings.output).resolve() == Path(settings.input).resolve():
         raise UserError(f"--output={settings.output} is --input, whose files would be replaced; choose another")
     if settings.form != "keras_hub":  # It may be a preset's name.

@@ -12,7 +12,7 @@ _PART = re.compile(r"([1-9]\d{0,8})(?:x([1-9]\d{0,8})(r?))?")
 
 
 class PlanPart(NamedTuple):
-    """Blocks that run in sequence, `repeats` times; if `is_reversed`, the last time in reverse."""
+    """Blocks that run in sequence, `repeats` times; if `is_reversed`, the last time backwards."""
 
     blocks: int
     repeats: int
@@ -20,12 +20,10 @@ class PlanPart(NamedTuple):
 
 
 def read_depth_plan(text: str) -> list[PlanPart]:
-    """Reads parts joined by "+": "A" is A blocks; "AxB" runs A blocks B times, "AxBr" the last time in reverse order.
+    """Returns the parts of a depth plan, which "+" joins; raises UserError for other texts.
 
-    "3x4" is the "cycle" of Takase and Kiyono (arXiv:2104.06022) over three blocks, "3x4r" their "cycle (rev)".
-
-    Raises:
-        UserError: the text is no such plan.
+    "A" runs A blocks; "AxB" runs A blocks B times; "AxBr" also reverses their order the last time. "3x4" is the "cycle"
+    of Takase and Kiyono (arXiv:2104.06022) over three blocks, "3x4r" their "cycle (rev)".
 
     >>> [tuple(part) for part in read_depth_plan("1+2x5+1")]
     [(1, 1, False), (2, 5, False), (1, 1, False)]

@@ -19,8 +19,8 @@ class Weight(NamedTuple):
     """A weight of an extension.
 
     Attributes:
-        initializer: a Keras initializer, or "normal" with the configuration's `initializer_range`.
-        per_step: whether axis 0 has a row for each step that uses the weight; may be absent for a single step.
+        initializer: a Keras initializer, or "normal": truncated, with the deviation `initializer_range`.
+        per_step: whether axis 0 has a row for each step that uses the weight; with a single step, it may be missing.
         autocast: whether Keras casts it to the compute dtype.
     """
 
@@ -35,9 +35,9 @@ class WeightLayer(NamedTuple):
     """A layer that holds weights of an extension. Files and optimizers use its names: never change them.
 
     Attributes:
-        attribute: the owner's attribute that holds it; optimizers number variables in the order of layers.
-        layer: its name in variables' paths.
-        disk: its path in a `.keras` file, below its owner; "" if the owner itself has the weights.
+        attribute: name of the owner's attribute that holds the layer.
+        layer: the layer's name in variables' paths.
+        disk: the layer's path in a `.keras` file, relative to the owner; "" if the owner itself holds the weights.
     """
 
     attribute: str
@@ -47,14 +47,14 @@ class WeightLayer(NamedTuple):
 
 
 class RowCost(NamedTuple):
-    """The cost of a row; see `albert_tf.analysis.cost`.
+    """The cost of a row of tokens.
 
     Attributes:
-        length: tokens, with any that an extension adds.
+        length: tokens, including those that an extension adds.
         steps: maximal number of blocks that a row runs through.
-        stored_steps: blocks whose results the backward pass stores.
-        pairs: pairs of tokens with an attention score, over all steps.
-        stored_pairs: pairs whose scores the backward pass stores.
+        stored_steps: blocks whose results are stored for the backward pass.
+        pairs: token pairs that have an attention score, over all steps.
+        stored_pairs: those whose scores are stored for the backward pass.
         products: additional multiplications per token.
         streams: residual vectors per token between steps; 0 means one.
     """
@@ -72,8 +72,8 @@ class RowCost(NamedTuple):
 class Extension:
     """The base class of optional features of the encoder.
 
-    Fields are configuration keys; methods by default change nothing. A half is the attention or feed-forward part of a
-    block.
+    Its fields are configuration keys. By default, methods change nothing. A half is the attention or feed-forward part
+    of a block.
     """
 
     name: ClassVar[str] = ""  # as in the registry
@@ -99,10 +99,10 @@ class Extension:
     )
 
     def check(self, config: Any) -> None:
-        """Raises UserError for values that are impossible or conflict."""
+        """Raises UserError if values are impossible or conflict."""
 
     def conflicts(self) -> dict[str, str]:
-        """Returns configuration keys that exclude this extension, with reasons."""
+        """Returns the configuration keys that exclude this extension, with the reasons."""
         return {}
 
     def spec(self, spec: Spec) -> Spec:
@@ -110,11 +110,14 @@ class Extension:
         return spec
 
     def weight_layers(self, config: Any, owner: str, steps: tuple[int, ...]) -> list[WeightLayer]:
-        """Returns the layers for `owner`: "encoder", "embeddings", or the kind of a half, which runs at `steps`."""
+        """Returns the layers for `owner`: "encoder", "embeddings", or a half ("attention", "feed_forward").
+
+        `steps` are the numbers of the steps that run a half.
+        """
         return []
 
     def rows(self, rows: Any, features: dict[str, Any], weights: Weights) -> Any:
-        """Returns `rows`, the layout of a batch, perhaps replaced."""
+        """Returns the layout of a batch: `rows` or a replacement."""
         return rows
 
     def attention(self, attention: Any, weights: Weights) -> Any:
@@ -122,18 +125,18 @@ class Extension:
         return attention
 
     def hoist(self, rows: Any, weights: Weights) -> None:
-        """Precomputes tensors that all steps share; called only for the walks "unrolled" and "loop"."""
+        """Precomputes tensors that all steps share; called only if the encoder's `walk` is "unrolled" or "loop"."""
 
     def low_rank(self, weights: Weights, half: tuple[str, int], product: str) -> tuple[Any, Any] | None:
-        """Returns two factors of a term of a dense kernel, [steps, inputs, rank] and [steps, rank, units], or None."""
+        """Returns None, or factors [steps, inputs, rank] and [steps, rank, units] of a matrix to add to a kernel."""
         return None
 
     def branch_scale(self, config: Any, steps: tuple[int, ...]) -> float:
-        """Returns the factor of a half's output before its input is added."""
+        """Returns a factor for a half's output, applied before its input is added."""
         return 1.0
 
     def around(self, runner: Any, weights: Weights) -> Any:
-        """Returns the `Runner` of the depth steps, perhaps wrapped in another."""
+        """Returns `runner`, which runs the depth steps, or one that wraps it."""
         return runner
 
     def period(self) -> int:
@@ -147,7 +150,7 @@ class Extension:
         """Raises UserError if the extension cannot return these outputs."""
 
     def at_depth(self, depth: int) -> dict[str, Any]:
-        """Returns configuration keys to change for another number of layers."""
+        """Returns configuration keys to change for running `depth` layers."""
         return {}
 
     def unshared(self) -> dict[str, Any]:
@@ -159,11 +162,11 @@ class Extension:
         return ()
 
     def evaluated_loss(self, results: Mapping[str, Any]) -> Any:
-        """Returns the extension's loss term in evaluation, computed from metrics by name."""
+        """Returns the extension's loss term in evaluation, computed from the metrics `results`."""
         return 0.0
 
     def figures(self, encoder: Any, features: dict[str, Any]) -> dict[str, float]:
-        """Returns columns for a run's history, computed from a few training rows."""
+        """Returns figures for a run's history.csv, computed from a few training rows."""
         return {}
 
     def warning(self, figures: Mapping[str, float], step: int) -> str:
@@ -171,16 +174,16 @@ class Extension:
         return ""
 
     def row_cost(self, config: Any, targets: int, cost: RowCost) -> RowCost:
-        """Returns a row's cost with this extension."""
+        """Returns a row's cost with this extension; permutation models also compute `targets` queries."""
         return cost
 
     def head_weights(self, config: Any) -> int | None:
-        """Returns the number of weights in pre-training heads; None for ALBERT's."""
+        """Returns the number of weights in pre-training heads; None if they are ALBERT's."""
         return None
 
 
 def check_extensions(config: "AlbertConfig", defaults: Mapping[str, Any]) -> None:
-    """Raises UserError for impossible values or combinations."""
+    """Raises UserError for impossible or conflicting values of extensions."""
     for key, value in config.unused:
         entry, cls = owner_of(key)
         check_value(cls.__dataclass_fields__[key], value, cls.choices, cls.limits)
@@ -204,13 +207,13 @@ def begins_plain(key: str) -> bool:
 
 
 def setting_of(config: "AlbertConfig", extension: "Extension") -> str:
-    """Returns the key that requests an extension, with its value, as text."""
+    """Returns the key that requests an extension and its value, such as "halting 'act'"."""
     key = REGISTRY[extension.name].keys[0]
     return f"{key} {getattr(config, key)!r}"
 
 
 def resolve_walk(config: "AlbertConfig", walk: str) -> tuple["AlbertConfig", str]:
-    """Returns configuration and AlbertEncoder's `walk`, each with the extension that the other requests."""
+    """Returns configuration and `walk` of an AlbertEncoder; if one requests an extension, so does the other."""
     for name, entry in REGISTRY.items():
         if entry.walk and entry.walk == walk and config.extension(name) is None:
             config = config.replace(**{entry.keys[0]: entry.values[0]})

@@ -35,23 +35,22 @@ def is_preset(path: Any) -> bool:
 
 
 def check_model(path: str | os.PathLike, allow_pickle: bool = False) -> None:
-    """Raises UserError if `path` holds no model; downloads a hub model."""
+    """Raises UserError if `path` holds no model; a hub model is downloaded."""
     if not is_preset(path) and not (found := find_model(path, allow_pickle=allow_pickle)).exists():
         detect(found)
 
 
 def find_model(path: str | os.PathLike, revision: str = "", allow_pickle: bool = False) -> Path:
-    """Returns the path of a model: `path` itself if it exists, else the folder of a downloaded model of the hub.
+    """Returns `path` if it exists; otherwise downloads the hub model of that name and returns its folder.
 
     Args:
         path: a folder, a file, or a name such as "albert/albert-base-v2" or "albert/albert-base-v2@REVISION".
-        revision: branch, tag or commit of a name; empty: the main branch.
-        allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors; later calls in this process
-            then allow it for this model.
+        revision: branch, tag or commit of a hub model; empty: the main branch.
+        allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors. True also holds for later
+            calls with this path.
 
     Raises:
-        UserError: there is no such model, it needs a token, cannot be read or is a pickle alone, or the hub cannot be
-            reached.
+        UserError: the model cannot be found, downloaded or read, or has only pickled weights.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

@@ -1,8 +1,8 @@
-"""Search in texts by their vectors.
+"""Searches texts by their vectors.
 
-A search compares up to EXACT_UP_TO float32 vectors exactly. For more, and for int8 vectors, it uses usearch's graph;
-for binary vectors it counts equal signs. Inexact results are rescored with float32 vectors, which a saved index keeps
-on disk.
+Up to EXACT_UP_TO float32 vectors are compared exactly. With more, or with int8 vectors, a search uses usearch's graph;
+with binary vectors, it counts equal signs. It then rescores the best texts with float32 vectors, which a saved index
+keeps on disk.
 """
 
 import hashlib
@@ -51,8 +51,11 @@ class Hit(NamedTuple):
 class Index:
     """Texts with their vectors; `Loaded.index` makes one, and `open_index` opens a saved one.
 
-    `vectors` are float32 [texts, dimensions], of length 1 for the cosine; `kind` is "float32", "int8" or "binary".
-    `graph` is a usearch index. `model` is the `identity` of the model that made the vectors, by default of `loaded`.
+    Args:
+        vectors: float32 [texts, dimensions]; they have length 1 if the model compares by cosine.
+        kind: "float32", "int8" or "binary".
+        graph: a usearch index; None: built if needed.
+        model: the `identity` of the model that made the vectors; empty: that of `loaded`.
 
     Raises:
         UserError: the kind is unknown or does not fit the model's similarity, or usearch is missing.
@@ -73,9 +76,9 @@ class Index:
             self.graph = self._build()
 
     def search(self, queries: Any, top: int = 10, exact: bool = False) -> list:
-        """Returns a list of the `top` best Hits, the best first, for each query; for one string, one list.
+        """Returns for each query a list of the `top` best Hits, the best first; for one string, one list.
 
-        The model's prompt for queries is prepended. `exact` compares every float32 vector.
+        The model's prompt for queries is prepended. `exact` compares queries with all float32 vectors.
         """
         asked = [queries] if is_one(queries) else strings(queries, "queries")
         if not asked:
@@ -87,7 +90,7 @@ class Index:
         return found[0] if is_one(queries) else found
 
     def nearest(self, vectors: np.ndarray, top: int = 10, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Returns similarities, float32 [queries, top], and text numbers, int64 [queries, top], the best first."""
+        """Returns the similarities and the numbers of each vector's nearest texts, both [vectors, top], best first."""
         if not isinstance(top, (int, np.integer)) or top < 1:
             raise UserError(f"top={top!r} must be a whole number of 1 or more")
         vectors = np.asarray(vectors, "float32")
@@ -138,7 +141,7 @@ class Index:
         )
 
     def save(self, folder: Any) -> Path:
-        """Writes a folder that `open_index` reads; raises UserError if it holds another index."""
+        """Writes a folder that `open_index` reads; raises UserError if the folder holds another index."""
         folder = files.make_output_dir(folder)
         with files.locked(folder):
             self._write(folder)
@@ -168,7 +171,7 @@ class Index:
 def exact_nearest(
     queries: np.ndarray, vectors: np.ndarray, top: int, compare: Callable[[Any, Any], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the highest similarities and the numbers of their vectors, both [queries, top]."""
+    """Returns each query's highest similarities and the numbers of these vectors, both [queries, top]."""
     scores, numbers = [np.zeros((0, top), "float32")], [np.zeros((0, top), "int64")]
     size = max(1, _BLOCK // max(len(vectors), 1))
     for start in range(0, len(queries), size):
@@ -217,7 +220,7 @@ def make_index(loaded: "Loaded", texts: Any, kind: str, batch_size: int, show_pr
 
 
 def build_index(loaded: "Loaded", texts: Sequence[str], folder: Any, kind: str, batch_size: int) -> Index:
-    """Encodes texts part by part, resuming after an interruption, and saves their index in a folder."""
+    """Encodes texts and saves their index in a folder; called again after an interruption, it resumes."""
     _needs_graph(loaded, len(texts), kind)
     folder = files.make_output_dir(folder)
     with files.locked(folder):
@@ -266,7 +269,7 @@ def _graph_class() -> Any:
 
 
 def open_index(folder: Any, loaded: "Loaded") -> Index:
-    """Opens a saved index, to be searched with the model that built it or one distilled from it.
+    """Opens a saved index for searches with `loaded`, the model that built it or one distilled from that.
 
     Raises:
         UserError: there is no index, it is damaged, or it belongs to another model.
@@ -323,7 +326,7 @@ def identity(loaded: "Loaded") -> str:
 
 
 def key_of(model: str, texts: Sequence[str]) -> str:
-    """Returns a SHA-256 of texts and of `model`, a description of what encodes them."""
+    """Returns a SHA-256 of texts and of `model`, a string that identifies their encoder."""
     state = hashlib.sha256(model.encode())
     for text in texts:
         state.update(text.encode() + b"\0")

@@ -11,7 +11,7 @@ _SAID = {"key", "model", "source", "texts", "vectors", "has_graph", "files_sha25
 
 
 def about_index(folder: Path) -> dict[str, Any]:
-    """Returns the description of a finished index, or {}."""
+    """Returns the description of a finished index; {} if there is none."""
     path = folder / ABOUT
     about = files.read_json(path) if path.is_file() else {}
     if not isinstance(about, dict) or (about and not about.keys() >= _SAID):

@@ -27,10 +27,10 @@ class Loaded:
     """A model with its tokenizer and task.
 
     Attributes:
-        model: a model of this library, not compiled; `fit` trains it.
+        model: a Keras model of this library; one that was read from files is not compiled.
         tokenizer: the one that the model was trained with, or None.
-        task: task.json of fine-tuning, with "metrics", labels or prompts of a published checkpoint, or {}.
-        source: the path or name that it was loaded from, or "".
+        task: task.json, which fine-tuning writes, or labels or prompts of a published checkpoint, or {}.
+        source: the path or name of the model; "" if it was in memory.
     """
 
     model: keras.Model
@@ -49,8 +49,8 @@ class Loaded:
         """Makes the preprocessor that turns texts into the model's features.
 
         Args:
-            max_seq_length: most tokens of a row; 0: the task's number, or else the encoder's.
-            features: names of features to return, for heads that take fewer.
+            max_seq_length: maximal tokens of a row; 0: the task's maximum, or else the encoder's.
+            features: names of the features to return.
 
         Raises:
             UserError: there is no tokenizer, or the encoder takes no rows of that length.
@@ -66,7 +66,7 @@ class Loaded:
         return Preprocessor(self.tokenizer, length, features)
 
     def predict(self, texts: Any, seconds: Any = None, batch_size: int = 32) -> Any:
-        """Returns predictions for texts, in the forms that `albert_tf.answers` lists.
+        """Returns a prediction for each text, or for one string, in the form that `albert_tf.answers` lists.
 
         Args:
             texts: one string, or a list, array, pandas Series or pyarrow column of strings. A tagger takes lists of
@@ -74,11 +74,8 @@ class Loaded:
             seconds: the second texts of pairs; for a span predictor the contexts.
             batch_size: rows that the model sees at a time.
 
-        Returns:
-            A list or array with one prediction per text; for one string, its prediction.
-
         Raises:
-            UserError: without a tokenizer, or for texts of another form than in training.
+            UserError: there is no tokenizer, or texts have another form than in training.
         """
         if not is_one(texts) and not is_one(seconds):
             return answers.predict(self, texts, seconds, batch_size)
@@ -94,16 +91,16 @@ class Loaded:
         show_progress: bool = False,
         prompt_name: str = "",
     ) -> np.ndarray:
-        """Returns a vector for each text; an encoder's is the mean of its last hidden states.
+        """Returns a vector for each text; for an encoder, the mean of the last hidden states.
 
-        `texts` are strings, as in `predict`. `normalize` scales vectors to length 1. `prompt_name` names the model's
-        prompt to put before each text; empty: the default.
+        `texts` are strings, as in `predict`. `normalize` scales vectors to length 1. `prompt_name` selects the
+        model's prompt that precedes each text; empty: the default.
 
         Returns:
             float32 [texts, dimensions]; for one string [dimensions].
 
         Raises:
-            UserError: without a tokenizer, for a model that makes no vectors, or for anything but texts.
+            UserError: there is no tokenizer, the model makes no vectors, or `texts` are not strings.
         """
         check_truths(normalize=normalize, show_progress=show_progress)
         listed = [texts] if is_one(texts) else texts
@@ -123,11 +120,11 @@ class Loaded:
     def index(self, texts: Any, vectors: str = "float32", batch_size: int = 32, show_progress: bool = False) -> Index:
         """Makes an index of texts; its `search(query)` returns the nearest texts with their similarities.
 
-        `vectors` is "float32", or "int8" or "binary", which take less memory; their best results are rescored in
+        `vectors` is "float32", "int8" or "binary". The last two are smaller; their best results are rescored in
         float32. The model's prompt for documents is prepended. `albert_tf.open_index` opens a saved index.
 
         Raises:
-            UserError: as for `encode`; or int8 or over 20,000 float32 vectors without usearch.
+            UserError: as for `encode`; or usearch is missing, which int8 and over 20,000 float32 vectors need.
         """
         return make_index(self, texts, vectors, batch_size, show_progress)
 
@@ -137,7 +134,7 @@ class Loaded:
         `first` and `second` are strings, as in `predict`, or vectors, [n, dimensions] and [m, dimensions].
 
         Returns:
-            float32 [n, m]; for two single texts, one float.
+            float32 [n, m]; for two single texts or vectors, one float.
         """
         sides = [self._as_vectors(side, batch_size) for side in (first, second)]
         scores = answers.similarity(self.task.get("similarity_fn_name", "cosine"), *(np.atleast_2d(s) for s in sides))
@@ -148,9 +145,10 @@ class Loaded:
         return np.asarray(side, "float32") if is_numeric else self.encode(side, False, batch_size)
 
     def save(self, folder: str | os.PathLike, overwrite: bool = False) -> Path:
-        """Writes a folder that `albert_tf.load`, `serving.export` and `--init_from` read as the same model, to the bit.
+        """Writes a folder from which `albert_tf.load`, `serving.export` and `--init_from` get an identical model.
 
-        It holds weights, tokenizer, task with labels, and a model card (README.md), and is written whole or not at all.
+        The folder has weights, tokenizer, task with labels, and a model card (README.md). It is written whole or not at
+        all.
 
         Raises:
             UserError: the folder cannot be written, or is not empty; `overwrite` replaces a model in it.
@@ -162,11 +160,8 @@ class Loaded:
 
         Args:
             folder: base path, in which each version is a numbered folder.
-            **options: flags of the command, such as `compute`, `version` or `check`; `inputs` is "text" if there is a
-                tokenizer.
-
-        Raises:
-            UserError: an option is unknown, or the command fails.
+            **options: flags of the command, such as `compute`, `version` or `check`; `inputs` is "text" by default
+                if there is a tokenizer.
         """
         # The one import upward, which a test allows: whoever calls this wants `serving`, and nobody else loads it.
         from serving.exporting import export_loaded

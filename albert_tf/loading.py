@@ -50,24 +50,25 @@ def load(
 ) -> Loaded:
     """Loads a folder that training wrote, a .keras file, or a published checkpoint in any supported format.
 
-    A folder of sentence-transformers becomes an AlbertSentenceEmbedder with its pooling.
+    A sentence-transformers folder becomes an AlbertSentenceEmbedder with the same pooling.
 
     Args:
-        path: a folder, a .keras or .safetensors file, or a TensorFlow checkpoint's prefix; a Hugging Face hub name,
-            such as "sentence-transformers/all-MiniLM-L6-v2", unless a file has that name; a keras-hub preset,
-            kaggle://... or hf://...; or a model in memory: of this library, or a keras-hub classifier or backbone.
+        path: one of
+            a folder, a .keras or .safetensors file, or a TensorFlow checkpoint's prefix;
+            a Hugging Face model's name, such as "sentence-transformers/all-MiniLM-L6-v2", if no such path exists;
+            a keras-hub preset, kaggle://... or hf://...;
+            a model in memory, of this library or a keras-hub classifier or backbone.
         tokenizer: replaces the model's: a vocabulary file, a folder, a hub name, or another loaded model's `tokenizer`.
         lower_case: whether a published vocabulary is lower-cased; None: see `read_tokenizer`.
-        keep_accents: whether it keeps accents; None: see `read_tokenizer`.
+        keep_accents: whether that vocabulary keeps accents; None: see `read_tokenizer`.
         depth: number of layers to run, if blocks are shared; 0: as many as the model has.
         other_tokenizer: whether `tokenizer` may differ from the model's own.
         revision: branch, tag or commit of a hub model; empty: the main branch.
         allow_pickle: whether weights may be a PyTorch pickle if there are no safetensors.
-        labels: names of the classes, in order, instead of those in the files.
+        labels: names of the classes, in order; they replace those in the files.
 
     Raises:
-        UserError: there is no such model or depth, a file is damaged, the tokenizer is not the model's own, or the hub
-            cannot be reached.
+        UserError: the model cannot be found, downloaded or read at this depth, or the tokenizer is not its own.
 
     >>> import tempfile
     >>> from albert_tf import AlbertClassifier, AlbertConfig

@@ -1,6 +1,6 @@
-"""Finds hard negatives: passages that a model ranks high for an anchor, and that are none of its positives.
+"""Finds hard negatives: passages that a model ranks high for an anchor but that are not its positives.
 
-It writes rows for `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on.
+The command writes rows for `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on.
 
 python -m albert_tf.mine_negatives --model=minilm --data_file=pairs.csv --output_file=mined.csv
 python -m albert_tf.mine_negatives --model=run --data_file=pairs.csv --passages=corpus.jsonl --output_file=mined.csv
@@ -71,7 +71,7 @@ class MiningSettings(CheckedSettings):
 
 
 def main(settings: MiningSettings) -> None:
-    """Mines as the flags specify."""
+    """Mines hard negatives."""
     check_model(settings.model, settings.allow_pickle)
     pairs = open_pairs(settings)
     if pairs.score:

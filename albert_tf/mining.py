@@ -73,11 +73,11 @@ def hard_negatives(
     range_min: int = 0,
     range_max: int = 100,
 ) -> list[list[int] | None]:
-    """Returns each anchor's hard negatives as passage numbers, the most similar first; None if too few.
+    """Returns the passage numbers of each anchor's hard negatives, the most similar first; None if there are too few.
 
     Vectors are float32 [rows, dimensions] of length 1. A negative's cosine is at most the positive's, reduced by the
-    fraction `relative_margin`. `own` passages of an anchor are excluded, such as its positives. Of the other passages
-    below the limit, those ranked `range_min` to `range_max` are candidates.
+    fraction `relative_margin`. `own` lists the passages to exclude for an anchor, such as its positives. Of the other
+    passages below the limit, those ranked `range_min` to `range_max` are candidates.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]

@@ -1,4 +1,4 @@
-"""Files in model folders."""
+"""Recognizes model files."""
 
 import fnmatch
 import os
@@ -65,7 +65,7 @@ _NOT_READ = {
 
 
 def detect(path: str | os.PathLike) -> str:
-    """Returns a checkpoint's format, one of FORMATS, or raises UserError."""
+    """Returns a checkpoint's format, "official", "huggingface", "keras_hub" or "keras", or raises UserError."""
     path = Path(path)
     if path.suffix == ".keras" or (path / MODEL_FILE).is_file():
         return "keras"
@@ -101,7 +101,7 @@ def weights_file(folder: Path) -> Path:
 
 
 def shards_of(index: Path) -> dict[str, str]:
-    """Returns the name of each tensor's file, which is next to the index whatever path it lists."""
+    """Returns the file name for each tensor; files are next to the index, whatever paths it lists."""
     places = files.read_object(index).get("weight_map")
     is_map = isinstance(places, dict) and all(isinstance(name, str) for name in places.values())
     if not is_map or any(name.endswith(SHARDS) for name in places.values()):
@@ -116,7 +116,7 @@ def check_is_here(path: str | os.PathLike) -> None:
 
 
 def load_task(path: str | os.PathLike) -> dict[str, Any] | None:
-    """Reads task.json in a model's folder, or next to a model's file; None without one."""
+    """Reads task.json in a model's folder, or next to a model's file; returns None without one."""
     path = Path(path)
     file = (path if path.is_dir() else path.parent) / TASK_FILE
     values = files.read_object(file)

@@ -9,7 +9,7 @@ from tfrecords.base.errors import UserError
 
 
 def repeated_segment(config: AlbertConfig) -> int | None:
-    """Returns the index of the only Segment of `runs_of` that can change its number of repeats, or None."""
+    """Returns the index, in `runs_of(config)`, of the only Segment that may repeat more or less often, or None."""
     runs = runs_of(config)
     if config.sharing == "all" and len(runs) == 1:
         return 0
@@ -47,7 +47,7 @@ def at_depth(config: AlbertConfig, depth: int) -> AlbertConfig:
 
 
 def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
-    """Returns the numbers of the steps that remain at `depth`; all steps at a greater depth."""
+    """Returns the numbers of the steps that a smaller `depth` keeps; at a greater depth, all numbers."""
     dropped = config.num_steps - at_depth(config, depth).num_steps
     if dropped <= 0:
         return list(range(config.num_steps))
@@ -57,7 +57,7 @@ def kept_steps(config: AlbertConfig, depth: int) -> list[int]:
 
 
 class Repeated(NamedTuple):
-    """The only repeated Segment (`run`): its index, its first step, and the number of steps outside it."""
+    """The only repeated Segment, `run`, with its index, its first step's number, and the number of steps outside it."""
 
     place: int
     first: int
@@ -66,7 +66,7 @@ class Repeated(NamedTuple):
 
 
 def repeated_run(config: AlbertConfig, problem: str = "") -> Repeated:
-    """Returns the only repeated Segment; UserError, which begins with `problem`, for none or several."""
+    """Returns the only repeated Segment; for none or several, raises UserError, which begins with `problem`."""
     runs, place = runs_of(config), repeated_segment(config)
     if place is None:
         plan = f"depth_plan '{config.depth_plan}'" if config.depth_plan else f"sharing '{config.sharing}'"

@@ -22,7 +22,7 @@ _BOS_IS_CLS = ("albert", "roberta")
 def check_rows(model: keras.Model, tokenizer: Tokenizer, where: str | os.PathLike) -> Tokenizer:
     """Checks that the model has an embedding for each token; returns the tokenizer.
 
-    If only added tokens lack one, the returned tokenizer refuses them.
+    If only added tokens lack an embedding, the returned tokenizer refuses these.
 
     Raises:
         UserError: other tokens have no embedding.
@@ -71,7 +71,7 @@ def refuse_other(where: str | os.PathLike, model: str, found: str) -> None:
 
 
 def difference_from_own(model: keras.Model, tokenizer: Tokenizer, folder: Path, own: Tokenizer | None) -> str:
-    """Returns the first difference of a tokenizer from `own` or, without it, from the model's configuration; or ""."""
+    """Returns a tokenizer's first difference from `own`, or from the model's configuration if `own` is None; or ""."""
     if own is not None:
         return difference(tokenizer, own)
     if own_sha256(folder) not in (None, tokenizer.sha256):

@@ -20,14 +20,14 @@ FEATURES = ("input_ids", "input_mask", "segment_ids")
 class Preprocessor:
     """Callable that turns texts into `input_ids`, `input_mask` and `segment_ids`, int32 [batch, length].
 
-    Each row is [CLS] text [SEP], or [CLS] first [SEP] second [SEP], cut at the end of the longer text. A list of
-    strings is padded to little more than its longest row; a string tensor (in `dataset.map`) is tokenized in the graph
-    and padded to its longest row.
+    Each row is [CLS] text [SEP], or [CLS] first [SEP] second [SEP]; if it is too long, the longer text is cut at its
+    end. A list of strings is padded to little more than its longest row; a string tensor (in `dataset.map`) is
+    tokenized in the graph and padded to its longest row.
 
     Args:
-        tokenizer: the model's.
-        max_seq_length: tokens of the longest row.
-        features: names of features to return, for heads that take fewer; pairs need segment_ids.
+        tokenizer: the model's tokenizer.
+        max_seq_length: maximal tokens of a row.
+        features: names of the features to return; pairs need segment_ids.
 
     Raises:
         UserError: rows are too short for two texts, or a feature is unknown.
@@ -52,10 +52,7 @@ class Preprocessor:
     def __call__(self, texts: Any, seconds: Any = None) -> dict[str, Any]:
         """Returns the features of texts, or of pairs with `seconds`.
 
-        `texts` and `seconds` are lists, arrays or tensors [batch] of strings.
-
-        Raises:
-            UserError: a lone string, anything but strings, or unequal numbers of texts.
+        `texts` and `seconds` are equally long lists, arrays or tensors [batch] of strings.
         """
         if seconds is not None and "segment_ids" not in self.features:
             raise UserError("of pairs segment_ids say whose a token is; ask for them too, or give single texts")
@@ -94,7 +91,7 @@ def is_one(texts: Any) -> bool:
 
 
 def items(texts: Any, name: str) -> list[Any]:
-    """Makes a list of a column, such as an array, a pandas Series or a pyarrow column.
+    """Converts a column, such as an array, a pandas Series or a pyarrow column, to a list.
 
     Raises UserError for a string, a table, or an unordered collection.
     """
@@ -115,7 +112,7 @@ def items(texts: Any, name: str) -> list[Any]:
 
 
 def strings(texts: Any, name: str) -> list[str]:
-    """Makes a list of str, lone surrogates replaced by U+FFFD; raises UserError for anything but strings."""
+    """Converts a column of strings to a list; U+FFFD replaces lone surrogates. Raises UserError for other values."""
     found = items(texts, name)
     for number, text in enumerate(found):
         if isinstance(text, bytes):
@@ -137,7 +134,7 @@ def _shown(value: Any) -> str:
 
 
 def pairs(texts: Any, seconds: Any) -> list[list[str]]:
-    """Makes two lists of str; raises UserError if their lengths differ, or like `strings`."""
+    """Converts two columns as `strings` does; raises UserError if their lengths differ."""
     columns = [strings(texts, "texts"), strings(seconds, "seconds")]
     if len(columns[0]) != len(columns[1]):
         raise UserError(f"{len(columns[0])} texts but {len(columns[1])} second ones; give each a partner")

@@ -1,4 +1,4 @@
-"""Published configurations, and their keys that do not affect the encoder."""
+"""Published configurations, and keys of their files that do not affect the encoder."""
 
 from typing import Any
 

@@ -28,9 +28,9 @@ class Weights:
     """The tensors of one extension: Keras variables in training, arrays in an export.
 
     Attributes:
-        by_owner: weights by name for each owner: ("encoder", 0), ("embeddings", 0), ("attention", i) or
-            ("feed_forward", i). Names of the last two are "layer/name".
-        steps: for each of the last two, the numbers of the steps that run it.
+        by_owner: weights by owner and name. Owners are ("encoder", 0), ("embeddings", 0), ("attention", i) and
+            ("feed_forward", i). In layers of the last two, names are "layer/name".
+        steps: for each of the last two owners, the numbers of the steps that run it.
     """
 
     def __init__(self, by_owner: dict[tuple[str, int], dict[str, Any]], steps: dict[tuple[str, int], tuple[int, ...]]):

@@ -12,7 +12,7 @@ from tfrecords.base.script import run_main, start_tensorflow
 
 
 def main(settings: EnsembleSettings) -> None:
-    """Runs the ensemble as the flags specify."""
+    """Runs the ensemble."""
     for path in filter(None, settings.models.split(",")):
         check_model(path)
     check_data_dir(settings.data_dir)

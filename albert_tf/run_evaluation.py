@@ -1,4 +1,4 @@
-"""Measures a fine-tuned model on a table with labels, a pre-trained one on held-out examples, an embedder on a suite.
+"""Measures a fine-tuned model on a labelled table, a pre-trained one on held-out examples, or an embedder on a suite.
 
 python -m albert_tf.run_evaluation --model=run --data_file=other.csv
 python -m albert_tf.run_evaluation --model=run --train_data='data/train-*' --eval_data='data/eval-*'
@@ -81,7 +81,7 @@ class EvaluationSettings(CheckedSettings):
 
 
 def main(settings: EvaluationSettings) -> None:
-    """Evaluates as the flags specify."""
+    """Evaluates a model."""
     check_model(settings.model, settings.allow_pickle)
     if settings.data_file:
         _evaluate_file(settings)

@@ -15,7 +15,7 @@ from tfrecords.tokenizers.finding import check_tokenizer
 
 
 def main(settings: FinetuningSettings) -> None:
-    """Fine-tunes as the flags specify."""
+    """Fine-tunes a model."""
     settings, found = checked(settings)
     if found:
         print(found)
@@ -33,7 +33,7 @@ def main(settings: FinetuningSettings) -> None:
 
 
 def checked(settings: FinetuningSettings) -> tuple[FinetuningSettings, str]:
-    """Returns the settings with the detected task and columns, and a line about them."""
+    """Checks the settings; returns them with detected task and columns, and a line about these."""
     if settings.data_dir:
         check_data_dir(settings.data_dir)
     found, data_file = resolve_data(settings)

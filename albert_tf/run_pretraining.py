@@ -19,7 +19,7 @@ from tfrecords.tokenizers.finding import check_tokenizer
 
 
 def main(settings: PretrainingSettings) -> None:
-    """Pre-trains as the flags specify."""
+    """Pre-trains a model."""
     if settings.init_from:
         check_model(settings.init_from, settings.allow_pickle)
     for path in filter(None, (settings.tokenizer, settings.former_tokenizer)):

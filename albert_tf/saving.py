@@ -85,7 +85,7 @@ def _write(loaded: "Loaded", folder: Path) -> None:
 
 
 def task_of(loaded: "Loaded") -> dict[str, Any]:
-    """Returns the task with the model's labels; without metrics if the model was trained after loading."""
+    """Returns the task with the model's labels, and without metrics if the model was trained after loading."""
     task = dict(loaded.task)
     if labels := getattr(loaded.model, "labels", None):
         task["labels"] = list(labels)
@@ -101,7 +101,7 @@ def is_trained(model: keras.Model) -> bool:
 
 
 def describe(loaded: "Loaded") -> str:
-    """Describes a loaded model in a few lines."""
+    """Returns a few lines that describe a loaded model."""
     source = f"'{loaded.source}'" if loaded.source else "in memory"
     return "\n".join([f"Loaded {source}", *(f"  {name:10} {value}" for name, value in _facts(loaded).items())])
 

@@ -34,7 +34,7 @@ class ScoreSettings(CheckedSettings):
 
 
 def score(settings: ScoreSettings) -> dict[str, float]:
-    """Returns the figures of the official script, in its order."""
+    """Returns the official script's scores, in its order."""
     examples, predictions = read_squad(settings.data), read_predictions(settings.predictions)
     version = settings.version or ("1.1" if all(example.answers for example in examples) else "2.0")
     missing = sum(example.id not in predictions for example in examples)
@@ -56,7 +56,7 @@ def _warn(missing: int, what: str) -> None:
 
 
 def main(settings: ScoreSettings) -> None:
-    """Prints the figures."""
+    """Prints the scores."""
     print(json.dumps(score(settings), indent=2))
 
 

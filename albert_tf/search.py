@@ -1,4 +1,4 @@
-"""Builds an index of texts, and finds those nearest to a query.
+"""Builds an index of texts, and finds the texts nearest to a query.
 
 python -m albert_tf.search --model=minilm --text_file=passages.txt --index_dir=index
 python -m albert_tf.search --index_dir=index --query="where does the river end"
@@ -63,7 +63,7 @@ class SearchSettings(CheckedSettings):
 
 
 def main(settings: SearchSettings) -> None:
-    """Builds or searches an index as the flags specify."""
+    """Builds or searches an index."""
     texts = _texts(settings) if settings.text_file else []
     model = settings.model or saved_source(settings.index_dir)
     check_model(model, settings.allow_pickle)

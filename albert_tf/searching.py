@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def build_or_search(settings: "SearchSettings", model: str, texts: Sequence[str]) -> None:
-    """Builds an index of texts, if there are some, or opens one; prints what it finds for the queries."""
+    """Builds an index of `texts` or, without a text file, opens a saved one; prints the hits for each query."""
     loaded = load(model)
     if settings.text_file:
         index = build_index(loaded, texts, settings.index_dir, settings.vectors, settings.batch_size)

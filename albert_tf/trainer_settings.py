@@ -6,7 +6,7 @@ from tfrecords.base.settings import CheckedSettings, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainerSettings(CheckedSettings):
-    """Settings of pre-training, fine-tuning and compression."""
+    """Settings that pre-training, fine-tuning and compression share."""
 
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
     max_hours: float = setting(

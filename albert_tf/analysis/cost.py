@@ -1,4 +1,4 @@
-"""Exact parameter and operation counts of a configuration."""
+"""Counts the parameters and operations of a configuration."""
 
 import math
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class Parameters(NamedTuple):
 
 
 class Flops(NamedTuple):
-    """Floating-point operations of one row's forward pass; a multiply and an add are two.
+    """Floating-point operations of one row's forward pass; a multiply-add counts as two.
 
     Matrix products and extensions' multiplications are counted; the rest would add about one per cent.
     """
@@ -115,7 +115,7 @@ def flops(config: AlbertConfig, length: int) -> Flops:
 
 
 def cost_table(configs: dict[str, AlbertConfig], length: int = 512) -> str:
-    """Returns a table with a line for each configuration."""
+    """Returns a table of costs, with a line per configuration."""
     lines = [
         f"{'configuration':<22}{'layers':>7}{'hidden':>7}{'embed':>7}  {'sharing':<10}"
         f"{'encoder':>13}{'+ pooler':>13}{'+ heads':>13}{'paper':>7}{f'GFLOP at {length}':>15}"

@@ -31,7 +31,7 @@ class Distance(NamedTuple):
 
 
 def layer_distances(encoder: AlbertEncoder, features: dict) -> list[Distance]:
-    """Measures how far each step moves its input; padding is ignored."""
+    """Returns how far each step moves its input; padding is ignored."""
     states = encoder(features, output_hidden_states=True)["hidden_states"]
     tokens = np.asarray(features["input_mask"]).astype(bool)
     vectors = [np.asarray(state, "float64")[tokens] for state in states]

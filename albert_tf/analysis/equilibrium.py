@@ -3,7 +3,7 @@
 python -m albert_tf.analysis.equilibrium --model=a.keras --tokenizer=spm.model --text="A sentence." --output_dir=out
 python -m albert_tf.analysis.equilibrium --model=a.keras,b.keras --input=text.txt --steps=200 --output_dir=both
 
-The blocks run more often than in training. Up to the trained depth, Figure 1 of the ALBERT paper shows oscillation.
+The blocks run more often than in training.
 """
 
 import dataclasses

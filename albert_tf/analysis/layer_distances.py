@@ -52,7 +52,7 @@ class LayerDistancesSettings(ComparedModels):
 
 
 def read_texts(patterns: str, documents: int) -> list[str]:
-    """Reads the first `documents` documents; raises UserError if there are none."""
+    """Reads the first `documents` documents of `patterns`; raises UserError if there are none."""
     texts = [" ".join(sentences) for sentences in itertools.islice(read_documents(patterns), documents)]
     if not texts:
         raise UserError(f"no text in '{patterns}'")

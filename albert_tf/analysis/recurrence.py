@@ -38,7 +38,7 @@ class BlockRun(NamedTuple):
 
     Attributes:
         residual: |f(z) - z| / |z|.
-        cosine: cosine of the angle between f(z) - z of this run and of the previous one.
+        cosine: cosine between f(z) - z in this run and in the previous one.
         length: |f(z)| / |x|, where x is the first input.
     """
 
@@ -52,10 +52,10 @@ class Recurrence(NamedTuple):
     """The behaviour of a model's repeated blocks on a batch.
 
     Attributes:
-        depth: number of runs in training; for an equilibrium model, its maximum.
+        depth: number of runs in training; for an equilibrium model, the maximum.
         returns: median relative distances between final states that are 1, 2, ... runs apart.
-        evaluations: by solver, the block evaluations of each row that converged.
-        radius: the largest spectral radius of a row's Jacobian df/dz, at the state of least residual.
+        evaluations: by solver, the number of block evaluations for each row that converged.
+        radius: the largest spectral radius of a row's Jacobian df/dz, at the solution of least residual.
         tolerance: the residual at which a row has converged.
     """
 
@@ -163,7 +163,7 @@ def report(name: str, found: Recurrence) -> str:
 
 
 def write_csv(path: str | os.PathLike, recurrences: dict[str, Recurrence]) -> None:
-    """Writes a line for each model and run."""
+    """Writes a CSV line for each model and run."""
     distances.write_csv(path, {name: found.runs for name, found in recurrences.items()}, ".6g")
 
 

@@ -12,7 +12,7 @@ _TRAINING = 3
 
 
 def inference_flops(config: AlbertConfig, length: int, result: Mapping[str, float]) -> float:
-    """Returns the operations of the encoder's forward pass over a row of `length` tokens.
+    """Counts the operations of the encoder's forward pass over a row of `length` tokens.
 
     For an equilibrium model, `result` has `equilibrium_steps`, the mean number of steps on held-out rows.
 
@@ -37,10 +37,10 @@ def training_flops(
     settings: Mapping[str, Any] | None = None,
     predictions: int = 0,
 ) -> float:
-    """Returns the operations of training on `rows` rows, counted as three forward passes of the encoder per row.
+    """Counts the operations of training on `rows` rows, as three forward passes of the encoder per row.
 
-    In an equilibrium model, a solver step counts as one forward pass, a phantom step as three. Permutation models add
-    the query stream and the memory. `settings` has the keys of PretrainingSettings.
+    In an equilibrium model, a solver step counts once and a phantom step three times. Permutation models add the query
+    stream and the memory. `settings` has the keys of PretrainingSettings.
     """
     fixed, step = _parts(config, length)
     if config.equilibrium_solver == "none":

@@ -1,1 +1,1 @@
-"""Permutation pre-training."""
+"""XLNet's permutation pre-training."""

@@ -28,7 +28,7 @@ MUST_EQUAL: dict[str, tuple] = {
 
 
 def named(base: dict[str, Any], large: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the published configurations by name."""
+    """Returns XLNet's configurations by name."""
     fields = _FIELDS | dict(vocab_size=32000)
     return {
         "xlnet_base": base | fields | dict(embedding_size=768),
@@ -39,12 +39,12 @@ def named(base: dict[str, Any], large: dict[str, Any]) -> dict[str, dict[str, An
 
 
 def describes(values: Mapping[str, Any]) -> bool:
-    """Returns whether a configuration file is XLNet's, by transformers or zihangdai/xlnet."""
+    """Returns whether a configuration file, of transformers or zihangdai/xlnet, describes an XLNet."""
     return values.get("model_type") == "xlnet" or {"d_model", "n_layer"} <= values.keys()
 
 
 def read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts a file's keys to AlbertConfig fields; zihangdai/xlnet's gelu is the tanh form (modeling.py:9)."""
+    """Converts a file's keys to AlbertConfig fields; "gelu" in zihangdai/xlnet is the tanh form (modeling.py:9)."""
     known = {NAMES[key]: value for key, value in values.items() if key in NAMES}
     known["attention_probs_dropout_prob"] = known.setdefault("hidden_dropout_prob", _FIELDS["hidden_dropout_prob"])
     for key in ("d_model", "n_head"):

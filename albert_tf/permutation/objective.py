@@ -38,7 +38,7 @@ def with_memory(config: AlbertConfig, settings: Any, phases: Sequence[Any]) -> A
 
 
 def begin_memory(model: AlbertPretrainer, settings: Any) -> None:
-    """Starts the model's memory, if its configuration has any."""
+    """Starts the model's memory, if its configuration has a memory_length."""
     if isinstance(model, MODEL) and model.encoder.config.memory_length:
         parts = settings.gradient_accumulation_steps
         model.keep_memory(settings.train_batch_size // parts, settings.eval_batch_size, parts)

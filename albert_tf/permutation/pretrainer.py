@@ -15,13 +15,13 @@ from tfrecords.base.errors import UserError
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class XlnetPretrainer(AlbertPretrainer):
-    """Predicts targets by XLNet's query stream (arXiv:1906.08237, section 2.3), for an encoder of relative positions.
+    """Pre-trains an encoder with relative positions as XLNet does, by query streams (arXiv:1906.08237, section 2.3).
 
     Loss and metrics are built in: `compile(optimizer=...)`, then `fit` on a dataset of feature dicts. Rows hold the
     true tokens instead of [MASK]; `perm_mask` restricts attention.
 
     Raises:
-        UserError: the encoder's positions are not relative, or a pair task is asked for.
+        UserError: the encoder's positions are not relative, or `pair_task` is given.
 
     >>> import numpy as np
     >>> config = AlbertConfig.named("albert_xlnet_base").replace(num_hidden_layers=2, hidden_size=96)
@@ -51,11 +51,11 @@ class XlnetPretrainer(AlbertPretrainer):
         super().build(input_shape)
 
     def keep_memory(self, train_batch_size: int, eval_batch_size: int, parts: int = 1) -> None:
-        """Passes the memory of each batch's rows on to the next batch; checkpoints hold that of training.
+        """From now on, passes the memory of each batch's rows on to the next batch.
 
-        Memory begins with zeros, unless a checkpoint held some. Training batches must have `train_batch_size` rows,
-        others `eval_batch_size`; a reset of the metrics clears the others' memory. There are `parts` memories for
-        training, used in turn.
+        Training batches must have `train_batch_size` rows, and all others `eval_batch_size`. Training has `parts`
+        memories, used in turn, which checkpoints keep. The other batches' memory is cleared when metrics are reset.
+        Memories begin as zeros, unless a checkpoint held some.
 
         Raises:
             UserError: the encoder has no memory_length.
@@ -69,17 +69,18 @@ class XlnetPretrainer(AlbertPretrainer):
             memory.begin((turns, *shape))
 
     def call(self, features: Any, training: bool = False) -> dict[str, Tensor]:
-        """Scores the vocabulary at targets.
+        """Returns the vocabulary's logits for each target.
 
         Args:
-            features: those of AlbertEncoder, and the targets: masked_lm_positions int32 [batch, predictions], or
-                target_mapping float [batch, predictions, sequence], one-hot, zero rows for none. With positions and no
-                perm_mask, targets are hidden from all tokens. Without either, content itself is scored.
+            features: those of AlbertEncoder and, for targets, one of two more:
+                masked_lm_positions, int32 [batch, predictions]. Without a perm_mask, no other token attends to targets.
+                target_mapping, float [batch, predictions, sequence]: each row is one-hot, or zeros for no target.
+                Without targets, every token of the sequence is scored.
             training: enables dropout.
 
         Returns:
-            dict of float32 masked_lm_logits [batch, predictions or sequence, vocab_size] and, with a memory_length,
-            memory [steps, batch, memory, hidden_size].
+            dict of masked_lm_logits, float32 [batch, predictions or sequence, vocab_size], and, if the encoder has a
+            memory_length, memory [steps, batch, memory, hidden_size].
         """
         features = by_name(features)
         if "masked_lm_positions" in features and "target_mapping" not in features:

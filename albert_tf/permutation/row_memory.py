@@ -10,9 +10,9 @@ from albert_tf.base import Tensor
 
 
 class RowMemory(keras.metrics.Metric):
-    """Holds memory from batch to batch, once `begin` was called.
+    """Holds a batch's memory for the next batch, once `begin` was called.
 
-    As a metric it is updated on every backend, and not saved as weights. A reset zeroes the memory unless it `lasts`.
+    As a metric, it is updated on every backend and not saved as a weight. A reset zeroes the memory unless it `lasts`.
 
     >>> memory = RowMemory("memory", lasts=True)
     >>> memory.begin((1, 2, 4, 8, 16))
@@ -31,7 +31,7 @@ class RowMemory(keras.metrics.Metric):
         return self._rows is not None
 
     def begin(self, shape: tuple[int, ...]) -> None:
-        """Makes a memory [turns, steps, batch, memory, hidden_size] of zeros, if there is none; checks its shape."""
+        """Creates the memory, zeros [turns, steps, batch, memory, hidden_size], or checks an existing one's shape."""
         if self._rows is None:
             self._rows = self.add_variable(shape, "zeros", name="rows")
         elif tuple(self._rows.shape) != shape:

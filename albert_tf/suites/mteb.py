@@ -1,4 +1,4 @@
-"""A model for the benchmark library `mteb` (2.x), which is not imported here."""
+"""Adapts models to the benchmark library `mteb` (2.x)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from albert_tf.loading import load
 
 
 class MtebModel:
-    """Wraps a model of this library as mteb's `EncoderProtocol`; mteb's other arguments are ignored."""
+    """Wraps a model of this library as mteb's `EncoderProtocol`; `revision` and `options` are ignored."""
 
     def __init__(self, model_name: str, revision: str | None = None, **options: Any):
         self.name, self.loaded = model_name, load(model_name)

@@ -38,7 +38,7 @@ def evaluate_embeddings(
 ) -> dict[str, Any]:
     """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table.
 
-    Results for the same model and files are taken from embeddings.json, which also keeps those of other sets.
+    Results that embeddings.json has for the same model and files are reused; results of other sets stay in it.
     """
     loaded = load(path, depth=depth)
     model, folder = identity(loaded), files.make_output_dir(output_dir)

@@ -1,4 +1,4 @@
-"""Measures of embeddings as MTEB defines them; needs the extra `evaluation`."""
+"""Scores embeddings by MTEB's measures; needs the extra `evaluation`."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _BLOCK = 2**24
 
 
 class Embedder(Protocol):
-    """The methods that measuring needs; models of `albert_tf.load` and sentence-transformers have them."""
+    """The methods that `measure` calls; models of `albert_tf.load` and sentence-transformers have them."""
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Returns a vector for each text, [texts, dimensions]."""
@@ -40,9 +40,9 @@ class Embedder(Protocol):
 
 
 def measure(data: EmbeddingSet, model: Embedder) -> dict[str, dict[str, Any]]:
-    """Returns scores (1 is best) and counts by kind of task, the main score first.
+    """Returns scores (1 is best) and counts for each kind of task, the main score first.
 
-    In retrieval and reranking, `interval` is the main score's 95 % bootstrap interval over queries.
+    For retrieval and reranking, `interval` is the main score's 95 % bootstrap interval over queries.
     """
     if isinstance(data, PairSet):
         return {data.kind: _pairs(data, model)}
@@ -84,7 +84,7 @@ def _ranking(data: Ranking, model: Embedder) -> dict[str, Any]:
 
 
 def ranked(data: Ranking, model: Embedder) -> dict[str, np.ndarray]:
-    """Returns each measure's scores, float64 [queries], in the judgements' order; the main measure first."""
+    """Returns each measure's scores, float64 [queries], in the order of `data.judgements`; the main measure first."""
     names, asked = list(data.passages), list(data.judgements)
     passages = _vectors(model.encode_document, list(data.passages.values()))
     queries = _vectors(model.encode_query, [data.queries[name] for name in asked])

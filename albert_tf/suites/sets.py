@@ -24,11 +24,11 @@ from tfrecords.base.text_files import is_gzipped
 
 @dataclasses.dataclass(frozen=True)
 class PairSet:
-    """Pairs of texts, each with a number.
+    """Pairs of texts, each with a label.
 
     Attributes:
-        labels: float64 [pairs]: a similarity, or 1 for pairs that belong together and 0 for others.
-        parts: for SemEval, the number of pairs per file.
+        labels: float64 [pairs]: for "STS", similarities; otherwise 1 for pairs that belong together and 0 for others.
+        parts: for SemEval, the number of pairs by file.
         kind: "STS" or "pair classification".
     """
 
@@ -48,8 +48,8 @@ class Ranking:
     Attributes:
         queries: texts by id.
         passages: texts by id.
-        judgements: relevance by query id and passage id; 0: irrelevant.
-        kind: "retrieval" ranks all passages, "reranking" the judged ones.
+        judgements: {query id: {passage id: relevance}}; 0: irrelevant.
+        kind: "retrieval" ranks all passages; "reranking" ranks those judged for a query.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Ranking:
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """Texts with their classes, as (text, class)."""
+    """Texts with their classes, as (text, class) pairs."""
 
     kind: ClassVar[str] = "classification"
     name: str
@@ -91,7 +91,7 @@ def find_sets(data_dir: str) -> list[EmbeddingSet]:
     """Reads every data set in comma-separated folders; each folder is a set or holds sets.
 
     Raises:
-        UserError: no set is found, two have one name, or a file is unknown or broken.
+        UserError: no set is found, two have the same name, or a file is unknown or broken.
     """
     found = []
     for place in data_dir.split(","):
