@@ -190,7 +190,7 @@ class RelatedPairs(TokenPairs):
 
 
 class RelatedRows(PaddedRows):
-    """Padded rows that may have a memory before their tokens and prediction targets after them."""
+    """Padded rows whose tokens may follow a memory and precede prediction targets."""
 
     def __init__(self, rows: PaddedRows, relations: Relations, mask_embedding: Any):
         super().__init__(rows.config, rows.features, rows.attention, rows.dtype, rows.seed, rows.draw_seed)
