@@ -91,7 +91,7 @@ class Index:
 
     def nearest(self, vectors: np.ndarray, top: int = 10, exact: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Returns the similarities and the numbers of each vector's nearest texts, both [vectors, top], best first."""
-        if not isinstance(top, (int, np.integer)) or top < 1:
+        if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
             raise UserError(f"top={top!r} must be a whole number of 1 or more")
         vectors = np.asarray(vectors, "float32")
         if vectors.ndim != 2 or vectors.shape[1] != self.vectors.shape[1]:

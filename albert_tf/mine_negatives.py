@@ -1,6 +1,7 @@
 """Finds hard negatives: passages that a model ranks high for an anchor but that are not its positives.
 
-The command writes rows for `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on.
+The command writes rows for `run_finetuning --task=pairs` with columns negative_1, negative_2 and so on. Negatives that
+the rows already have stay.
 
 python -m albert_tf.mine_negatives --model=minilm --data_file=pairs.csv --output_file=mined.csv
 python -m albert_tf.mine_negatives --model=run --data_file=pairs.csv --passages=corpus.jsonl --output_file=mined.csv
@@ -33,7 +34,9 @@ class MiningSettings(CheckedSettings):
 
     model: str = setting(help="embedder that ranks the passages: a folder, a .keras file or a published model")
     data_file: str = setting(help="table of anchors and positives: .csv, .tsv, JSON lines or .parquet")
-    output_file: str = setting(help="table to write: .csv or .tsv")
+    output_file: str = setting(
+        help="table to write: .csv or .tsv; a killed run leaves hidden .f32 files next to it, from which it goes on"
+    )
     text_column: str = setting("", help="column of the anchors; empty: anchor, query, question or the like")
     second_text_column: str = setting("", help="column of the positives; empty: positive, answer, passage or the like")
     encoding: str = setting("", help="encoding of --data_file if it is not UTF-8, such as cp1252")
@@ -49,7 +52,10 @@ class MiningSettings(CheckedSettings):
     )
     range_min: int = setting(0, help="number of the most similar passages below the margin to skip", at_least=0)
     range_max: int = setting(
-        100, help="number of the most similar passages below the margin that are candidates", above="range_min"
+        100,
+        help="number of the most similar passages that are candidates, besides the anchor's own; those above the "
+        "margin count too",
+        above="range_min",
     )
     batch_size: int = setting(64, help="texts a batch", at_least=1)
     allow_pickle: bool = setting(False, help=ALLOW_PICKLE_HELP)
@@ -84,10 +90,12 @@ def main(settings: MiningSettings) -> None:
     from albert_tf.mining import mine
 
     mine(settings, pairs)
-    say_next(
-        f"python -m albert_tf.run_finetuning --task=pairs --data_file={shlex.quote(settings.output_file)} "
-        f"--init_from={shlex.quote(settings.model)} --output_dir=trained"
-    )
+    # Never the folder of the model itself.
+    name = Path(settings.model).resolve().name.removesuffix(".keras")
+    flags = {"data_file": settings.output_file, "init_from": settings.model, "output_dir": f"{name}-mined"}
+    flags |= {flag: given for flag in ("text_column", "second_text_column") if (given := getattr(settings, flag))}
+    given = " ".join(f"--{flag}={shlex.quote(value)}" for flag, value in flags.items())
+    say_next(f"python -m albert_tf.run_finetuning --task=pairs {given}")
 
 
 def run() -> None:

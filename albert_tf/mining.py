@@ -1,6 +1,9 @@
 """Finds hard negatives for pairs by exact search."""
 
+import itertools
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +22,8 @@ from tfrecords.base.script import progress_bar
 if TYPE_CHECKING:
     from albert_tf.mine_negatives import MiningSettings
 
-# Texts that are encoded between two writes, rows that are searched at a time, and how many more passages are ranked
-# for those with too few negatives among the first.
-_CHUNK, _ROWS, _MORE = 2048, 4096, 4
+# Texts that are encoded between two writes, and rows that are searched at a time.
+_CHUNK, _ROWS = 2048, 4096
 
 
 def mine(settings: "MiningSettings", pairs: PairData) -> Path:
@@ -31,36 +33,55 @@ def mine(settings: "MiningSettings", pairs: PairData) -> Path:
     examples = list(pairs.examples("train") or ())
     passages = list(dict.fromkeys(_passages(settings) if settings.passages else (one.texts[1] for one in examples)))
     loaded = load(settings.model)
-    model = identity(loaded)
+    model, width = identity(loaded), loaded.embedder.dimensions
+    # Passages come first; a positive that is a passage too is encoded once.
     sides = {
-        "passages": (loaded.encode_document, passages),
+        "documents": (loaded.encode_document, list(dict.fromkeys([*passages, *(one.texts[1] for one in examples)]))),
         "anchors": (loaded.encode_query, list(dict.fromkeys(one.texts[0] for one in examples))),
-        "positives": (loaded.encode_document, list(dict.fromkeys(one.texts[1] for one in examples))),
     }
-    vectors, kept = {}, []
-    for name, (encode, texts) in sides.items():
-        vectors[name], path = _vectors(encode, texts, output, f"{model} {name}", name, settings.batch_size)
-        kept.append(path)
+    paths = {
+        name: output.with_name(f".{output.name}.{key_of(f'{model} {name}', texts)[:16]}.{name}.f32")
+        for name, (_, texts) in sides.items()
+    }
+    # Those of a killed run on other texts or with another model are of no use.
+    for path in _stored(output) - set(paths.values()):
+        path.unlink()
+    vectors = {
+        name: _vectors(partial(encode, batch_size=settings.batch_size), texts, paths[name], name, width)
+        for name, (encode, texts) in sides.items()
+    }
     places = {name: {text: number for number, text in enumerate(texts)} for name, (_, texts) in sides.items()}
     anchors = vectors["anchors"][[places["anchors"][one.texts[0]] for one in examples]]
-    positives = vectors["positives"][[places["positives"][one.texts[1]] for one in examples]]
+    positives = vectors["documents"][[places["documents"][one.texts[1]] for one in examples]]
     found = hard_negatives(
-        anchors, positives, vectors["passages"], _own(examples, passages),
+        anchors, positives, vectors["documents"][: len(passages)], _own(examples, passages),
         settings.num_negatives, settings.relative_margin, settings.range_min, settings.range_max,
     )  # fmt: skip
-    rows = [(*one.texts[:2], *(passages[n] for n in row)) for one, row in zip(examples, found) if row is not None]
+    rows = [(*one.texts, *(passages[n] for n in row)) for one, row in zip(examples, found) if row is not None]
     if not rows:
         raise UserError(
-            f"no row of '{settings.data_file}' has {settings.num_negatives} passages below the margin; give more "
-            "--passages, a lower --num_negatives or a higher --range_max"
+            f"no row of '{settings.data_file}' has {settings.num_negatives} passages below the margin among the "
+            f"{settings.range_max} nearest; give more --passages, a lower --num_negatives or a higher --range_max; "
+            "the vectors stay for the next run"
         )
-    header = [*pairs.columns[:2], *(f"negative_{number + 1}" for number in range(settings.num_negatives))]
-    write_table(output, header, rows)
-    for path in kept:
-        path.unlink(missing_ok=True)
-    left = f"; {len(examples) - len(rows):,} rows have fewer and are left out" if len(rows) < len(examples) else ""
-    print(f"wrote {output}: {len(rows):,} rows, {settings.num_negatives} of {len(passages):,} passages each{left}")
+    write_table(output, [*pairs.columns, *_new_names(pairs.columns, settings.num_negatives)], rows)
+    for path in _stored(output):
+        path.unlink()
+    print(f"wrote {output}: {len(rows):,} rows, {settings.num_negatives} of {len(passages):,} passages each")
+    if left := len(examples) - len(rows):
+        fix = "; a higher --range_max may find more" * (settings.range_max < len(passages))
+        print(f"{left:,} rows have fewer below the margin and are left out{fix}")
     return output
+
+
+def _new_names(taken: Sequence[str], number: int) -> list[str]:
+    names = (f"negative_{n}" for n in itertools.count(1))
+    return list(itertools.islice((name for name in names if name not in taken), number))
+
+
+def _stored(output: Path) -> set[Path]:
+    name = re.compile(rf"\.{re.escape(output.name)}\.[0-9a-f]{{16}}\.[a-z]+\.f32")
+    return {path for path in output.parent.glob(".*.f32") if name.fullmatch(path.name)}
 
 
 def hard_negatives(
@@ -75,44 +96,39 @@ def hard_negatives(
 ) -> list[list[int] | None]:
     """Returns the passage numbers of each anchor's hard negatives, the most similar first; None if there are too few.
 
-    Vectors are float32 [rows, dimensions] of length 1. A negative's cosine is at most the positive's, reduced by the
-    fraction `relative_margin`. `own` lists the passages to exclude for an anchor, such as its positives. Of the other
-    passages below the limit, those ranked `range_min` to `range_max` are candidates.
+    Vectors are float32 [rows, dimensions] of length 1. `own` lists the passages to exclude for an anchor, such as its
+    positives. Of the `range_max` nearest others, those stay whose cosine is at most the positive's, reduced by the
+    fraction `relative_margin`; the first `range_min` of them are skipped.
 
     >>> found = hard_negatives(*[np.eye(4, dtype="float32")] * 3, [[0], [1], [2], [3]], 2, 0.05)
     >>> found[0]
     [1, 2]
     """
-    found: list[list[int] | None] = [None] * len(anchors)
+    found: list[list[int] | None] = []
     limits = np.sum(anchors * positives, axis=-1)
     limits = limits - np.abs(limits) * relative_margin
     for start in progress_bar(range(0, len(anchors), _ROWS), unit="block", desc="searching"):
-        rows, top = np.arange(start, min(start + _ROWS, len(anchors))), min(range_max, len(passages))
-        while len(rows):
-            scores, places = exact_nearest(anchors[rows], passages, top, lambda first, second: first @ second.T)
-            few = []
-            for row, cosines, best in zip(rows.tolist(), scores, places):
-                mine = set(own[row])
-                below = [place for place in best[cosines <= limits[row]].tolist() if place not in mine]
-                chosen = below[range_min : range_min + number]
-                if len(chosen) == number:
-                    found[row] = chosen
-                else:
-                    few.append(row)
-            rows = np.array(few if top < len(passages) else [], np.int64)
-            top = min(_MORE * top, len(passages))
+        part = slice(start, start + _ROWS)
+        top = min(range_max + max(map(len, own[part])), len(passages))
+        nearest = exact_nearest(anchors[part], passages, top, lambda first, second: first @ second.T)
+        for limit, excluded, cosines, best in zip(limits[part], map(set, own[part]), *nearest):
+            others = [place for place in zip(cosines, best.tolist()) if place[1] not in excluded][:range_max]
+            below = [place for cosine, place in others if cosine <= limit]
+            chosen = below[range_min : range_min + number]
+            found.append(chosen if len(chosen) == number else None)
     return found
 
 
 def _own(examples: Sequence[PairExample], passages: Sequence[str]) -> list[list[int]]:
-    texts = keys_of([PairExample(one.texts[:2]) for one in examples])
+    # An anchor's own texts are itself, its positives and the negatives that it has.
+    texts = keys_of(examples)
     belongs = dict[int, set[int]]()
-    for anchor, positive in texts.tolist():
-        belongs.setdefault(anchor, {anchor}).add(positive)
+    for anchor, *others in texts.tolist():
+        belongs.setdefault(anchor, {anchor}).update(others)
     places = dict[int, list[int]]()
     for number, (key,) in enumerate(keys_of([PairExample((text,)) for text in passages]).tolist()):
         places.setdefault(key, []).append(number)
-    return [[place for key in belongs[anchor] for place in places.get(key, ())] for anchor, _ in texts.tolist()]
+    return [[place for key in belongs[anchor] for place in places.get(key, ())] for anchor in texts[:, 0].tolist()]
 
 
 def _passages(settings: "MiningSettings") -> list[str]:
@@ -127,16 +143,14 @@ def _passages(settings: "MiningSettings") -> list[str]:
 
 
 def _vectors(
-    encode: Callable[..., np.ndarray], texts: list[str], output: Path, key: str, name: str, batch_size: int
-) -> tuple[np.ndarray, Path]:
-    path = output.with_name(f".{output.name}.{key_of(key, texts)[:16]}.{name}.f32")
-    width = encode(texts[:1]).shape[-1]
+    encode: Callable[[list[str]], np.ndarray], texts: list[str], path: Path, name: str, width: int
+) -> np.ndarray:
     done = path.stat().st_size // (4 * width) if path.is_file() else 0
     with open(path, "ab") as file, progress_bar(total=len(texts), initial=done, unit="text", desc=name) as bar:
         file.truncate(done * 4 * width)
         for start in range(done, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
-            file.write(np.ascontiguousarray(encode(chunk, batch_size=batch_size), "float32").tobytes())
+            file.write(np.ascontiguousarray(encode(chunk), "float32").tobytes())
             file.flush()
             bar.update(len(chunk))
-    return np.fromfile(path, np.float32).reshape(-1, width), path
+    return np.fromfile(path, np.float32).reshape(-1, width)

@@ -54,6 +54,8 @@ class SearchSettings(CheckedSettings):
         super().__post_init__()
         if not self.text_file and not self.query:
             raise UserError("give --text_file=... to build an index, or --query=... to ask one")
+        if not all(text.strip() for text in self.query):
+            raise UserError("--query= is empty; give a text to search for")
         if self.text_file and not self.model:
             raise UserError("--text_file needs --model=..., the embedder that builds the index")
         if not self.text_file and (given := self.given(("text_column", "vectors"))):

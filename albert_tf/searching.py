@@ -1,3 +1,4 @@
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ def build_or_search(settings: "SearchSettings", model: str, texts: Sequence[str]
         index = build_index(loaded, texts, settings.index_dir, settings.vectors, settings.batch_size)
         print(f"wrote {settings.index_dir}: {len(index.texts):,} texts, {settings.vectors} vectors")
         if not settings.query:
-            say_next(f'python -m albert_tf.search --index_dir={settings.index_dir} --query="..."')
+            say_next(f'python -m albert_tf.search --index_dir={shlex.quote(settings.index_dir)} --query="..."')
     else:
         index = open_index(settings.index_dir, loaded)
     for query, hits in zip(settings.query, index.search(settings.query, settings.top, settings.exact)):

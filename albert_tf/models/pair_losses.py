@@ -38,6 +38,8 @@ class PairLoss:
         if self.name not in LOSSES:
             raise UserError(f"the loss '{self.name}' is unknown; choose one of {', '.join(LOSSES)}")
         object.__setattr__(self, "dims", tuple(self.dims))
+        if len(set(self.dims)) < len(self.dims):
+            raise UserError(f"dims={self.dims} name a width twice; leave one out")
 
     def __call__(self, queries: Tensor, documents: Tensor, targets: Tensor = None) -> Tensor:
         function = LOSSES[self.name]

@@ -1,10 +1,12 @@
 """Adapts models to the benchmark library `mteb` (2.x)."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from albert_tf.index import identity
 from albert_tf.loading import load
 
 
@@ -34,12 +36,13 @@ class MtebModel:
         pairs = zip(*map(_array, (embeddings1, embeddings2)))
         return np.array([self.loaded.similarity(one[None], other[None])[0, 0] for one, other in pairs], "float32")
 
-    @property
+    @functools.cached_property
     def mteb_model_meta(self) -> Any:
         from mteb.models.model_meta import ModelMeta
 
         name = self.name if "/" in self.name.strip("/.") else f"albert-tf/{self.name}"
-        return ModelMeta.create_empty({"name": name})
+        # mteb takes results that it has of the same name and revision, so that other weights are another revision.
+        return ModelMeta.create_empty({"name": name, "revision": identity(self.loaded)})
 
 
 def _array(vectors: Any) -> np.ndarray:

@@ -8,12 +8,16 @@ import numpy as np
 
 from albert_tf.index import identity
 from albert_tf.loading import load
+from albert_tf.suites import scores
+from albert_tf.suites import sets as readers
 from albert_tf.suites.scores import measure
 from albert_tf.suites.sets import EmbeddingSet, Ranking
 from albert_tf.training.pictures import draw_bars
 from tfrecords.base import files
 from tfrecords.base.errors import UserError
 
+# Figures of other rules, by a former version of this library, are measured again.
+_RULES = [files.sha256(module.__file__) for module in (scores, readers)]
 # Figures that are counts, or are shown elsewhere.
 _COUNTS = ("pairs", "queries", "passages", "texts", "train_texts", "classes", "interval", "parts")
 
@@ -38,7 +42,8 @@ def evaluate_embeddings(
 ) -> dict[str, Any]:
     """Measures a model on data sets; writes embeddings.json and embeddings.png, and prints a table.
 
-    Results that embeddings.json has for the same model and files are reused; results of other sets stay in it.
+    Results that embeddings.json has for the same model, files and rules of scoring are reused; results of other sets
+    stay in it.
     """
     loaded = load(path, depth=depth)
     model, folder = identity(loaded), files.make_output_dir(output_dir)
@@ -53,7 +58,7 @@ def evaluate_embeddings(
     }
     for data in sets:
         digests = [files.sha256(file) for file in data.files]
-        key = hashlib.sha256(" ".join([model, *digests]).encode()).hexdigest()
+        key = hashlib.sha256(" ".join([model, *digests, *_RULES]).encode()).hexdigest()
         if known.get(data.name, {}).get("key") != key:
             print(f"{data.name}: {data.kind}{_counted(data)}", flush=True)
             known[data.name] = {"key": key, "figures": measure(data, _Embedder(loaded, batch_size))}

@@ -248,6 +248,8 @@ class FinetuningSettings(TrainerSettings):
             raise UserError(f"{given} has no effect on --loss={self.loss}; leave it out")
         if not re.fullmatch(r"([1-9]\d*(,[1-9]\d*)*)?", self.matryoshka_dims):
             raise UserError(f"--matryoshka_dims={self.matryoshka_dims} must be widths such as 384,128,64")
+        if len(set(widths := self.matryoshka_dims.split(","))) < len(widths):
+            raise UserError(f"--matryoshka_dims={self.matryoshka_dims} names a width twice; leave one out")
 
     def seed_list(self) -> list[int]:
         if not self.seeds:

@@ -22,6 +22,8 @@ _HEAD_CHARACTERS = 1 << 16
 _CELL = r'(?:"(?:[^"]++|"")*+"|[^"\t\r\n]*+)'
 _QUOTED_ROW = re.compile(rf"{_CELL}(?:\t{_CELL})*+[\r\n]*")
 _LONGEST_CELL = 1 << 24
+# Names with the same separator between all of them. A line with a blank is more likely a text than a header.
+_NAMES = re.compile(r"\w+([^\w\s]+)\w+(?:\1\w+)*")
 
 
 class TableFormat(NamedTuple):
@@ -64,12 +66,14 @@ def other_separator(columns: Sequence[str]) -> str:
 
     >>> other_separator(["text^label"])
     "if '^' separates its columns, write commas, tabs, semicolons or pipes instead"
+    >>> other_separator(["The film isn't bad."])
+    ''
     """
     if len(columns) == 1 and (known := next((one for one in SEPARATORS if one in columns[0]), "")):
         return f"{known!r} splits the header, but not the first row into as many columns; mend that row"
-    found = re.findall(r"\W+", columns[0].strip()) if len(columns) == 1 else []
+    found = _NAMES.fullmatch(columns[0].strip()) if len(columns) == 1 else None
     *names, last = SEPARATORS.values()
-    return f"if {found[0]!r} separates its columns, write {', '.join(names)} or {last} instead" if found else ""
+    return f"if {found[1]!r} separates its columns, write {', '.join(names)} or {last} instead" if found else ""
 
 
 def _head(lines: Iterable[str]) -> Iterator[str]:

@@ -52,7 +52,9 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
             return values
         for name in values.keys() - set(kind.__struct_fields__) - WITHOUT_EFFECT:
             if values[name] not in (None, "", [], {}):
-                raise bad_request(f"the field '{str(name)[:50]}' is not known at this route; leave it out")
+                needed = [field.name for field in msgspec.structs.fields(kind) if field.required]
+                absent = next((f"it needs '{field}'" for field in needed if field not in values), "leave it out")
+                raise bad_request(f"the field '{str(name)[:50]}' is not known at this route; {absent}")
     return converted(values, kind)
 
 

@@ -39,7 +39,9 @@ def from_server(error: ServingError) -> Refusal:
     if error.code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return Refusal(504, "the model took longer than the time limit", "timeout")
     if error.code in _REFUSED:
-        return bad_request(f"the model refused the request: {' '.join(error.details.split())[:300]}")
+        # TensorFlow adds the names of the graph's nodes.
+        details = error.details.partition("[[{{")[0]
+        return bad_request(f"the model refused the request: {' '.join(details.split())[:300]}")
     return Refusal(502, f"the model server failed ({error.code.name})", "server_error")
 
 

@@ -182,6 +182,7 @@ REFUSALS = """
 --query=a --vectors=int8 => --vectors=int8 is for --text_file
 --text_file=a.txt --model=m --top=3 => --top=3 is for --query
 --text_file=no.txt --model=m => --text_file=no.txt is no file
+--query= => --query= is empty; give a text to search for
 --query=a => holds no finished index; build it by --model
 """
 
@@ -210,7 +211,7 @@ def test_what_an_index_does_not_take(loaded):
     with pytest.raises(UserError, match="vectors 'int4' are unknown"):
         Index(loaded, "abcd", vectors, "int4")
     index = Index(loaded, "abcd", vectors)
-    for top in (0, 1.5):
+    for top in (0, 1.5, True):
         with pytest.raises(UserError, match="must be a whole number of 1 or more"):
             index.nearest(vectors, top)
     with pytest.raises(UserError, match=r"vectors of shape \(4, 3\) do not fit"):

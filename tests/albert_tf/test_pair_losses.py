@@ -105,6 +105,8 @@ def test_formulas():
 def test_what_no_loss_is():
     with pytest.raises(UserError, match="'mnrl' is unknown; choose one of multiple_negatives_ranking, cosent"):
         PairLoss("mnrl")
+    with pytest.raises(UserError, match=r"dims=\(16, 8, 16\) name a width twice"):
+        PairLoss(dims=(16, 8, 16))
     with pytest.raises(UserError, match="the width 32 must be from 1 to the 16"):
         PairTrainer(AlbertSentenceEmbedder(CONFIG), PairLoss(dims=(16, 32)))
 

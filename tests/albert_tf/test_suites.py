@@ -3,6 +3,8 @@
 import gzip
 import itertools
 import json
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -211,6 +213,13 @@ def test_the_command_writes_a_table_a_file_and_a_picture_and_measures_nothing_tw
     monkeypatch.setattr("albert_tf.suites.run.measure", None)
     run_evaluation.main(settings)
     assert json.loads((place / "embeddings.json").read_text()) == report
+    # Other rules of scoring give other figures.
+    with monkeypatch.context() as patch:
+        patch.setattr("albert_tf.suites.run._RULES", ["0" * 64])
+        patch.setattr("albert_tf.suites.run.measure", lambda *given: {"STS": {"spearman": 0.5}})
+        run_evaluation.main(settings)
+    assert json.loads((place / "embeddings.json").read_text())["sets"]["mine"]["figures"]["STS"]["spearman"] == 0.5
+    (place / "embeddings.json").write_text(json.dumps(report))
     # Figures of a set that is not asked again stay, but for those of another model.
     for model, there in ((report["identity"], {"mine", "other"}), ("0" * 64, {"mine"})):
         sets = report["sets"] | {"other": report["sets"]["mine"]}
@@ -242,3 +251,13 @@ def test_mteb_asks_a_model_as_it_asks_its_own(tmp_path, eagerly):
         vectors = model.encode(batches, task_metadata=None, hf_split="test", hf_subset="", prompt_type=role)
         np.testing.assert_allclose(vectors, encode(TEXTS[:3]), atol=1e-6)
     np.testing.assert_allclose(model.similarity_pairwise(vectors, vectors), np.ones(3), atol=1e-6)
+
+
+def test_mteb_takes_no_results_of_other_weights(tmp_path, monkeypatch):
+    # mteb looks for results by name and revision, and needs PyTorch: here its description is a dictionary.
+    meta = types.SimpleNamespace(ModelMeta=types.SimpleNamespace(create_empty=dict))
+    monkeypatch.setitem(sys.modules, "mteb.models.model_meta", meta)
+    first, again = (MtebModel(str(made(tmp_path / name))).mteb_model_meta for name in ("model", "copy"))
+    other = MtebModel(str(made(tmp_path / "other", 1))).mteb_model_meta
+    assert first["revision"] == again["revision"] != other["revision"]
+    assert first["name"] == str(tmp_path / "model")

@@ -186,6 +186,8 @@ def rules_of_files(
             name: AddedToken(name, ids[name], True, lstrip=role == "mask" and name == "<mask>")
             for role, name in names.items()
         }
+        if not pairs and any(len(piece) > 1 for piece in ids.keys() - special.keys() - listed.keys()):
+            raise UserError(f"'{where}' has pieces of several bytes, but its merges.txt no merges; copy both again")
     except UserError:
         raise
     except (ValueError, AttributeError, TypeError) as error:

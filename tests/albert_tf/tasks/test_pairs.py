@@ -101,6 +101,7 @@ anchor,positive\na,b\na,c\n | => of 2 rows with 1 different anchors holds out no
 anchor,positive\na,b\n | --loss=mnrl => --loss=mnrl is unknown; choose one of
 anchor,positive\na,b\n | --margin=2 --loss=cosent => --margin=2.0 has no effect on --loss=cosent
 anchor,positive\na,b\nb,c\n | --margin=2 => --margin=2.0 has no effect on --loss=multiple_negatives_ranking
+anchor,positive\na,b\n | --matryoshka_dims=8,4,8 => --matryoshka_dims=8,4,8 names a width twice; leave one out
 anchor,positive\na,b\n | --matryoshka_dims=8,x => --matryoshka_dims=8,x must be widths such as 384,128,64
 anchor,positive\na,b\n | --keep_head => --keep_head=True has no effect on --task=pairs
 anchor,positive\na,b\n | --task= --symmetric => --symmetric=True is for --task=pairs
@@ -276,8 +277,9 @@ def test_hard_negatives_are_below_the_margin_and_no_positives():
     assert found() == [1, 5] and found(margin=0.05) == [5, 3]
     assert found(first=1) == [5, 3] and found(number=3) == [1, 5, 3]
     assert found(number=4) is None
-    # The first ones in order are too near; further ones are looked for.
-    assert found(margin=0.6, last=2) is None and found(margin=0.05, last=2) == [5, 3]
+    # Candidates are the nearest besides the anchor's own, as sentence-transformers counts them: here 0, 2, 1, 5 and 3.
+    assert found(last=4) == [1, 5] and found(last=3) is None
+    assert found(margin=0.05, last=5) == [5, 3] and found(margin=0.05, last=4) is None
 
 
 def test_what_mining_would_lose_or_take_for_a_pair_is_refused(settings, start):
@@ -342,5 +344,25 @@ def test_mining_writes_rows_for_training_and_goes_on_after_a_kill(settings, star
         Loaded, "encode_document", lambda self, texts, **o: (calls.append(len(texts)), encode(self, texts, **o))[1]
     )
     assert mine(given, open_pairs(given)).read_text() == whole
-    # One for the width; twelve of thirty passages were there.
-    assert calls[:3] == [1, 12, 6]
+    # Twenty-four of thirty passages were there. The positives are passages, which are encoded once.
+    assert calls == [6]
+
+
+def test_mining_keeps_negatives_that_are_there_and_leaves_no_files(settings, start, capsys):
+    write("anchor,positive,negative_1\n" + "".join(f"{text},{text},one of two\n" for text in numbered(20, 2)[0]))
+    write("passage\n" + "".join(f"{a} of {b}\n" for a in WORDS for b in WORDS[:3]), "all.csv")
+    given = MiningSettings(
+        model="start", data_file="a.csv", passages="all.csv", output_file="mined.csv", num_negatives=2,
+        relative_margin=0.0, text_column="anchor",
+    )  # fmt: skip
+    # One of a killed run on other texts, and one that is none.
+    for name in (f".mined.csv.{'0' * 16}.passages.f32", ".mined.csv.other.f32"):
+        Path(name).write_bytes(bytes(8))
+    mine_negatives.main(given)
+    assert Path("mined.csv").read_text().startswith("anchor,positive,negative_1,negative_2,negative_3\n")
+    # What is proposed next reads the same columns, and writes elsewhere than into the model's folder.
+    said = "--task=pairs --data_file=mined.csv --init_from=start --output_dir=start-mined --text_column=anchor"
+    assert said in capsys.readouterr().err
+    rows = list(open_pairs(dataclasses.replace(settings, data_file="mined.csv", dev_fraction=0.0)).examples("train"))
+    assert rows and all(one.texts[2] == "one of two" and len(set(one.texts)) == 4 for one in rows)
+    assert [path.name for path in start.parent.glob(".*")] == [".mined.csv.other.f32"]

@@ -199,12 +199,13 @@ def test_failures_of_the_server_become_statuses(fake_server, gateway_to):
         "RESOURCE_EXHAUSTED": 429, "UNAVAILABLE": 503, "NOT_FOUND": 503, "CANCELLED": 503, "DEADLINE_EXCEEDED": 504,
         "INVALID_ARGUMENT": 400, "OUT_OF_RANGE": 400, "INTERNAL": 502, "UNKNOWN": 502,
     }.items():  # fmt: skip
-        failure = grpc.StatusCode[code], 'Traceback:\n  File "x", line 1'
+        failure = grpc.StatusCode[code], 'Traceback:\n  File "x", line 1 [[{{node a/Assert}}]]'
         model.before = lambda asked, context: context.abort(*failure)  # noqa: B023
         answer = gateway.http.post("/v1/embeddings", json={"input": "a"})
         assert answer.status_code == status and stand_in.target not in answer.text and "\n" not in answer.text
         assert failure_of(answer, "/v1/embeddings")
         assert ("Traceback" in answer.text) == (status == 400), "what the server says of the request alone"
+        assert "node" not in answer.text
         assert ("retry-after" in answer.headers) == (status in (429, 503))
         model.before = usual
         wait_until(lambda: ask(gateway, "a").status_code == 200)

@@ -305,6 +305,10 @@ class TestFiles:
         assert library.encode("a b,", add_special_tokens=False).ids == bpe.encode("a b,")
         with pytest.raises(UserError, match="leave out --lower_case"):
             tokenizer_in(two, lower_case=True)
+        for content in ("", "#version: 0.2\n"):
+            (two / "merges.txt").write_text(content)
+            with pytest.raises(UserError, match="has pieces of several bytes, but its merges"):
+                tokenizer_in(two)
         (two / "merges.txt").unlink()
         with pytest.raises(UserError, match="without its merges"):
             tokenizer_in(two)
