@@ -281,6 +281,7 @@ class _Document:
             body += self._inflated(self._limit + 1 - len(body))
         if len(body) > self._limit:
             raise BodyTooLarge(self._limit)
+        _left(deadline)
         return json_values.parse_object(body, deadline)
 
     def _inflated(self, size: int) -> bytes:
