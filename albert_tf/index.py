@@ -232,7 +232,9 @@ def _build_index(loaded: "Loaded", texts: Sequence[str], folder: Path, kind: str
     _check_folder(folder, key)
     path, state = folder / _FILES["vectors"], folder / _PROGRESS
     known = files.read_object(state)
-    done = known["done"] if known.get("key") == key and path.is_file() else 0
+    done = known.get("done", 0) if known.get("key") == key and path.is_file() else 0
+    if not isinstance(done, int) or not 0 <= done <= len(texts):
+        raise UserError(f"'{state}' is damaged: 'done' is {done!r}; remove it, and the index begins anew")
     name, width = _compared_by(loaded), loaded.embedder.dimensions
     # While an index is being rebuilt, its folder does not count as an index.
     (folder / ABOUT).unlink(missing_ok=True)

@@ -170,6 +170,13 @@ def test_what_the_program_registered_is_its_own(model_file, tmp_path):
     [
         ("config.json", json.dumps(named("os", "system", x=1)).encode(), "names os.system"),
         ("task.json", json.dumps(named("keras.layers", "Lambda")).encode(), "names keras.layers.Lambda"),
+        (
+            "config.json",
+            json.dumps(
+                {"config": {"vocabulary_size": 10**9, "hidden_dim": 64, "intermediate_dim": 8, "num_layers": 1}}
+            ).encode(),
+            "its configuration asks for 64,000,004,608 weights and more, its files hold 0",
+        ),
         ("model.weights.h5", b"no HDF5", "keras-hub cannot load the preset"),
     ],
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 from tfrecords import sections
 from tfrecords.base import files
-from tfrecords.base.errors import UserError
+from tfrecords.base.errors import UserError, first_line
 from tfrecords.build_settings import UNSAID, BuildSettings
 from tfrecords.deal import Deal
 from tfrecords.manifest import MANIFEST, PARTS, is_whole, listed_files, read_folder, write_manifest
@@ -31,6 +31,13 @@ _HEADER = "sha256 of the sections' sha256\tbytes\tname\n"
 _RUN, _ASSEMBLY = "run.json", "assembly.json"
 # Manifest entries that are not part of the description.
 _RESULTS = ("shards", "inputs", "bad_lines", "splits")
+
+# What later steps read of a task's report; one without is damaged, and its task runs again.
+_KEYS = {
+    "piece": {"key", "blocks", "block_bytes", "documents", "held_out", "text_bytes", "lowest", "highest", "bad_lines"}
+    | {"digests"},
+    "shard": {"source", "text_bytes", "documents", "examples", "bytes", "sha256"},
+}
 
 
 class BuildFolder:
@@ -70,7 +77,7 @@ class BuildFolder:
             # With another piece size, equal documents and parts of long ones are assigned to other shards.
             needed = self._missing(deal) if same and manifest["inputs"]["section_bytes"] == piece_bytes else None
         elif (self.parts / _RUN).exists():
-            run = files.read_json(self.parts / _RUN)
+            run = self._run()
             if (self.parts / _ASSEMBLY).exists():
                 self._put_back()
             made_alike = run["shards"] == [deal.train, deal.eval] and run.get("section_bytes") == piece_bytes
@@ -86,6 +93,43 @@ class BuildFolder:
         run = {"needed": needed, "stamp": stamp, "shards": shards, "section_bytes": piece_bytes}
         run["description"] = self.description
         files.write_json(self.parts / _RUN, run)
+
+    def _run(self) -> dict[str, Any]:
+        run = self._state(_RUN)
+        # The run.json of version 0.1.0 is the description itself.
+        if "description" not in run and "format_version" in run:
+            return run
+        needed, shards, size = run.get("needed", ...), run.get("shards"), run.get("section_bytes")
+        is_whole = needed is None or (isinstance(needed, list) and all(type(shard) is int for shard in needed))
+        is_whole &= isinstance(shards, list) and isinstance(size, int) and isinstance(run.get("stamp"), str)
+        if not is_whole or not isinstance(run.get("description"), dict):
+            raise self._damaged(_RUN, "it does not describe a build")
+        return run
+
+    def _assembly(self) -> dict[str, Any]:
+        manifest = self._state(_ASSEMBLY)
+        try:
+            whole = all(isinstance(file["shard"], int) and file["name"] for file in listed_files(manifest))
+        except (TypeError, KeyError, AttributeError):
+            whole = False
+        if not whole:
+            raise self._damaged(_ASSEMBLY, "it lists no files")
+        return manifest
+
+    def _state(self, name: str) -> dict[str, Any]:
+        try:
+            found = files.read_json(self.parts / name)
+        except UserError as error:
+            raise self._damaged(name, first_line(error)) from error
+        if not isinstance(found, dict):
+            raise self._damaged(name, "it holds no JSON object")
+        return found
+
+    def _damaged(self, name: str, why: str) -> UserError:
+        return UserError(
+            f"'{self.parts / name}' is damaged: {why}; remove '{self.parts}' and give the command again, which then "
+            "builds anew"
+        )
 
     def _is_complete_of_version_2(
         self, manifest: dict[str, Any] | None, present: dict[str, Any], paths: list[str | Path]
@@ -103,7 +147,9 @@ class BuildFolder:
     def report(self, kind: str, number: int) -> dict[str, Any] | None:
         """Reads a finished task's report, such as shard 3's; None if missing or half-written."""
         with contextlib.suppress(UserError):
-            return files.read_json(report_path(self.parts, kind, number))
+            found = files.read_json(report_path(self.parts, kind, number))
+            if isinstance(found, dict) and _KEYS[kind] <= found.keys():
+                return found
         return None
 
     def spilled(self, piece: int, key: str) -> dict[str, Any] | None:
@@ -148,7 +194,7 @@ class BuildFolder:
         shutil.rmtree(self.parts)
 
     def clear(self, manifest: dict[str, Any] | None = None) -> None:
-        manifest = manifest or (files.read_json(self.parts / _ASSEMBLY) if (self.parts / _ASSEMBLY).exists() else None)
+        manifest = manifest or (self._assembly() if (self.parts / _ASSEMBLY).exists() else None)
         # The manifest first: without it the folder is not complete.
         (self.folder / MANIFEST).unlink(missing_ok=True)
         if manifest:
@@ -188,7 +234,7 @@ class BuildFolder:
 
     def _present_description(self, manifest: dict[str, Any] | None) -> dict[str, Any] | None:
         if manifest is None and (self.parts / _RUN).exists():
-            run = files.read_json(self.parts / _RUN)
+            run = self._run()
             # The run.json of version 0.1.0 is the description itself.
             return run.get("description", run)
         # Some ids' lists and tuples are the same in JSON.
@@ -222,7 +268,7 @@ class BuildFolder:
         self._put_back()
 
     def _put_back(self) -> None:
-        for file in _files(files.read_json(self.parts / _ASSEMBLY)):
+        for file in _files(self._assembly()):
             part, final = part_path(self.parts, file["shard"], self._settings.gzip), self.folder / file["name"]
             if final.exists():
                 os.replace(final, part)
@@ -241,7 +287,7 @@ class BuildFolder:
         return part.exists() and part.stat().st_size == report["bytes"]
 
     def _drop_other_shards(self, deal: Deal) -> None:
-        if (self.parts / _RUN).exists() and files.read_json(self.parts / _RUN)["shards"] != [deal.train, deal.eval]:
+        if (self.parts / _RUN).exists() and self._run()["shards"] != [deal.train, deal.eval]:
             shutil.rmtree(self.parts)
 
 

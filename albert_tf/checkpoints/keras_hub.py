@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.checkpoints.untrusted import check_classes, check_hdf5
+from albert_tf.checkpoints.untrusted import check_claims, check_classes, check_hdf5, json_objects
 from albert_tf.checkpoints.variables import Source, build_model, check_published, encoder_of, fill, named_variables
 from albert_tf.config import AlbertConfig
 from albert_tf.models.classifiers import AlbertClassifier, AlbertRegressor
@@ -105,9 +105,29 @@ def _task(preset: Any) -> Any:
     return preset
 
 
+# The names of keras-hub's sizes in our configurations.
+_SIZES = {
+    "vocabulary_size": "vocab_size",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+    "embedding_dim": "embedding_size",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "num_layers": "num_hidden_layers",
+    "num_groups": "num_hidden_groups",
+    "num_inner_repetitions": "inner_group_num",
+}
+
+
 def _check_folder(folder: Path) -> None:
+    size = sum(path.stat().st_size for path in folder.glob("*.h5"))
     for path in sorted(folder.glob("*.json")):
-        check_classes(read_json(path), path)
+        values = read_json(path)
+        check_classes(values, path)
+        for config in json_objects(values):
+            sizes = {_SIZES.get(name, name): value for name, value in config.items()}
+            # Only ALBERT's blocks are shared; BERT and RoBERTa have one for each layer.
+            check_claims(sizes | {"sharing": "all" if "num_groups" in config else "none"}, size, path)
     for path in sorted(folder.glob("*.weights.h5")):
         check_hdf5(path, path)
 

@@ -40,7 +40,7 @@ def check_keras_file(path: Path) -> None:
         if not str(values.get("module")).startswith("albert_tf.") and not _is_known(values):
             raise UserError(f"'{path}' holds a {values.get('class_name')}, which is no model of this package")
         check_classes(values, path)
-        for config in _objects(values):
+        for config in json_objects(values):
             check_claims(config, path.stat().st_size, path)
         check_hdf5(io.BytesIO(archive.read("model.weights.h5")), path)
 
@@ -52,7 +52,7 @@ def check_unpacked(archive: zipfile.ZipFile, path: Path) -> None:
 
 def check_classes(values: Any, path: str | os.PathLike) -> None:
     """Raises UserError for a configuration that names a class neither known to be safe nor registered with Keras."""
-    for value in _objects(values):
+    for value in json_objects(values):
         if "class_name" in value and not _is_known(value):
             named = f"{value.get('module')}.{value['class_name']}"
             raise UserError(
@@ -61,7 +61,8 @@ def check_classes(values: Any, path: str | os.PathLike) -> None:
             )
 
 
-def _objects(values: Any) -> Iterator[dict[str, Any]]:
+def json_objects(values: Any) -> Iterator[dict[str, Any]]:
+    """Yields all objects of a JSON value, nested ones too."""
     left = [values]
     while left:
         value = left.pop()

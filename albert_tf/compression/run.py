@@ -166,7 +166,10 @@ def _measured(settings: CompressSettings, work: CompressionInput, folder: Path, 
     key |= {"table": settings.table, "asked": work.quality.digest, "max_seq_length": settings.max_seq_length}
     path = folder / TABLE_FILE
     known = files.read_object(path)
-    rows = [TableRow(**row) for row in known["rows"]] if known.get("key") == key else []
+    try:
+        rows = [TableRow(**row) for row in known["rows"]] if known.get("key") == key else []
+    except (KeyError, TypeError):
+        raise UserError(f"'{path}' is damaged; remove it, and the table begins anew") from None
     left = list(_table_rows(settings, work))[len(rows) :]
     say = functools.partial(print, flush=True) if is_chief else lambda line: None
     if left:

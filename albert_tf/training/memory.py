@@ -142,6 +142,8 @@ def fit_to_memory(
     parts, why = settings.gradient_accumulation_steps, ""
     if not parts and run_file.is_file() and has_checkpoint(run_file.parent):
         parts = files.read_object(run_file).get("gradient_accumulation_steps") or 1
+        if not isinstance(parts, int) or parts < 1:
+            raise UserError(f"'{run_file}' is damaged: its gradient_accumulation_steps is {parts!r}; copy it again")
         for phase in phases:
             if phase.batch_size % (parts * devices.replicas):
                 raise UserError(

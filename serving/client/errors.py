@@ -49,6 +49,10 @@ HINTS = [
 ]  # fmt: skip
 
 
+class UnreadableAnswer(UserError):
+    """A server's answer that is not what its model promises."""
+
+
 class ServingError(UserError):
     """A failed call.
 

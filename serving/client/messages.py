@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
+from serving.client.errors import UnreadableAnswer
 from serving.wire.protos import (
     VERSION_STATES,
     GetModelMetadataResponse,
@@ -132,13 +133,13 @@ def count_rows(arrays: Arrays) -> int | None:
 
 
 def read_prediction(response: PredictResponse) -> Arrays:
-    """Returns the answer's arrays by output name; UserError if one is no tensor."""
+    """Returns the answer's arrays by output name; UnreadableAnswer if one is no tensor."""
     arrays = {}
     for name in sorted(response.outputs):
         try:
             arrays[name] = read_tensor(response.outputs[name])
         except (ValueError, OverflowError) as error:
-            raise UserError(f"the server's output '{name}' cannot be read: {error}") from error
+            raise UnreadableAnswer(f"the server's output '{name}' cannot be read: {error}") from error
     return arrays
 
 

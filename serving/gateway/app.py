@@ -14,6 +14,7 @@ from starlette.routing import Route as StarletteRoute
 
 from serving.access_log import AccessLog
 from serving.client import ServingError
+from serving.client.errors import UnreadableAnswer
 from serving.gateway import kserve, tracing
 from serving.gateway.bodies import read_object
 from serving.gateway.errors import RETRY_S, Refusal, bad_request, from_server
@@ -150,7 +151,7 @@ class _Endpoint:
         try:
             with self._gateway.room.share() as call.share:
                 return await self._answer(headers, scope, receive, call)
-        except ServingError as error:
+        except (ServingError, UnreadableAnswer) as error:
             raise from_server(error) from None
         except LongBody:
             limit = self._gateway.options.max_body_bytes

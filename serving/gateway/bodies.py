@@ -47,7 +47,13 @@ def read_values(values: Any, kind: type["Body"]) -> Any:
     """Reads a decoded body as `kind`; fields in `parameters` count as fields of the body."""
     if isinstance(values, dict):
         if isinstance(values.get("parameters"), dict):
-            values = values.pop("parameters") | values
+            parameters = values.pop("parameters")
+            for name in parameters.keys() & values.keys():
+                if parameters[name] != values[name]:
+                    raise bad_request(
+                        f"the field '{name[:50]}' has another value under 'parameters' than beside it; give it once"
+                    )
+            values = parameters | values
         if kind is AnyBody:
             return values
         for name in values.keys() - set(kind.__struct_fields__) - WITHOUT_EFFECT:

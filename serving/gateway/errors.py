@@ -3,6 +3,8 @@
 import grpc
 
 from serving.client import ServingError
+from serving.client.errors import UnreadableAnswer
+from tfrecords.base.errors import first_line
 
 RETRY_S = 1
 # The code while a model is being read.
@@ -30,8 +32,10 @@ def bad_request(message: str) -> Refusal:
     return Refusal(400, message)
 
 
-def from_server(error: ServingError) -> Refusal:
+def from_server(error: ServingError | UnreadableAnswer) -> Refusal:
     """Converts a server's error to a Refusal, without internal addresses."""
+    if isinstance(error, UnreadableAnswer):
+        return Refusal(502, f"the model server's answer cannot be used: {first_line(error)}"[:500], "server_error")
     if error.code in _TOO_BUSY:
         return Refusal(429, "the model server has too much to do", "overloaded", RETRY_S)
     if error.code in _GONE:

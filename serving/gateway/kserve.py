@@ -16,6 +16,7 @@ import numpy as np
 
 from serving.access_log import AccessLog
 from serving.client import ServingError, Signature
+from serving.client.errors import UnreadableAnswer
 from serving.client.tasks import DEFAULT
 from serving.gateway.bodies import converted, decoded
 from serving.gateway.errors import Refusal, bad_request, from_server, gone
@@ -290,7 +291,7 @@ class GrpcService(grpc.GenericRpcHandler):
                     if not method.startswith("Server"):
                         self._check(headers.get("authorization", ""))
                     answered = answer(**await handle(asked))
-                except ServingError as error:
+                except (ServingError, UnreadableAnswer) as error:
                     refusal = from_server(error)
                 except Refusal as error:
                     refusal = error

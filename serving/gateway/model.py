@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 
 from serving.client import AsyncClient, Connection, ServingError, Signature
+from serving.client.errors import UnreadableAnswer
 from serving.client.tasks import (
     BYTES_A_TOKEN,
     COUNTS,
@@ -267,8 +268,12 @@ class ServedModel:
     async def _ask(self, task: RowsTask, rows: list, outputs: tuple[str, ...], timeout_s: float | None = None) -> dict:
         options: Any = {"outputs": outputs, "signature": task.signature, "timeout_s": timeout_s}
         answer = await self._client.predict(task.columns(rows), **options)
+        if missing := sorted(set(outputs) - answer.keys()):
+            raise UnreadableAnswer(f"model '{self.name}' gave no output '{missing[0]}' of '{task.signature}'")
         if any(array.ndim == 0 or len(array) != len(rows) for array in answer.values()):
-            raise UserError(f"model '{self.name}' gave outputs without one row for each row of '{task.signature}'")
+            raise UnreadableAnswer(
+                f"model '{self.name}' gave outputs without one row for each row of '{task.signature}'"
+            )
         return answer
 
     async def predict(self, inputs: dict, outputs: tuple[str, ...], signature: str, timeout_s: float) -> dict:

@@ -19,7 +19,7 @@ STATUSES = {
     413: "The body, or a text that must not be cut, is too long.",
     415: "The body's Content-Encoding is not known; gzip and deflate are.",
     429: "Too much waits; Retry-After says how long to.",
-    502: "The model server failed, or gave NaN or infinity.",
+    502: "The model server failed, or gave NaN, infinity or an output that cannot be read.",
     503: "The gateway is not ready yet, or the model server does not answer; Retry-After says when to ask again.",
     504: "The time limit has passed.",
 }

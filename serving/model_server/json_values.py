@@ -62,11 +62,18 @@ def parse_object(body: bytes, deadline: float = math.inf) -> dict[str, Any]:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         # The body is invalid, or valid only by the rules above; the slower parsers decide, and describe the error.
         value, body = _exactly(body, deadline)
+    _check_time(deadline)
     if type(value) is not dict:
         raise invalid_argument(f"JSON Value: {shown(value)} Is not object")
     if (name := repeated_name(body, value)) is not None:
         raise invalid_argument(f"JSON Parse error: an object has the name '{name[:50]}' twice; give it once")
+    _check_time(deadline)
     return value
+
+
+def _check_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise StatusError(StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed while it was parsed")
 
 
 def _exactly(body: bytes, deadline: float) -> tuple[Any, bytes]:
@@ -106,10 +113,7 @@ def _iteratively_decoded(text: str, position: int, deadline: float) -> tuple[Any
     check = position
     while True:
         if position >= check:
-            if time.monotonic() > deadline:
-                raise StatusError(
-                    StatusCode.DEADLINE_EXCEEDED, "the time limit of the request passed while it was parsed"
-                )
+            _check_time(deadline)
             check = position + _SOON_PARSED
         opening = text[position : position + 1]
         if opening == "[" or opening == "{":

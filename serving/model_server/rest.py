@@ -279,6 +279,7 @@ class _Document:
         body, self._begin = self._begin, b""
         if self._rest is not None and len(body) >= LARGE_BODY_BYTES:
             body += self._inflated(self._limit + 1 - len(body))
+        _left(deadline)
         if len(body) > self._limit:
             raise BodyTooLarge(self._limit)
         return json_values.parse_object(body, deadline)

@@ -162,9 +162,11 @@ def _answer(parts: Path, pieces: list[Piece], described: dict[str, Any], run: Ru
 
 def _report(parts: Path, number: int) -> dict[str, int] | None:
     try:
-        return files.read_json(part_path(parts, number, ".json"))
+        found = files.read_json(part_path(parts, number, ".json"))
     except UserError:
         return None
+    is_whole = isinstance(found, dict) and {"rows", "bad"} <= found.keys()
+    return found if is_whole and all(isinstance(count, int) for count in found.values()) else None
 
 
 def _assemble(folder: Path, job: dict, names: dict[str, str], pieces: list[Piece], reports: list[dict], table) -> dict:

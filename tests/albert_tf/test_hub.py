@@ -29,6 +29,12 @@ WEIGHTS = {"weight": np.arange(200_000, dtype="float32")}
 NAMES = "me/model"
 
 
+def set_offline(monkeypatch, is_offline: bool) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", is_offline)
+    # Before version 1, a session keeps what it read when it began.
+    getattr(huggingface_hub.utils, "reset_sessions", lambda: None)()
+
+
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     base_hub._download.cache_clear()
@@ -37,7 +43,7 @@ def server(tmp_path, monkeypatch):
     with hub_server.running() as found:
         monkeypatch.setenv("HF_ENDPOINT", found.url)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        set_offline(monkeypatch, False)
         yield found
     base_hub._download.cache_clear()
 
@@ -138,14 +144,14 @@ def test_two_processes_may_write_the_same_cache(server):
 def test_without_network_the_cache_answers_where_it_is_whole(server, monkeypatch, caplog):
     publish(server, "model.safetensors")
     folder = find_model(NAMES)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    set_offline(monkeypatch, True)
     base_hub._download.cache_clear()
     assert find_model(NAMES) == folder
     assert f"from the cache, since the hub cannot be asked: commit {COMMIT}" in caplog.text
     assert "may lack" not in caplog.text
     base_hub._download.cache_clear()
     assert find_model(f"{NAMES}@{COMMIT}") == folder
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    set_offline(monkeypatch, False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     base_hub._download.cache_clear()
     assert find_model(NAMES) == folder
@@ -277,7 +283,7 @@ def test_without_network_or_with_it_forbidden_one_line_says_so(server, monkeypat
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UserError, match=r"'a/b' is no folder, is not in the cache .* cannot be reached .*refused"):
         find_model("a/b")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    set_offline(monkeypatch, True)
     with pytest.raises(UserError, match="HF_HUB_OFFLINE=1 forbids"):
         find_model("a/b")
 

@@ -332,8 +332,19 @@ def test_a_servable_of_another_model_is_not_exported_again(servable, capsys, ent
         assert (base / "5").is_dir()
 
 
-def test_a_damaged_manifest_is_one_line(tmp_path):
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("[1]", "it holds no JSON object"),
+        ('{"export": [1]}', "its 'export' is no JSON object"),
+        ('{"export": {"model": 3}}', "its export's 'model' is no string"),
+        ('{"config": "x"}', "its 'config' is no JSON object"),
+        ('{"created": 5}', "its 'created' is no string"),
+        ('{"versions": null}', "its 'versions' is no JSON object"),
+    ],
+)
+def test_a_damaged_manifest_is_one_line(tmp_path, text, said):
     (tmp_path / MANIFEST).parent.mkdir()
-    (tmp_path / MANIFEST).write_text("[1]")
-    with pytest.raises(UserError, match="is damaged: it holds no JSON object"):
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(UserError, match=f"is damaged: {said}; export the model again"):
         read_manifest(tmp_path)

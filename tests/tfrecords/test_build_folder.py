@@ -273,3 +273,22 @@ def test_what_was_cut_off_between_the_passes_is_made_again(one_worker, build_cor
         path.write_bytes(path.read_bytes()[: int(path.stat().st_size * size)])
     build_corpus(tmp_path)
     assert contents(tmp_path) == contents(one_worker)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "{}", '{"needed": 3, "stamp": "", "shards": [4, 1], "section_bytes": 1}'])
+@pytest.mark.parametrize("name", ["run.json", "assembly.json"])
+def test_damaged_files_of_an_unfinished_build_are_named(build_corpus, cut_off, tmp_path, name, text):
+    cut_off(tmp_path)
+    state = tmp_path / ".parts" / name
+    state.write_text(text)
+    with pytest.raises(UserError, match=r"is damaged: .* remove '.*parts' and give") as caught:
+        build_corpus(tmp_path)
+    assert str(state) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}"])
+def test_a_shard_whose_report_is_damaged_is_built_again(one_worker, build_corpus, cut_off, tmp_path, text):
+    cut_off(tmp_path)
+    (tmp_path / ".parts/shard-000001.json").write_text(text)
+    build_corpus(tmp_path)
+    assert contents(tmp_path) == contents(one_worker)

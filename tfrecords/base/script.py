@@ -133,9 +133,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def _explained(error: Exception) -> str | None:
     kind, text = type(error).__name__, str(error)
-    if kind == "DataLossError" and "corrupted record" in text:
+    if kind == "DataLossError" and any(words in text for words in ("corrupted record", "truncated record")):
         return (
-            "a record file is damaged (its size is right, its bytes are not); "
+            "a record file is damaged; "
             "python -m tfrecords.inspect_examples --input=ITS_FOLDER --sample=0 says which: copy or build it anew"
         )
     full = isinstance(error, OSError) and error.errno in _FULL

@@ -16,6 +16,7 @@ import pytest
 from scripts.server import free_port
 from serving.gateway.keys import Keys
 from serving.gateway.scheduler import Limits
+from serving.wire import protos
 from tests.serving.gateway.conftest import failure_of, timing_of, wait_until
 from tfrecords.base.errors import UserError
 
@@ -114,8 +115,12 @@ def test_a_long_list_of_ids_does_not_make_all_others_as_long(shared_gateway):
         (b"\xff", "what this route takes"),
         (b'{"inputs": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
         (b'{"inputs": "a:", "inputs": "b"}', "the body has the field 'inputs' twice in an object; give it once"),
+        (
+            b'{"inputs": "a", "normalize": true, "parameters": {"normalize": false}}',
+            "the field 'normalize' has another value under 'parameters' than beside it; give it once",
+        ),
     ],
-    ids=["bytes", "depth", "twice"],
+    ids=["bytes", "depth", "twice", "parameters"],
 )
 def test_wrong_bodies_are_400(shared_gateway, content, words):
     answer = shared_gateway("embedder").http.post("/embed", content=content)
@@ -209,6 +214,29 @@ def test_failures_of_the_server_become_statuses(fake_server, gateway_to):
         assert ("retry-after" in answer.headers) == (status in (429, 503))
         model.before = usual
         wait_until(lambda: ask(gateway, "a").status_code == 200)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda outputs: outputs["embedding"].tensor_shape.dim.add(size=-1), "output 'embedding' cannot be read"),
+        (lambda outputs: outputs.clear(), "gave no output"),
+    ],
+    ids=["shape", "missing"],
+)
+def test_an_answer_of_the_server_that_cannot_be_used_is_502(fake_server, gateway_to, monkeypatch, damage, words):
+    model, stand_in = fake_server("embedder")
+    gateway, usual = gateway_to(stand_in.target), type(model).__call__
+
+    def answer(self, request, context):
+        found = protos.PredictResponse.FromString(usual(self, request, context))
+        damage(found.outputs)
+        return found.SerializeToString()
+
+    monkeypatch.setattr(type(model), "__call__", answer)
+    got = ask(gateway, "a")
+    assert got.status_code == 502 and "the model server's answer cannot be used: " in got.text
+    assert words in got.text and stand_in.target not in got.text
 
 
 def test_the_server_behind_dies_and_comes_back(fake_server, gateway_to):

@@ -50,9 +50,10 @@ def test_reports_hold_counts_and_bad_rows_are_listed_from_parts(echo, many, stop
     assert [(one["line"], one["row"]) for one in bad] == [(n + 1, f'{{"txt": "{n}"}}') for n in range(0, 30, 5)]
 
 
-def test_a_report_that_lost_its_text_is_no_report(echo, many, stopped, tmp_path):
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": "5", "bad": 1}'])
+def test_a_report_that_lost_its_text_is_no_report(echo, many, stopped, tmp_path, text):
     parts = stopped()
-    (parts / "000001.json").write_text("")
+    (parts / "000001.json").write_text(text)
     job.score(str(many), tmp_path / "out", echo)
     assert [row.get("label") for row in read(tmp_path / "out" / "in.jsonl")][:3] == [None, "1", "2"]
 
