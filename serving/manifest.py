@@ -40,6 +40,6 @@ def read_manifest(version: Path) -> dict[str, Any]:
     for name, (kinds, said) in _TYPES.items():
         if name in manifest and not isinstance(manifest[name], kinds):
             raise UserError(f"'{path}' is damaged: its '{name}' is no {said}; export the model again")
-    if manifest and not isinstance(manifest.get("export", {}).get("model", ""), str):
+    if not isinstance((manifest.get("export") or {}).get("model", ""), str):
         raise UserError(f"'{path}' is damaged: its export's 'model' is no string; export the model again")
     return {"export": {}, "weights_sha256": None} | manifest
