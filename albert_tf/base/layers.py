@@ -258,7 +258,7 @@ class SeedInFiles:
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class ResumableDropout(SeedInFiles, keras.layers.Dropout):
-    """A Dropout whose random sequence continues after loading."""
+    """A Dropout whose random sequence continues when its model is loaded."""
 
 
 def plain(error: UserError) -> UserError:

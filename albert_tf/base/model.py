@@ -85,7 +85,10 @@ class BaseModel(keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Exports as keras.Model does, also before any call; by default, the signature has the features of `input`."""
+        """Exports as keras.Model does, and also works before the first call.
+
+        The default signature takes the features of the property `input`.
+        """
         features = {
             name: keras.InputSpec(dtype=tensor.dtype, shape=tensor.shape, name=name)
             for name, tensor in self.input.items()

@@ -27,7 +27,7 @@ _FILLER = "the of and to in a is that for it as was with be by on not he his but
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests to send in turn, as bytes (JSON if `url` is set) and as arrays.
+    """Requests to send in turn, each as arrays and in serialized form: JSON if `url` is set, otherwise protobuf.
 
     `length`: tokens per row or words per text, None for mixed lengths. `batch`: rows per request.
     """

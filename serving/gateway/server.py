@@ -20,7 +20,9 @@ def _check_free(grpc_address: str) -> None:
 
 
 class GatewayServer:
-    """Opens its port at once (0: a free one), or raises UserError; answers after `run` or `start`.
+    """A gateway that opens its port at once (0: a free port) and answers after `run` or `start`.
+
+    Raises UserError if the port cannot be opened.
 
     At the end it waits up to `drain_s` seconds for running requests.
     """

@@ -129,9 +129,8 @@ def _width(mask: Tensor) -> Tensor:
     return tf.maximum(tf.reduce_max(tf.where(mask, tf.range(tf.shape(mask)[1]) + 1, 1)), 1)
 
 
+# One row of vectors [units, tokens], with the methods of `Rows` that compiled steps call.
 class _TurnedRow:
-    """One row of vectors [units, tokens], with the methods of `Rows` that compiled steps call."""
-
     def __init__(self, mask: Tensor, config: AlbertConfig, attention: Attention):
         self.config, self.attention, self.length = config, attention, tf.shape(mask)[1]
         self.bias, self.features = tf.where(mask, 0.0, MASKED_SCORE)[:, tf.newaxis, tf.newaxis], dict[str, Tensor]()

@@ -88,7 +88,7 @@ class ExportedExtension(tf.Module):
 def exported_extensions(
     encoder: AlbertEncoder, settings: KernelSettings, is_plain: bool = False
 ) -> list[ExportedExtension]:
-    """Returns the export versions of an encoder's extensions; if `is_plain`, all are plain ExportedExtensions."""
+    """Returns an object for each extension of an encoder: of its class for exports, or if `is_plain` of the base."""
     found = []
     for extension in encoder.config.extensions:
         cls, name = ExportedExtension, f"serving.inference.extensions.{extension.name}"

@@ -61,8 +61,8 @@ class FlatBatch:
         return tf.reshape(flat, [self.size, self.length, *width])
 
 
+# Marks tokens to compute even if masked: each row's first; with `last_token`, that of empty rows only.
 def _first_tokens(mask: Tensor, last_token: bool) -> Tensor:
-    """Marks tokens to compute even if masked: each row's first; with `last_token`, that of empty rows only."""
     is_first = tf.range(tf.shape(mask)[1]) == 0
     return is_first & ~tf.reduce_any(mask, axis=1, keepdims=True) if last_token else is_first
 

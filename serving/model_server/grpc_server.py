@@ -36,12 +36,9 @@ class _Health(health.HealthServicer):
         return super().Watch(request if known else _UNKNOWN_SERVICE, _Deferring(context), send_response_callback)
 
 
+# Runs a context's callbacks on separate threads. On gRPC's callback thread, the end of a watch would deadlock: it takes
+# a lock that a send holds.
 class _Deferring:
-    """Runs a context's callbacks on separate threads.
-
-    On gRPC's callback thread, the end of a watch would deadlock: it takes a lock that a send holds.
-    """
-
     def __init__(self, context: grpc.ServicerContext):
         self._context = context
 

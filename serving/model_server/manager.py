@@ -239,11 +239,9 @@ class Manager:
             self._update(version.name)
 
 
+# Returns the versions to unload, like TF Serving's AvailabilityPreservingPolicy. The highest stays while no version to
+# serve is available.
 def _unloadable(versions: Iterable[Version]) -> list[Version]:
-    """Returns the versions to unload, like TF Serving's AvailabilityPreservingPolicy.
-
-    The highest stays while no version to serve is available.
-    """
     versions = list(versions)
     unwanted = sorted((v for v in versions if v.state == AVAILABLE and not v.aspired), key=lambda v: v.number)
     if any(v.aspired and v.state == AVAILABLE for v in versions) or not any(v.aspired for v in versions):

@@ -60,9 +60,8 @@ def predict(
     return name, {alias: answers[alias] for alias in aliases}
 
 
+# Returns the names of the token counts to record; none if another request for these texts records them.
 def _counted(servable: Servable, name: str, aliases: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the token counts to record; none if another request for these texts records them."""
-
     def counts(key: str) -> tuple[str, ...]:
         outputs = servable.signatures[key].outputs if key in servable.signatures else {}
         return counts_in([alias for alias, info in outputs.items() if info.dtype == types_pb2.DT_INT32])

@@ -254,12 +254,8 @@ def _model_spec(match: re.Match) -> model_pb2.ModelSpec:
     return spec
 
 
+# The JSON of a request's body. At first only the beginning of a compressed body is inflated.
 class _Document:
-    """The JSON of a request's body.
-
-    At first only the beginning of a compressed body is inflated.
-    """
-
     def __init__(self, headers: dict[str, str], body: bytes, limit: int):
         self._begin, self._limit = body, limit
         self._rest: Inflating | None = None

@@ -31,8 +31,8 @@ def repeated_name(text: bytes, value: Any) -> str | None:
     return found[0] if found else ""
 
 
+# Counts the names of all objects; skips lists whose first `most` values are neither lists nor objects.
 def _count_names(value: Any, most: int | None) -> int:
-    """Counts the names of all objects; skips lists whose first `most` values are neither lists nor objects."""
     names, level = 0, [[value]]
     while level:
         inner: list[Any] = []

@@ -53,7 +53,7 @@ def type_name(number: int) -> str:
 
 
 def numpy_type(number: int) -> np.dtype:
-    """Returns the numpy type for a DataType; object for strings, UserError if there is none."""
+    """Returns the numpy type for a DataType, object for strings; UserError if numpy has none."""
     number = base_type(number)
     if number == DT_STRING:
         return np.dtype(object)
@@ -111,8 +111,8 @@ def checked_shape(tensor: TensorProto) -> tuple[int, ...]:
     return shape
 
 
+# Values in the *_val field, which holds half floats as integers, complex numbers as pairs.
 def _listed_values(tensor: TensorProto, dtype: np.dtype) -> np.ndarray:
-    """Values in the *_val field, which holds half floats as integers, complex numbers as pairs."""
     field = _VALUE_FIELDS[tensor.dtype]
     values = getattr(tensor, field)
     if field == "half_val":

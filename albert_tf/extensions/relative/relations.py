@@ -69,9 +69,9 @@ class Relations:
     Args:
         features: input_ids, input_mask and segment_ids as for every encoder, and optionally
             perm_mask [batch, length, length], 1 where token i must not attend to j;
-            the targets' positions, as query_positions, int32 [batch, queries], or as one-hot target_mapping [batch,
-            queries, length], where a row of zeros means no target;
-            memory [steps, batch, n, hidden_size], each step's input in the previous rows; its segment is 0;
+            query_positions, int32 [batch, queries], the positions of targets; or target_mapping [batch, queries,
+            length], the same in one-hot form, a row of zeros for no target;
+            memory [steps, batch, n, hidden_size], inputs of each step in the preceding text; memory has segment 0;
             is_reversed [batch], 1 for rows of reversed text: their distances are negated.
 
     Attributes:
