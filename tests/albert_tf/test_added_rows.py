@@ -9,8 +9,8 @@ from albert_tf import loading
 from albert_tf.checkpoints import save_huggingface
 from albert_tf.checkpoints.formats import save_tokenizer
 from albert_tf.models.classifiers import AlbertClassifier
+from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import small
-from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import tokenizer_in
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "##s"]
@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "can_occur"),
+    "name, values, can_occur",
     [
         ("added_tokens.json", {"[E1]": 8}, True),
         ("tokenizer_config.json", {"do_lower_case": True, "additional_special_tokens": ["[E1]"]}, True),
@@ -39,7 +39,7 @@ def test_only_a_text_with_such_a_token_is_refused(folder, caplog, name, values, 
     assert ("adds '[E1]', for which the model's table has no row" in caplog.text) == can_occur
     assert len(loaded.predict(["a film", "<s> films"])) == 2
     if can_occur:
-        with pytest.raises(UserError, match=r"a text holds '\[E1\]', an added token, .*8 rows"):
+        with refused(r"a text holds '\[E1\]', an added token, .*8 rows"):
             loaded.predict(["a [E1] film"])
         graph = loaded.tokenizer.in_graph()
         assert graph(["a film"]).to_list() == [loaded.tokenizer.encode("a film")]
@@ -50,12 +50,12 @@ def test_only_a_text_with_such_a_token_is_refused(folder, caplog, name, values, 
 
 def test_more_lines_than_rows_do_not_belong_to_the_model(folder):
     (folder / "vocab.txt").write_text("\n".join([*PIECES, "dog"]))
-    with pytest.raises(UserError, match="has 9 pieces, the model only 8"):
+    with refused("has 9 pieces, the model only 8"):
         loading.load(folder)
 
 
 @pytest.mark.parametrize(
-    ("files", "texts"),
+    "files, texts",
     [
         ({"added_tokens.json": {"[E1]": 8, "New York": 9}}, ["A [E1]b film new york", "New York"]),
         ({"tokenizer_config.json": {"do_lower_case": True, "tokenize_chinese_chars": False}}, ["中国 a film"]),

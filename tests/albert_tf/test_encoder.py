@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import (
     AlbertClassifier,
@@ -27,7 +28,7 @@ from tests.albert_tf.depth_cases import (
     small,
     weights_like,
 )
-from tfrecords.base.errors import UserError
+from tests.albert_tf.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(3)
@@ -40,13 +41,13 @@ def test_hidden_states_and_attentions_on_request():
     assert len(outputs["hidden_states"]) == 7 and len(outputs["attentions"]) == 6
     for probabilities in outputs["attentions"]:
         assert probabilities.shape == (3, 2, LENGTH, LENGTH)
-        np.testing.assert_allclose(np.sum(probabilities, axis=-1), 1, atol=1e-5)
+        assert_allclose(np.sum(probabilities, axis=-1), 1, atol=1e-5)
         assert np.max(np.asarray(probabilities)[2, :, :, 5:]) == 0
-    np.testing.assert_array_equal(outputs["hidden_states"][-1], outputs["sequence_output"])
+    assert_array_equal(outputs["hidden_states"][-1], outputs["sequence_output"])
     loop = alike(config, walk="loop")
     assert "hidden_states" not in loop(FEATURES)
     asked = loop(FEATURES, output_hidden_states=True, output_attentions=True)
-    np.testing.assert_allclose(asked["attentions"][-1], outputs["attentions"][-1], atol=1e-6)
+    assert_allclose(asked["attentions"][-1], outputs["attentions"][-1], atol=1e-6)
     assert "hidden_states" not in alike(config)(FEATURES, output_hidden_states=False)
 
 
@@ -55,15 +56,15 @@ def test_defaults_are_one_sequence_without_padding():
     full = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
     encoder = alike(small())
     for features in ({"input_ids": ids}, ids):
-        np.testing.assert_allclose(encoder(features)["pooled_output"], encoder(full)["pooled_output"], atol=1e-6)
+        assert_allclose(encoder(features)["pooled_output"], encoder(full)["pooled_output"], atol=1e-6)
 
 
 @pytest.mark.parametrize("walk", ["unrolled", "loop"])
 def test_padding_changes_nothing(walk):
     encoder = alike(small(), walk=walk)
     whole, row = encoder(FEATURES), encoder({name: FEATURES[name][2:, :5] for name in TOKENS})
-    np.testing.assert_allclose(whole["sequence_output"][2:, :5], row["sequence_output"], atol=1e-5)
-    np.testing.assert_allclose(whole["pooled_output"][2:], row["pooled_output"], atol=1e-5)
+    assert_allclose(whole["sequence_output"][2:, :5], row["sequence_output"], atol=1e-5)
+    assert_allclose(whole["pooled_output"][2:], row["pooled_output"], atol=1e-5)
 
 
 OFFSET = {"position_offset": 2, "max_position_embeddings": 12, "type_vocab_size": 1}
@@ -71,7 +72,7 @@ OPEN = {"step_signal": "learned", "hyper_connections": 4, "depth_lora_rank": 2}
 
 
 @pytest.mark.parametrize(
-    ("changes", "walk", "padding", "counts"),
+    "changes, walk, padding, counts",
     [
         ({"max_position_embeddings": 12}, "unrolled", 0, False),
         ({"max_position_embeddings": 12}, "loop", 3, False),
@@ -106,11 +107,11 @@ def test_a_packed_row_gives_each_sequence_its_own_numbers(changes, walk, padding
         inside = {name: outputs[name][:, start : start + ids.shape[1]] for name in ("sequence_output", "steps")
                   if name in outputs} | {"pooled_output": outputs["pooled_output"][:, i]}  # fmt: skip
         for name, found in inside.items():
-            np.testing.assert_allclose(found, alone[name], atol=1e-5, err_msg=name)
+            assert_allclose(found, alone[name], atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize(
-    ("name", "policy", "walk"),
+    "name, policy, walk",
     [
         ("shared", "float16", "loop"),
         ("shared", "mixed_float16", "unrolled"),
@@ -161,7 +162,7 @@ def test_a_file_holds_a_model_and_where_its_randomness_stands(kind, tmp_path):
     for training in (False, True):
         found, expected = (keras.tree.flatten(one(features, training=training)) for one in (loaded, model))
         for one, other in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+            assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "float16"])
@@ -178,10 +179,10 @@ def test_dropout_follows_the_seed_and_moves_on():
     config = small(hidden_dropout_prob=0.5)
     one, two = alike(config, seed=1), alike(config, seed=1)
     first = np.asarray(one(FEATURES, training=True)["sequence_output"])
-    np.testing.assert_array_equal(two(FEATURES, training=True)["sequence_output"], first)
+    assert_array_equal(two(FEATURES, training=True)["sequence_output"], first)
     assert np.abs(np.asarray(one(FEATURES, training=True)["sequence_output"]) - first).max() > 0.1
     assert np.abs(np.asarray(alike(config, seed=2)(FEATURES, training=True)["sequence_output"]) - first).max() > 0.1
-    np.testing.assert_array_equal(one(FEATURES)["sequence_output"], two(FEATURES)["sequence_output"])
+    assert_array_equal(one(FEATURES)["sequence_output"], two(FEATURES)["sequence_output"])
 
 
 def test_dropout_rates_and_independence_of_sites():
@@ -192,10 +193,10 @@ def test_dropout_rates_and_independence_of_sites():
     for mask in masks:
         # 40,000 draws: five standard deviations of the kept share are 0.0115.
         assert abs((mask > 0).mean() - 0.7) < 0.0115
-        np.testing.assert_allclose(mask[mask > 0], 1 / 0.7, rtol=1e-6)
+        assert_allclose(mask[mask > 0], 1 / 0.7, rtol=1e-6)
     for one, two in [(0, 1), (1, 2), (0, 2)]:
         assert abs(((masks[one] > 0) & (masks[two] > 0)).mean() - 0.49) < 0.0125
-    np.testing.assert_array_equal(dropout(masks[0], 0.3, None), masks[0])
+    assert_array_equal(dropout(masks[0], 0.3, None), masks[0])
 
 
 @pytest.mark.parametrize("walk", ["unrolled", "loop", "recompute"])
@@ -215,7 +216,7 @@ def test_every_place_of_every_step_draws_a_mask_of_its_own(walk, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("changes", "halves", "repeats"),
+    "changes, halves, repeats",
     [
         ({}, "00 00 00 00", "4"),
         ({"sharing": "attention"}, "00 01 02 03", "1 1 1 1"),
@@ -251,12 +252,12 @@ def test_positions_begin_behind_the_offset():
         # One type of segment: where the second text begins is for others to read.
         {"segment_ids": (ids > 4).astype(int)},
     ):
-        np.testing.assert_allclose(encoder({"input_ids": ids} | more)["sequence_output"], expected, atol=1e-6)
-    with pytest.raises(UserError, match="a sequence of 11 tokens is over max_position_embeddings 12 - 2"):
+        assert_allclose(encoder({"input_ids": ids} | more)["sequence_output"], expected, atol=1e-6)
+    with refused("a sequence of 11 tokens is over max_position_embeddings 12 - 2"):
         encoder(np.zeros((1, 11), int))
     # And padding before or behind changes no token.
     for before in range(3):
         padded = np.pad(ids[:, 2:6], [(0, 0), (before, 2 - before)], constant_values=1)
         outputs = encoder({"input_ids": padded, "input_mask": (padded != 1).astype(int)})["sequence_output"]
         alone = encoder(ids[:, 2:6])["sequence_output"]
-        np.testing.assert_allclose(outputs[:, before : before + 4], alone, atol=1e-5)
+        assert_allclose(outputs[:, before : before + 4], alone, atol=1e-5)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertPretrainer, AlbertSentenceEmbedder, loading
 from albert_tf.base.precision import warn_of_bfloat16
@@ -55,7 +56,7 @@ def embedder(place):
 
 def test_one_string_is_a_list_of_one(classifier, embedder):
     assert classifier.predict("a b") == classifier.predict(["a b"])[0]
-    np.testing.assert_array_equal(embedder.encode("a b"), embedder.encode(["a b"])[0])
+    assert_array_equal(embedder.encode("a b"), embedder.encode(["a b"])[0])
 
 
 @pytest.mark.parametrize(
@@ -71,15 +72,15 @@ def test_one_string_is_a_list_of_one(classifier, embedder):
     ids=lambda column: type(column).__name__,
 )
 def test_a_column_is_a_list(embedder, column):
-    np.testing.assert_array_equal(embedder.encode(column), embedder.encode(TEXTS))
+    assert_array_equal(embedder.encode(column), embedder.encode(TEXTS))
 
 
 def test_vectors_are_the_models_own_or_of_length_one(embedder):
     rows = embedder.preprocessor()(TEXTS)
     own = np.asarray(embedder.model(rows))
-    np.testing.assert_allclose(embedder.encode(TEXTS, normalize=False), own, atol=1e-6)
+    assert_allclose(embedder.encode(TEXTS, normalize=False), own, atol=1e-6)
     unit = embedder.encode(TEXTS, batch_size=1)
-    np.testing.assert_allclose(unit, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
+    assert_allclose(unit, own / np.linalg.norm(own, axis=1, keepdims=True), atol=1e-6)
     assert embedder.encode([]).shape == (0, 16)
 
 
@@ -87,20 +88,20 @@ def test_an_encoder_and_a_pretrainer_give_the_mean_of_their_tokens(embedder):
     core = embedder.model.encoder
     for model in (core, AlbertPretrainer(core)):
         loaded = Loaded(model, embedder.tokenizer, {})
-        np.testing.assert_allclose(loaded.encode(TEXTS), embedder.encode(TEXTS), atol=1e-6)
+        assert_allclose(loaded.encode(TEXTS), embedder.encode(TEXTS), atol=1e-6)
 
 
 def test_a_prompt_goes_before_each_text(embedder):
     task = {"prompts": {"query": "b ", "passage": "a "}, "default_prompt_name": "passage"}
     asked = Loaded(embedder.model, embedder.tokenizer, task)
-    np.testing.assert_array_equal(asked.encode(["a"], prompt_name="query"), embedder.encode(["b a"]))
-    np.testing.assert_array_equal(asked.encode(["a"]), embedder.encode(["a a"]))
+    assert_array_equal(asked.encode(["a"], prompt_name="query"), embedder.encode(["b a"]))
+    assert_array_equal(asked.encode(["a"]), embedder.encode(["a a"]))
 
 
 def test_similarity_is_of_texts_or_vectors_and_as_the_folder_says(embedder):
     vectors = embedder.encode(TEXTS)
     expected = vectors @ vectors[:2].T
-    np.testing.assert_allclose(embedder.similarity(TEXTS, vectors[:2]), expected, atol=1e-6)
+    assert_allclose(embedder.similarity(TEXTS, vectors[:2]), expected, atol=1e-6)
     assert embedder.similarity("a b", "b") == pytest.approx(float(expected[0, 1]), abs=1e-6)
     raw = embedder.encode(TEXTS, normalize=False)
     sides = raw[:, None] - raw[None]
@@ -110,7 +111,7 @@ def test_similarity_is_of_texts_or_vectors_and_as_the_folder_says(embedder):
         "manhattan": -np.abs(sides).sum(-1),
     }.items():
         other = Loaded(embedder.model, embedder.tokenizer, {"similarity_fn_name": name})
-        np.testing.assert_allclose(other.similarity(TEXTS, TEXTS), scores, atol=1e-5)
+        assert_allclose(other.similarity(TEXTS, TEXTS), scores, atol=1e-5)
 
 
 def test_show_progress_counts_on_stderr(embedder, capfd):
@@ -201,7 +202,7 @@ def test_export_is_one_call_and_equal_to_the_command(place, classifier, tmp_path
     assert version == tmp_path / "served" / "3"
     served = tf.saved_model.load(str(version)).signatures["serving_default"](text=tf.constant(TEXTS))
     expected = [list(answer["probabilities"].values()) for answer in classifier.predict(TEXTS)]
-    np.testing.assert_allclose(served["probabilities"], expected, atol=1e-5)
+    assert_allclose(served["probabilities"], expected, atol=1e-5)
     manifest = json.loads((version / "assets.extra" / "manifest.json").read_text())
     assert manifest["inputs"] == "text" and manifest["export"]["model"] == str(place / "classifier")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from safetensors.numpy import save_file
 
 from albert_tf import hub, loading
@@ -18,10 +19,10 @@ from albert_tf.conversion import convert
 from albert_tf.hub import check_model, find_model
 from tests.albert_tf import hub_server
 from tests.albert_tf.hub_server import COMMIT
+from tests.albert_tf.refusals import refused
 from tests.albert_tf.test_loading import PIECES, encoder, write_modules, written
 from tests.conftest import ROOT
 from tfrecords.base import hub as base_hub
-from tfrecords.base.errors import UserError
 from tfrecords.tokenizers.loading import load_tokenizer, read_tokenizer
 
 VOCABULARY = "".join(f"{piece}\n" for piece in PIECES)
@@ -63,7 +64,7 @@ def downloaded(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    "files, expected",
     [
         ("model.safetensors pytorch_model.bin tf_model.h5 onnx/model.onnx .gitattributes", "model.safetensors"),
         ("model.safetensors.index.json model-1.safetensors model-2.safetensors model-3.safetensors",
@@ -98,7 +99,7 @@ def test_a_model_by_name_is_the_model_of_the_folder(server):
     loaded, expected = loading.load(NAMES), loading.load(folder)
     assert (loaded.model.pooling, loaded.task) == ("cls", expected.task) and loaded.task["max_seq_length"] == 12
     assert loaded.source == NAMES
-    np.testing.assert_array_equal(loaded.encode(["a b", "b"]), expected.encode(["a b", "b"]))
+    assert_array_equal(loaded.encode(["a b", "b"]), expected.encode(["a b", "b"]))
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -107,7 +108,7 @@ def test_a_name_is_converted(server):
     server.folders[NAMES] = written(folder, 8, VOCABULARY).resolve()
     convert(NAMES, "out/model.keras", "keras")
     found, expected = loading.load("out"), loading.load(folder)
-    np.testing.assert_array_equal(found.encode(["a b"]), expected.encode(["a b"]))
+    assert_array_equal(found.encode(["a b"]), expected.encode(["a b"]))
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_was(server, monkeypatch):
@@ -156,7 +157,7 @@ def test_without_network_the_cache_answers_where_it_is_whole(server, monkeypatch
     # A part alone is no model.
     (folder / "model.safetensors").unlink()
     base_hub._download.cache_clear()
-    with pytest.raises(UserError, match=r"not in the cache .* and http://127.0.0.1:9 cannot be reached"):
+    with refused(r"not in the cache .* and http://127.0.0.1:9 cannot be reached"):
         find_model(NAMES)
 
 
@@ -196,7 +197,7 @@ CASES = {
 def test_what_cannot_be_had_is_said_in_one_line(server, case):
     prepare, name, options, message = CASES[case]
     prepare(server)
-    with pytest.raises(UserError, match=message) as caught:
+    with refused(message) as caught:
         find_model(name, **options)
     assert "\n" not in str(caught.value)
     # Nothing large was fetched for it.
@@ -205,7 +206,7 @@ def test_what_cannot_be_had_is_said_in_one_line(server, case):
 
 def test_a_pickle_comes_when_it_is_asked_for(server):
     prepare_redirected_pickle(server)
-    with pytest.raises(UserError, match="add --allow_pickle"):
+    with refused("add --allow_pickle"):
         check_model(NAMES)
     check_model(NAMES, allow_pickle=True)
     # What reads the model later in the same process need not be told again.
@@ -234,7 +235,7 @@ def test_a_folders_pickle_is_read_when_it_is_asked_for(tmp_path, files):
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text('[{"path": ""}, {"path": "1_Dense"}]' if file == "modules.json" else "{}")
-    with pytest.raises(UserError, match=r"a pickle alone \('(1_Dense/)?pytorch_model\.bin.*add --allow_pickle"):
+    with refused(r"a pickle alone \('(1_Dense/)?pytorch_model\.bin.*add --allow_pickle"):
         check_model(tmp_path)
     check_model(tmp_path, allow_pickle=True)
     # Who names the file itself asks for it.
@@ -255,30 +256,30 @@ def test_a_tokenizer_and_a_configuration_come_by_name_without_weights(server, mo
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert read_tokenizer(NAMES).sha256 == expected.sha256 and read_config(NAMES).vocab_size == 8
     # A part of a model is none.
-    with pytest.raises(UserError, match="cannot be reached"):
+    with refused("cannot be reached"):
         find_model(NAMES)
     for content in ('{"a": 1}', '[{"idx": 0}]'):
         (folder / "modules.json").write_text(content)
-        with pytest.raises(UserError, match="is no list of sentence-transformers' modules"):
+        with refused("is no list of sentence-transformers' modules"):
             read_tokenizer(folder)
 
 
 def test_what_has_no_tokenizer_or_configuration_is_one_line(server):
     folder = publish(server, "model.safetensors")
     (folder / "vocab.txt").unlink()
-    with pytest.raises(UserError, match=r"'me/model' has no tokenizer that is read here; it has config.json"):
+    with refused(r"'me/model' has no tokenizer that is read here; it has config.json"):
         read_tokenizer(NAMES)
     (folder / "config.json").unlink()
-    with pytest.raises(UserError, match=r"'me/model' has no configuration that is read here; it has model.saf"):
+    with refused(r"'me/model' has no configuration that is read here; it has model.saf"):
         read_config(NAMES)
 
 
 def test_without_network_or_with_it_forbidden_one_line_says_so(server, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match=r"'a/b' is no folder, is not in the cache .* cannot be reached .*refused"):
+    with refused(r"'a/b' is no folder, is not in the cache .* cannot be reached .*refused"):
         find_model("a/b")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match="HF_HUB_OFFLINE=1 forbids"):
+    with refused("HF_HUB_OFFLINE=1 forbids"):
         find_model("a/b")
 
 
@@ -286,4 +287,4 @@ def test_the_saved_folder_of_a_loaded_model_loads_by_name_too(server):
     loaded = loading.Loaded(encoder(), None, {})
     loaded.save(Path("published") / NAMES)
     server.folders[NAMES] = (Path("published") / NAMES).resolve()
-    np.testing.assert_array_equal(loading.load(NAMES).model.get_weights()[0], loaded.model.get_weights()[0])
+    assert_array_equal(loading.load(NAMES).model.get_weights()[0], loaded.model.get_weights()[0])

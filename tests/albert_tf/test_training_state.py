@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from albert_tf import AlbertClassifier, AlbertEncoder, AlbertSentenceEmbedder
 from albert_tf.checkpoints.formats import load_keras
@@ -66,7 +67,7 @@ def by_file(model, member, path):
 
 def assert_equal(one, other):
     for ours, theirs in zip(one.variables, other.variables, strict=True):
-        np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
+        assert_array_equal(ours, theirs, err_msg=ours.path)
     assert [variable.trainable for variable in one.variables] == [variable.trainable for variable in other.variables]
 
 
@@ -75,7 +76,7 @@ QUICK = {("shared block", by_weights), ("relative", by_file)}
 
 
 @pytest.mark.parametrize(
-    ("member", "saved"),
+    "member, saved",
     [
         pytest.param(member, saved, marks=[pytest.mark.slow] * ((member, saved) not in QUICK))
         for member in ADAPTED
@@ -138,17 +139,17 @@ def test_adapters_and_files_without_them(tmp_path):
     train(model, data, epochs=2)
     model.save(tmp_path / "a.keras")
     used = load_keras(tmp_path / "a.keras")
-    np.testing.assert_allclose(used(X), model(X), atol=1e-6)
+    assert_allclose(used(X), model(X), atol=1e-6)
     named_variables(used)  # As exports read them: the adapters are merged.
     model.save_weights(tmp_path / "adapted.weights.h5")
     plain.load_weights(tmp_path / "adapted.weights.h5")
-    np.testing.assert_allclose(plain(X), model(X), atol=1e-6)
+    assert_allclose(plain(X), model(X), atol=1e-6)
     assert not plain.encoder.halves_of("attention")[0].query.lora_enabled
     # What was written without adapters is what adapters are added to; they begin anew, and train.
     train(model, data)
     plain.save_weights(tmp_path / "plain.weights.h5")
     model.load_weights(tmp_path / "plain.weights.h5")
-    np.testing.assert_array_equal(model(X), plain(X))
+    assert_array_equal(model(X), plain(X))
     before = np.array(model.encoder.halves_of("attention")[0].query.kernel)
     train(model, data, epochs=2)
     assert np.abs(np.array(model.encoder.halves_of("attention")[0].query.kernel) - before).max() > 1e-6
@@ -223,9 +224,9 @@ def test_a_frozen_encoder_goes_on_from_a_file_as_if_never_interrupted(kind, tmp_
     assert_equal(again, straight)
     for ours, theirs in zip(again.optimizer.variables, straight.optimizer.variables, strict=True):
         if len(theirs.shape):
-            np.testing.assert_array_equal(ours, theirs)
+            assert_array_equal(ours, theirs)
     for before, now in zip(frozen, again.encoder.weights, strict=True):
-        np.testing.assert_array_equal(now, before)
+        assert_array_equal(now, before)
 
 
 @pytest.mark.parametrize("has_adapters", [False, True])
