@@ -1,4 +1,4 @@
-"""What is refused: errors of ours in one line; tables of flags as a user gives them, " => ", and a pattern of the error."""
+"""What is refused: errors of ours, and tables of flags as a user gives them, " => ", and a pattern of the error."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,7 @@ from tfrecords.base.settings import define_flags
 def refused(match: str):
     """Asserts that the block ends with an error of ours: one line, in which the pattern is found."""
     with pytest.raises(UserError, match=match) as caught:
-        yield
+        yield caught
     assert "\n" not in str(caught.value)
 
 
