@@ -94,23 +94,24 @@ def test_published_files_are_read_as_they_are(values, expected):
     assert AlbertConfig.from_dict(config.to_dict()) == config
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        (BERT | {"model_type": "electra"}, "model_type"),
-        (BERT | {"model_type": "bert", "position_embedding_type": "relative_key"}, "position_embedding_type"),
-        (BERT | {"model_type": "bert", "is_decoder": True}, "is_decoder"),
-        (BRIGHTMART | {"ln_type": "preln"}, "ln_type 'preln'"),
-        (BERT | BASE_CLASS | {"num_hiden_layers": 3}, "'num_hiden_layers'; did you mean 'num_hidden_layers'"),
-        (XLNET | {"model_type": "xlnet", "vocab_size": 30, "bi_data": True}, "bi_data True is another architecture"),
-        (XLNET | {"model_type": "xlnet", "vocab_size": 30, "same_length": True}, "same_length True is another"),
-        (XLNET | {"model_type": "xlnet", "vocab_size": 30, "d_head": 8}, "d_head 8 is another architecture"),
-        (XLNET | {"model_type": "xlnet", "clamp_length": 3}, "key 'clamp_length'; did you mean 'clamp_len'"),
-    ],
-)
-def test_other_architectures_and_unknown_keys_are_refused(values, message):
+OTHER_KEYS = table("""
+    bert  | {"model_type": "electra"}             | model_type
+    bert  | {"model_type": "bert", "position_embedding_type": "relative_key"} | position_embedding_type
+    bert  | {"model_type": "bert", "is_decoder": true} | is_decoder
+    bert  | {"transformers_version": "4.40.0", "num_hiden_layers": 3} | did you mean 'num_hidden_layers'
+    brightmart | {"ln_type": "preln"}             | ln_type 'preln'
+    xlnet | {"bi_data": true}                     | bi_data True is another architecture
+    xlnet | {"same_length": true}                 | same_length True is another
+    xlnet | {"d_head": 8}                         | d_head 8 is another architecture
+    xlnet | {"clamp_length": 3}                   | key 'clamp_length'; did you mean 'clamp_len'
+""")
+FILES = {"bert": BERT, "brightmart": BRIGHTMART, "xlnet": XLNET | {"model_type": "xlnet", "vocab_size": 30}}
+
+
+@pytest.mark.parametrize("file, changes, message", OTHER_KEYS)
+def test_other_architectures_and_unknown_keys_are_refused(file, changes, message):
     with refused(message):
-        AlbertConfig.from_dict(values)
+        AlbertConfig.from_dict(FILES[file] | json.loads(changes))
 
 
 @pytest.mark.parametrize("name", [*NAMED, *OTHER_NAMES])

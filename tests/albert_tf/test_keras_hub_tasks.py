@@ -19,24 +19,7 @@ pytestmark = pytest.mark.usefixtures("eagerly")
 hub = pytest.importorskip("keras_hub").models
 
 SIZES = dict(num_layers=2, num_heads=2, hidden_dim=16, intermediate_dim=24, max_sequence_length=16)
-WORDS = [
-    *VOCABULARY.split(),
-    "caf",
-    "##é",
-    "##e",
-    "café",
-    "the",
-    "The",
-    "(",
-    ")",
-    "!",
-    ".",
-    ",",
-    "日",
-    "本",
-    "x",
-    "##x",
-]
+WORDS = f"{VOCABULARY} caf ##é ##e café the The ( ) ! . , 日 本 x ##x".split()
 TEXTS = ["a b", "The café (the b)!", "日本 a", "b " * 20, ""]
 
 

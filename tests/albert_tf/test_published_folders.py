@@ -275,7 +275,7 @@ def test_what_would_be_another_answer_is_refused_by_name(tmp_path, files, messag
 
 
 # Modules behind the transformer, other files, and the error.
-MODULES = table("""
+MODULES = table(r"""
     [["LSTM", {}]]          | {} | modules.json': the module sentence_transformers.models.LSTM is not followed here
     [["Pooling", {}], ["Normalize", {}], ["Dense", {"out_features": 4}]] | {} | models.Dense is not followed
     [["Normalize", {}]]     | {} | has no Pooling; to load the encoder alone

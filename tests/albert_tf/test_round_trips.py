@@ -26,14 +26,19 @@ from tests.albert_tf.tiny import (
 )
 
 TF1, HF, HUB, KERAS = "official", "huggingface", "keras_hub", "keras"
-XLNET = {"embedding_size": 16, "sharing": "none", "position_type": "relative", "clamp_length": 5, "memory_length": 4}
-XLNET |= {"reuse_length": 3, "type_vocab_size": 4, "max_position_embeddings": 512}
-CONFIGS = {
+XLNET = json.loads("""{
+    "embedding_size": 16, "sharing": "none", "position_type": "relative", "clamp_length": 5, "memory_length": 4,
+    "reuse_length": 3, "type_vocab_size": 4, "max_position_embeddings": 512
+}""")
+ROBERTA = json.loads("""{
+    "embedding_size": 16, "sharing": "none", "position_offset": 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5
+}""")
+CONFIGS = json.loads("""{
     "plain": {},
     "groups": {"num_hidden_layers": 4, "num_hidden_groups": 3, "inner_group_num": 2},
     "inner groups": {"num_hidden_groups": 2, "inner_group_num": 2},
     "square": {"embedding_size": 16},
-    "projected": {"embedding_size": 16, "always_project": True},
+    "projected": {"embedding_size": 16, "always_project": true},
     "relu": {"embedding_size": 16, "hidden_act": "relu"},
     "erf": {"hidden_act": "gelu_erf"},
     "unshared": {"sharing": "none"},
@@ -42,17 +47,17 @@ CONFIGS = {
     "word": {"factorization": "word"},
     "word groups": {"factorization": "word", "num_hidden_groups": 2},
     "plan": {"depth_plan": "1x2", "num_hidden_layers": 2},
-    "BERT": {"embedding_size": 16, "sharing": "none"},
-    "RoBERTa": {"embedding_size": 16, "sharing": "none", "position_offset": 2, "type_vocab_size": 1},
+    "BERT": {"embedding_size": 16, "sharing": "none"}
+}""") | {
+    "RoBERTa": ROBERTA | {"hidden_act": "gelu_erf"},
+    "tanh RoBERTa": ROBERTA,
+    "shared RoBERTa": ROBERTA | {"hidden_act": "gelu_erf", "sharing": "all"},
     "XLNet": XLNET,
     "shared XLNet": XLNET | {"sharing": "all"},
     "factorised XLNet": XLNET | {"embedding_size": 8},
     "RMS XLNet": XLNET | {"norm": "rms_norm"},
     "erf XLNet": XLNET | {"hidden_act": "gelu_erf"},
 }
-CONFIGS["tanh RoBERTa"] = CONFIGS["RoBERTa"] | {"layer_norm_eps": 1e-5}
-CONFIGS["RoBERTa"] = CONFIGS["tanh RoBERTa"] | {"hidden_act": "gelu_erf"}
-CONFIGS["shared RoBERTa"] = CONFIGS["RoBERTa"] | {"sharing": "all"}
 # A kind of model, its configuration, the formats it passes through, transformers' class and the first tensor of its
 # head there. Keras files of every head are in test_models.py, with their optimizers.
 PASSES = table("""

@@ -52,6 +52,7 @@ def test_a_tied_head_may_be_in_the_file_and_another_may_not(tmp_path):
 
 
 BATCH, LENGTH, TARGETS = 3, 7, 2
+NO_MASK = {"p_mask": np.zeros((BATCH, LENGTH), "int32")}
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_heads_against_transformers_and_the_way_back(torch_folder, name, tmp_pat
     with torch.no_grad():
         expected = theirs(**inputs)
     if name == "ForQuestionAnsweringSimple":
-        answers = model(features | {"p_mask": np.zeros((BATCH, LENGTH), "int32")})
+        answers = model(features | NO_MASK)
         tokens = features["attention_mask"] == 1
         for end in ("start", "end"):
             logits = np.where(tokens, expected[f"{end}_logits"].numpy(), -1e30)
@@ -179,8 +180,8 @@ def test_the_joint_span_head_against_transformers(torch_folder):
     inputs["attention_mask"][:], features["attention_mask"][:] = 1, 1
     with torch.no_grad():
         expected = theirs(**inputs)
-    starts = np.asarray(model(features | {"p_mask": np.zeros((BATCH, LENGTH), "int32")})["start_log_probs"])
-    top = np.sort(np.exp(starts), axis=1)[:, ::-1][:, : expected.start_top_log_probs.shape[1]]
-    assert_allclose(top, expected.start_top_log_probs, **TOLERANCE)
-    answers = model(features | {"p_mask": np.zeros((BATCH, LENGTH), "int32")})["answerable_logits"]
-    assert_allclose(answers, expected.cls_logits, **TOLERANCE)
+    answers = model(features | NO_MASK)
+    starts = np.sort(np.exp(answers["start_log_probs"]), axis=1)[:, ::-1]
+    top = expected.start_top_log_probs
+    assert_allclose(starts[:, : top.shape[1]], top, **TOLERANCE)
+    assert_allclose(answers["answerable_logits"], expected.cls_logits, **TOLERANCE)
