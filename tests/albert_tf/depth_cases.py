@@ -20,12 +20,14 @@ FEATURES = {
     "masked_lm_weights": np.array([[1, 1], [1, 0], [1, 1]], "float32"),
     "next_sentence_labels": np.array([[0], [1], [1]], "int32"),
 }
+TOKENS = {name: FEATURES[name] for name in ("input_ids", "input_mask", "segment_ids")}
+TEXTS = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
 PACKED = FEATURES | {
     "sequence_ids": np.repeat([[1, 2, 3]], [5, 3, 4], axis=1).repeat(3, axis=0).astype("int32"),
     "sequence_starts": np.array([[0, 5, 8]] * 3, "int32"),
 }
 # Two targets a row, a memory of three columns, and one reversed row.
-STREAMS = {name: FEATURES[name] for name in ("input_ids", "input_mask", "segment_ids")} | {
+STREAMS = TOKENS | {
     "query_positions": FEATURES["masked_lm_positions"],
     "perm_mask": (RNG.random((3, LENGTH, LENGTH)) < 0.4).astype("float32"),
     "is_reversed": np.array([0, 1, 0], "int32"),

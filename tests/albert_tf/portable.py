@@ -9,12 +9,11 @@ from keras import ops
 from numpy.testing import assert_allclose
 
 import albert_tf
-from tests.albert_tf.depth_cases import CONFIGS, EQUILIBRIA, FEATURES, encoder_of, filled, inputs, small, trained
+from tests.albert_tf.depth_cases import CONFIGS, EQUILIBRIA, FEATURES, TEXTS, encoder_of, filled, inputs, small, trained
 from tfrecords.base.errors import UserError
 
 GOLD = Path(__file__).parent / "gold" / "official" / "tiny_groups2"
 LABELS = np.array([0, 1, 1])
-TEXTS = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
 # Of every configuration with code of its own for JAX the largest; a compilation costs 2 to 4 s.
 COMPILED = {
     "everything": "loop",

@@ -17,7 +17,7 @@ from albert_tf.analysis.layer_distances import main as measure
 from albert_tf.checkpoints import save_official
 from albert_tf.conversion import convert
 from tests.albert_tf.refusals import refused
-from tests.albert_tf.tiny import batch, small
+from tests.albert_tf.tiny import batch, small, table
 
 GOLD = Path(__file__).parent / "gold"
 
@@ -97,14 +97,14 @@ def test_the_distance_command(tmp_path, shared, capsys):
         loading.load(tmp_path / "small", tokenizer)
 
 
-@pytest.mark.parametrize(
-    "module, flags, said",
-    [
-        ("albert_tf.convert_checkpoint", ["--input=a", "--output=b", "--from=torch", "--to=keras"], "--from=torch"),
-        ("albert_tf.analysis", ["--configs=albert_base_v3"], "no configuration is called 'albert_base_v3'"),
-        ("albert_tf.analysis", ["--configs=albert_base_v2,"], "--configs=albert_base_v2, holds an empty name"),
-    ],
-)  # fmt: skip
+WRONG = table("""
+    albert_tf.convert_checkpoint | --input=a --output=b --from=torch --to=keras | --from=torch
+    albert_tf.analysis | --configs=albert_base_v3  | no configuration is called 'albert_base_v3'
+    albert_tf.analysis | --configs=albert_base_v2, | --configs=albert_base_v2, holds an empty name
+""")
+
+
+@pytest.mark.parametrize("module, flags, said", WRONG)
 def test_commands_say_what_is_wrong(module, flags, said, run_module):
-    done = run_module(module, *flags)
+    done = run_module(module, *flags.split())
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"error: {said}"), done.stderr

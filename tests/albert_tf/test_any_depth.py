@@ -14,14 +14,13 @@ from albert_tf import other_depths as plans
 from albert_tf.checkpoints.depth import at_depth
 from albert_tf.extensions.random_depth import depth_draw
 from albert_tf.layers import depth as depth_plans
-from tests.albert_tf.depth_cases import CONFIGS, FEATURES, alike, encoder_of, small, weights_like
+from tests.albert_tf.depth_cases import CONFIGS, FEATURES, TEXTS, alike, encoder_of, small, weights_like
 from tests.albert_tf.refusals import refused
-from tests.albert_tf.tiny import table
+from tests.albert_tf.tiny import assert_alike, table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(**CONFIGS["random depth"])
 SHARED = small(num_hidden_layers=6)
-TEXTS = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
 
 
 # A configuration of six layers, a depth, its plan there, and the steps that are kept.
@@ -114,9 +113,7 @@ def test_a_depth_is_the_model_built_so(kind, changes, depth, built):
     other.set_weights(weights_like(model))
     model.set_weights(other.get_weights())
     features = {"input_ids": FEATURES["input_ids"]}
-    found, expected = (keras.tree.flatten(one(features)) for one in (at_depth(model, depth), other))
-    for ours, theirs in zip(found, expected, strict=True):
-        assert_array_equal(ours, theirs)
+    assert_alike(at_depth(model, depth)(features), other(features), atol=0)
     assert at_depth(model, 6) is model
 
 
@@ -125,8 +122,7 @@ def test_exits_stay_with_their_steps(exits):
     model = AlbertClassifier(AlbertEncoder(SHARED), 4, 0.0, exits, labels=list("abcd"))
     other = at_depth(model, 3)
     assert len(other.exit_heads) == 3 and other.labels == model.labels and other.learned_exit == model.learned_exit
-    for found, expected in zip(other.exit_logits(TEXTS), model.exit_logits(TEXTS)[:3], strict=True):
-        assert_array_equal(found, expected)
+    assert_alike(other.exit_logits(TEXTS), model.exit_logits(TEXTS)[:3], atol=0)
     if model.exit_gate:
         expected = model.exit_probabilities(TEXTS)[:, :2]
         assert_allclose(other.exit_probabilities(TEXTS)[:, :2], expected, atol=1e-6)

@@ -33,7 +33,7 @@ def pretrainer(**changes):
 
 
 @pytest.mark.parametrize("change", [{}, {"num_groups": 2, "num_inner_repetitions": 2}, {"embedding_dim": 8}])
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_keras_hub_computes_the_same(change):
     sizes = dict(vocabulary_size=40, num_layers=4, num_heads=2, embedding_dim=4, hidden_dim=8, intermediate_dim=12)
     backbone = randomise(keras_hub.models.AlbertBackbone(**sizes | change, max_sequence_length=9))

@@ -269,7 +269,7 @@ def test_the_formula_counts_extensions_over_depth(changes):
     always_project=st.booleans(),
 )  # fmt: skip
 # Each example builds two models.
-@hypothesis.settings(max_examples=10)
+@hypothesis.settings(max_examples=5)
 def test_the_formula_counts_what_keras_counts(layers, groups, inner, size, **fields):
     sizes = dict(num_hidden_layers=layers, num_hidden_groups=min(groups, layers), inner_group_num=inner)
     config = small(**sizes, embedding_size=size, **fields)

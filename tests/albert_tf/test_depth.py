@@ -18,9 +18,9 @@ from albert_tf.checkpoints import (
 from albert_tf.extensions.hyper_connections import EPSILON
 from albert_tf.layers.block import Step
 from albert_tf.training.start import copy_weights
-from tests.albert_tf.depth_cases import FEATURES, alike, small
+from tests.albert_tf.depth_cases import FEATURES, TEXTS, alike, small
 from tests.albert_tf.refusals import refused
-from tests.albert_tf.tiny import table
+from tests.albert_tf.tiny import assert_alike, table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 EXTENSIONS = {
@@ -238,8 +238,7 @@ def test_weights_of_another_model_start_it():
     albert, model = AlbertPretrainer(alike(small())), AlbertPretrainer(AlbertEncoder(small(**changes)))
     kept = copy_weights(albert, model)
     assert all(name.startswith("depth_") for name in kept)
-    for name, logits in albert(FEATURES).items():
-        assert_allclose(model(FEATURES)[name], logits, atol=1e-5)
+    assert_alike(model(FEATURES), albert(FEATURES))
     assert copy_weights(model, AlbertPretrainer(AlbertEncoder(small(**changes)))) == []
 
 
@@ -278,8 +277,7 @@ def test_a_model_of_ones_own_shows_what_it_measures_and_no_zeros(measures):
 
     model = Own()
     model.compile(keras.optimizers.SGD(0.0), loss="mse")
-    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
-    history = model.fit(features, np.zeros((3, 1)), verbose=0).history
+    history = model.fit(TEXTS, np.zeros((3, 1)), verbose=0).history
     # Four steps and a remainder of one, with closed gates.
     assert history["loss"][0] >= 2.0 * 5
     assert {name: history[name][0] for name in history if name != "loss"} == (

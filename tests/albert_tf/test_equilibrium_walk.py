@@ -1,6 +1,7 @@
 """The walk to a fixed point in the encoder and the models on it."""
 
 import csv
+import json
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from albert_tf.extensions.equilibrium import recurrence
 from tests.albert_tf.depth_cases import FEATURES as ROWS
 from tests.albert_tf.depth_cases import rows_of, small
 from tests.albert_tf.refusals import refused
+from tests.albert_tf.tiny import table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 PLAIN = small()
@@ -164,17 +166,17 @@ def test_configuration_and_walk_say_the_same():
     assert AlbertEncoder(PLAIN, walk="equilibrium").config == PLAIN.replace(equilibrium_solver="fixed_point")
 
 
-@pytest.mark.parametrize(
-    "changes, walk, message",
-    [
-        ({"sharing": "none"}, "equilibrium", "has no such runs of blocks"),
-        ({"depth_plan": "1x2+1x2"}, "equilibrium", "has 2 such runs of blocks"),
-        ({"equilibrium_solver": "anderson"}, "loop", "leave out the walk"),
-    ],
-)
+IMPOSSIBLE = table("""
+    {"sharing": "none"}                | equilibrium | has no such runs of blocks
+    {"depth_plan": "1x2+1x2"}          | equilibrium | has 2 such runs of blocks
+    {"equilibrium_solver": "anderson"} | loop        | leave out the walk
+""")
+
+
+@pytest.mark.parametrize("changes, walk, message", IMPOSSIBLE)
 def test_what_cannot_be_is_an_error_in_one_line(changes, walk, message):
-    with refused(f"^.*{message}.*$"):
-        AlbertEncoder(PLAIN.replace(**changes), walk=walk)
+    with refused(message):
+        AlbertEncoder(PLAIN.replace(**json.loads(changes)), walk=walk)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tests.albert_tf.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 CONFIG = small(embedding_size=16, num_hidden_layers=2, sharing="none", initializer_range=0.3)
-FEATURES = {name: depth_cases.FEATURES[name] for name in ("input_ids", "input_mask", "segment_ids")}
+FEATURES = depth_cases.TOKENS
 
 
 def of_rank(rank: int) -> AlbertEncoder:

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from albert_tf import AlbertClassifier, AlbertPretrainer
 from albert_tf.training.start import copy_weights
-from tests.albert_tf.depth_cases import FEATURES, LENGTH, alike, small
+from tests.albert_tf.depth_cases import FEATURES, LENGTH, TEXTS, alike, small
 from tests.albert_tf.test_depth import sigmoid, started
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -75,8 +75,7 @@ def test_pondering_is_in_the_loss_and_the_history():
     assert history["ponder"][-1] < history["ponder"][0] and float(model.encoder.halting.gate) > 0
     classifier = AlbertClassifier(model.encoder, 2)
     classifier.compile(keras.optimizers.SGD(0.0))
-    features = {name: FEATURES[name] for name in ("input_ids", "input_mask")}
-    logs = classifier.fit(features, np.array([0, 1, 1]), verbose=0, batch_size=3).history
+    logs = classifier.fit(TEXTS, np.array([0, 1, 1]), verbose=0, batch_size=3).history
     assert logs["loss"][0] > 0.5 * logs["ponder"][0] > 0
 
 

@@ -9,8 +9,9 @@ import albert_tf
 from albert_tf import index as indices
 from albert_tf import open_index, search
 from albert_tf.index import Index, build_index, identity
-from tests.albert_tf.refusals import lines, refused
+from tests.albert_tf.refusals import refused
 from tests.albert_tf.search_model import TEXTS, made
+from tests.albert_tf.tiny import table
 from tfrecords.base import files
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -175,21 +176,21 @@ def test_the_command_builds_and_asks(folder, loaded, tmp_path, capsys):
     assert [line.split("  ")[1] for line in said] == [TEXTS[n] for n, _ in expected(loaded, "bad film", 2)]
 
 
-REFUSALS = """
-=> give --text_file=... to build an index, or --query=... to ask one
---text_file=a.txt => needs --model
---query=a --vectors=int8 => --vectors=int8 is for --text_file
---text_file=a.txt --model=m --top=3 => --top=3 is for --query
---text_file=no.txt --model=m => --text_file=no.txt is no file
---query=a => holds no finished index; build it by --model
-"""
+REFUSED = table("""
+    {}                                             | give --text_file=... to build an index, or --query=... to ask one
+    {"text_file": "a.txt"}                         | needs --model
+    {"query": ["a"], "vectors": "int8"}            | --vectors=int8 is for --text_file
+    {"text_file": "a.txt", "model": "m", "top": 3} | --top=3 is for --query
+    {"text_file": "no.txt", "model": "m"}          | --text_file=no.txt is no file
+    {"query": ["a"]}                               | holds no finished index; build it by --model
+""")
 
 
-@pytest.mark.parametrize("line", lines(REFUSALS))
-def test_wrong_flags_of_the_command(line, tmp_path, run_module):
-    given, _, said = line.partition("=> ")
-    ended = run_module("albert_tf.search", f"--index_dir={tmp_path}/index", *given.split())
-    assert ended.returncode == 1 and said in ended.stderr and not list(tmp_path.iterdir())
+@pytest.mark.parametrize("options, said", REFUSED)
+def test_wrong_flags_of_the_command(options, said, tmp_path):
+    with refused(said):
+        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), **json.loads(options)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_usearch_nothing_is_encoded(loaded, tmp_path, monkeypatch):

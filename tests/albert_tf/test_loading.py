@@ -49,22 +49,16 @@ def write_modules(folder, pooling, *others, path=""):
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes | {pooling: True}))
 
 
-@pytest.mark.parametrize(
-    "pooling, others, path, expected",
-    [
-        ("pooling_mode_mean_tokens", ["Normalize"], "", ("mean", True)),
-        ("pooling_mode_cls_token", [], "0_Transformer", ("cls", False)),
-    ],
-)
-def test_folders_of_sentence_transformers_embed_as_they_say(tmp_path, caplog, pooling, others, path, expected):
+def test_folders_of_sentence_transformers_embed_as_they_say(tmp_path, caplog):
     folder, model = tmp_path / "st", encoder()
-    save_huggingface(model, folder / path)
-    (folder / path / "vocab.txt").write_text(VOCABULARY)
-    (folder / path / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
-    write_modules(folder, pooling, *others, path=path)
+    inside = folder / "0_Transformer"
+    save_huggingface(model, inside)
+    (inside / "vocab.txt").write_text(VOCABULARY)
+    (inside / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    write_modules(folder, "pooling_mode_cls_token", path="0_Transformer")
     loaded = loading.load(folder)
     assert isinstance(loaded.model, AlbertSentenceEmbedder) and loaded.tokenizer.pieces == PIECES
-    assert (loaded.model.pooling, loaded.model.normalize) == expected
+    assert (loaded.model.pooling, loaded.model.normalize) == ("cls", False)
     assert_same_weights(loaded.model.encoder, model)
     # Cut where sentence-transformers cuts it.
     assert_array_equal(loaded.predict(["a b a b b"]), loaded.predict(["a b a"]))

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
@@ -49,6 +49,7 @@ def weigh(scores, part):
     return keras.ops.softmax(scores, axis=-1)
 
 
+@settings(max_examples=20)
 @given(length=st.integers(1, 23), window=st.integers(1, 9), is_masked=st.booleans())
 def test_nearby_is_the_masked_square(length, window, is_masked):
     query, key, value, bias = random(length, length)

@@ -12,12 +12,11 @@ from albert_tf import AlbertClassifier, AlbertConfig, AlbertEncoder
 from albert_tf.analysis.cost import parameters
 from albert_tf.checkpoints.variables import named_variables
 from tests.albert_tf import depth_cases
-from tests.albert_tf.depth_cases import FEATURES, MODERN, alike
+from tests.albert_tf.depth_cases import FEATURES, MODERN, TOKENS, alike
 from tests.albert_tf.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 RNG = np.random.default_rng(5)
-TEXTS = {name: FEATURES[name] for name in ("input_ids", "input_mask", "segment_ids")}
 MASK = FEATURES["input_mask"]
 OPTIONS = {
     "norm_position": ("post", "pre"), "norm": ("layer_norm", "rms_norm"), "feed_forward": ("mlp", "glu"),
@@ -95,8 +94,8 @@ class Reference:
 def test_every_pair_of_options_is_what_the_formulas_say(places):
     config = small(rotary_theta=50.0, **{name: OPTIONS[name][place] for name, place in zip(OPTIONS, places)})
     encoder = alike(config)
-    outputs = encoder(TEXTS)
-    expected = Reference(encoder).encode(**TEXTS)
+    outputs = encoder(TOKENS)
+    expected = Reference(encoder).encode(**TOKENS)
     assert_allclose(np.asarray(outputs["sequence_output"])[MASK > 0], expected[MASK > 0], atol=1e-5)
     assert_array_equal(outputs["hidden_states"][-1], outputs["sequence_output"])
     counted = parameters(config)

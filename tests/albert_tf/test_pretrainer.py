@@ -74,8 +74,8 @@ def test_packed_rows_have_the_loss_and_metrics_of_single_ones():
     packed = pretrainer.evaluate(pairs, batch_size=2, verbose=0, return_dict=True)
     for name, value in expected.items():
         assert_allclose(packed[name], value, rtol=1e-5, err_msg=name)
-    for one, other in ((single, 3), (pairs, 2)):
-        assert pretrainer.predict(one, verbose=0)["pair_logits"].shape == ((3, 2) if other == 3 else (2, 2, 2))
+    shapes = [pretrainer.predict(rows, verbose=0)["pair_logits"].shape for rows in (single, pairs)]
+    assert shapes == [(3, 2), (2, 2, 2)]
     assert_allclose(
         pretrainer.compute_loss(x=pairs, y_pred=pretrainer(pairs)),
         pretrainer.compute_loss(x=single, y_pred=pretrainer(single)),
