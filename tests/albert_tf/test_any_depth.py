@@ -137,17 +137,17 @@ def test_exits_of_a_middle_that_runs_less_often():
     assert_array_equal(kernels[0], [kernels[1][step] for step in (0, 1, 2, 5)])
 
 
-@pytest.mark.parametrize(
-    "changes, depth",
-    [
-        ({"step_signal": "learned", "depth_plan": "1+1x4+1"}, 4),
-        ({"hyper_connections": 2}, 3),
-        ({"depth_lora_rank": 2, "depth_plan": "1+1x4+1"}, 4),
-    ],
-)
+OWN = table("""
+    {"step_signal": "learned", "depth_plan": "1+1x4+1"} | 4
+    {"hyper_connections": 2}                            | 3
+    {"depth_lora_rank": 2, "depth_plan": "1+1x4+1"}     | 4
+""")
+
+
+@pytest.mark.parametrize("changes, depth", OWN)
 def test_what_a_step_has_of_its_own_stays_with_it(changes, depth):
     """The states are those of the whole model up to the first step left out."""
-    encoder = alike(SHARED.replace(**changes))
+    encoder, depth = alike(SHARED.replace(**json.loads(changes))), int(depth)
     other, kept = at_depth(encoder, depth), plans.kept_steps(encoder.config, depth)
     assert other.config.num_steps == depth
     states = [one(FEATURES)["hidden_states"] for one in (other, encoder)]

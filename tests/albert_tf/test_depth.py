@@ -23,15 +23,15 @@ from tests.albert_tf.refusals import refused
 from tests.albert_tf.tiny import assert_alike, table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
-EXTENSIONS = {
+EXTENSIONS = json.loads("""{
     "learned signal": {"step_signal": "learned"},
     "sinusoid": {"step_signal": "sinusoid"},
     "hyper-connections": {"hyper_connections": 3},
     "low rank": {"depth_lora_rank": 2},
     "act": {"halting": "act"},
     "tensor2tensor's act": {"halting": "act_t2t", "hyper_connections": 2},
-    "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"},
-}
+    "all": {"step_signal": "sinusoid", "hyper_connections": 2, "depth_lora_rank": 2, "depth_plan": "1+1x2+1"}
+}""")
 each = pytest.mark.parametrize("changes", EXTENSIONS.values(), ids=EXTENSIONS.keys())
 # What no gradient reaches while something beside it is 0, or what the loss may not move below 0, see below.
 ASLEEP = {"a", "scale"}

@@ -48,19 +48,19 @@ def plain():
     return encoder
 
 
-@pytest.mark.parametrize(
-    "plan, kept",
-    [
-        ({}, 1),
-        ({"depth_plan": "1+1x4+1", "num_hidden_layers": 6}, 4),
-        ({"depth_plan": "2x4", "num_hidden_layers": 8}, 1),
-        ({"inner_group_num": 2}, 4),
-    ],
-)
+PLANS = table("""
+    {}                                                | 1
+    {"depth_plan": "1+1x4+1", "num_hidden_layers": 6} | 4
+    {"depth_plan": "2x4", "num_hidden_layers": 8}     | 1
+    {"inner_group_num": 2}                            | 4
+""")
+
+
+@pytest.mark.parametrize("plan, kept", PLANS)
 def test_a_closed_gate_and_the_plans_number_of_steps_are_albert(plan, kept):
-    config = PLAIN.replace(**plan)
+    config = PLAIN.replace(**json.loads(plan))
     source = AlbertEncoder(config)
-    other = twin(source, config.replace(**STEPS | {"equilibrium_phantom_steps": kept}))
+    other = twin(source, config.replace(**STEPS | {"equilibrium_phantom_steps": int(kept)}))
     ours, theirs = source(FEATURES), other(FEATURES)
     for name in ("sequence_output", "pooled_output"):
         assert_allclose(theirs[name], ours[name], atol=1e-6)

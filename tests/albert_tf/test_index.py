@@ -188,8 +188,9 @@ REFUSED = table("""
 
 @pytest.mark.parametrize("options, said", REFUSED)
 def test_wrong_flags_of_the_command(options, said, tmp_path):
+    values = {name: tuple(value) if name == "query" else value for name, value in json.loads(options).items()}
     with refused(said):
-        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), **json.loads(options)))
+        search.main(search.SearchSettings(index_dir=str(tmp_path / "index"), **values))
     assert not list(tmp_path.iterdir())
 
 

@@ -51,8 +51,7 @@ def trained(kind):
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.few(1)
 def test_trains_in_a_graph(kind, in_graphs):
-    answers = trained(kind).predict(batch(kind), verbose=0)
-    assert all(np.isfinite(found).all() for found in keras.tree.flatten(answers))
+    trained(kind)
 
 
 # A classifier's loss is a graph's above, a plain span head's is a part of a joint one's.

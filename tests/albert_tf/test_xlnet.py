@@ -1,5 +1,7 @@
 """Relative attention, two streams and memory: against NumPy, and the properties that a permutation LM must have."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,6 +19,7 @@ from albert_tf.tasks.rows import FeatureRows, RaggedArray
 from albert_tf.training.batches import predict
 from tests.albert_tf import depth_cases, xlnet_reference
 from tests.albert_tf.refusals import refused
+from tests.albert_tf.tiny import table
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 TOLERANCE = dict(atol=1e-5, rtol=0)
@@ -54,19 +57,20 @@ def as_queries(features: dict) -> dict:
     return {name: value for name, value in renamed.items() if not name.startswith("masked_lm")}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"sharing": "none", "memory_length": PAST},
-        {"sharing": "none", "clamp_length": 3, "attention_type": "uni", "memory_length": 5, "reuse_length": 4},
-        {"sharing": "all", "embedding_size": 8, "untie_biases": True, "memory_length": PAST + LENGTH},
-        {"sharing": "ffn", "clamp_length": 2},
-    ],
-)
+# Past and length are 4 and 6.
+FORMULAS = table("""
+    {"sharing": "none", "memory_length": 4}
+    {"sharing": "none", "clamp_length": 3, "attention_type": "uni", "memory_length": 5, "reuse_length": 4}
+    {"sharing": "all", "embedding_size": 8, "untie_biases": true, "memory_length": 10}
+    {"sharing": "ffn", "clamp_length": 2}
+""")
+
+
+@pytest.mark.parametrize("changes", FORMULAS)
 def test_both_streams_memory_and_loss_are_those_of_the_formulas(changes):
-    model = pretrainer(**changes)
+    model = pretrainer(**json.loads(*changes))
     config = model.encoder.config
-    is_reversed = {"is_reversed": np.array([0, 1])} if "clamp_length" in changes else {}
+    is_reversed = {"is_reversed": np.array([0, 1])} if config.clamp_length else {}
     features = FEATURES | MEMORY | is_reversed
     weights = {name: np.asarray(ops.convert_to_numpy(v), "float64") for name, v in named_variables(model).items()}
     steps = [(step.attention, step.feed_forward) for step in model.encoder.steps]
